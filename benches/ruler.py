@@ -10,8 +10,11 @@ import servers
 # Name and size: one that fits a server's cache, and one that is read cold.
 WARM = ("warm.dat", 128 << 20)
 COLD = ("cold.dat", 2 << 30)
-# What a cold read fills within a measurement, at most.
-TOUCHED_BYTES = 3 << 30
+
+
+def touched_bytes(seconds):
+    """What a cold read fills within a measurement, at most: 1 GiB a second, as far as its file goes, and what a server takes beside."""
+    return min(seconds << 30, COLD[1]) + (1 << 30)
 
 
 class Failed(RuntimeError):
@@ -91,7 +94,7 @@ def measure(binary, cell, server, credentials, seconds):
     """The figures of one run of a cell. Server and client CPU are those of the run alone; there is no warm-up in it."""
     if cell.cold:
         server.make_cold()
-        servers.touch_memory(TOUCHED_BYTES)
+        servers.touch_memory(touched_bytes(seconds))
     if cell.writes:
         server.settle()
     disk = servers.disk_bytes_written()

@@ -26,6 +26,8 @@ OPTIONS = {
     "no threads": ((), ("aio read size = 0", "aio write size = 0")),
     "receivefile": (("min receivefile size = 16384",), ()),
     "socket options": (("socket options = TCP_NODELAY IPTOS_LOWDELAY",), ()),
+    # It is on as shipped; DiskSpd's sessions have one connection each.
+    "no multichannel": (("server multi channel support = no",), ()),
     "vfs_io_uring": ((), ("vfs objects = io_uring",)),
     "smbd-tuned": (servers.SmbdTuned.tuned_global, servers.SmbdTuned.tuned_share),
 }

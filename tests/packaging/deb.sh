@@ -28,7 +28,7 @@ outside() {
 [[ ${1:-} == inside ]] || outside
 
 xtask() { cargo xtask dist --binaries "$(dirname "$CENOTE")" "$@"; }
-check "cargo xtask dist makes a package" xtask --only deb --out "$work/old" --version 0.0.9
+check "cargo xtask dist makes packages" xtask --out "$work/old" --version 0.0.9
 check "and all packages of another version" xtask --out "$work/new"
 check "their sums are right" bash -c "cd '$work/new' && sha256sum --check SHA256SUMS"
 # Whatever was written in the meantime.
@@ -44,20 +44,21 @@ mount --rbind /dev "$system/dev" && mount -t proc proc "$system/proc"
 python3 "$here/service_manager.py" loopback
 within() { chroot "$system" "$@"; }
 cli() { within cenote "$@"; }
-unmounted() { [[ -z $server_pid ]] || kill "$server_pid" 2>/dev/null; umount -R "$system/dev" "$system/proc" 2>/dev/null; cleanup; }
+unmounted() { [[ -z $server_pid ]] || kill "$server_pid" 2>/dev/null; [[ -z ${container_pid:-} ]] || kill "$container_pid" 2>/dev/null; umount -R "$system/dev" "$system/proc" 2>/dev/null; cleanup; }
 trap unmounted EXIT
 install_deb() { cp "$1" "$system/tmp/" && within dpkg --install "/tmp/${1##*/}"; }
 
 # --- Installing -------------------------------------------------------------------------------------------------------
 check "the .deb installs on a Debian with nothing but systemd" install_deb "$old"
 equal "its version" 0.0.9 "$(within dpkg-query -W -f '${Version}' cenote)"
+equal "who makes it can be reached" "The Cenote developers <$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)>" "$(within dpkg-query -W -f '${Maintainer}' cenote)"
 check "the user is there" within id cenote
-for file in usr/bin/cenote usr/bin/diskspd usr/lib/udev/rules.d/65-cenote.rules usr/share/bash-completion/completions/cenote \
+for file in usr/bin/cenote usr/bin/diskspd usr/bin/fleet usr/lib/udev/rules.d/65-cenote.rules usr/share/bash-completion/completions/cenote \
     usr/share/zsh/vendor-completions/_cenote usr/share/fish/vendor_completions.d/cenote.fish usr/share/man/man1/cenote.1.gz \
-    usr/share/man/man1/cenote-pool-create.1.gz usr/share/man/man1/diskspd.1.gz usr/share/doc/cenote/{copyright,NOTICES.gz,LICENSE-MIT,changelog.gz}; do
+    usr/share/man/man1/cenote-pool-create.1.gz usr/share/man/man1/diskspd.1.gz usr/share/man/man1/fleet-measure.1.gz usr/share/doc/cenote/{copyright,NOTICES.gz,LICENSE-MIT,changelog.gz}; do
     [[ -s $system/$file ]] || not_ok "/$file is not there"
 done
-check "the programs run" bash -c "chroot '$system' cenote --version && chroot '$system' diskspd '-?'"
+check "the programs run" bash -c "chroot '$system' cenote --version && chroot '$system' diskspd '-?' && chroot '$system' fleet --version"
 check "the programs are stripped" bash -c "! readelf --sections --wide '$system/usr/bin/cenote' | grep -E '\.(debug_info|symtab)'"
 debug_id() { readelf --notes "$1" 2>/dev/null | sed -n 's/.*Build ID: //p'; }
 dpkg-deb -x "$(echo "$work"/old/cenote-dbgsym_*.deb)" "$work/debug"
@@ -147,6 +148,31 @@ check "purging takes the configuration, and says that the data stays" bash -c "
 check "it comes back with its data" bash -c "cp '$new' '$system/tmp/new.deb' && chroot '$system' dpkg --install /tmp/new.deb && [[ -e '$system/var/lib/cenote/state.redb' ]]"
 check "purging takes the data if it is told to" bash -c "CENOTE_PURGE_DATA=yes chroot '$system' dpkg --purge cenote && [[ ! -e '$system/var/lib/cenote' ]]"
 
+# --- The container file: what it does to a Debian, done to this one, since no engine is needed for that ------------------
+# Lines that end in a backslash go on in the next.
+container() { sed -e ':a' -e '/\\$/N; s/\\\n//; ta' packaging/Containerfile | sed -n "s/^$1 //p"; }
+equal "its instructions are known ones" "" "$(sed -e ':a' -e '/\\$/N; s/\\\n//; ta' packaging/Containerfile | grep -vE '^(#|$|(FROM|COPY|RUN|USER|ENV|VOLUME|EXPOSE|STOPSIGNAL|HEALTHCHECK|ENTRYPOINT) )')"
+equal "it starts from the Debian that this is" "docker.io/library/debian:$(. "$system/etc/os-release"; echo "$VERSION_CODENAME")-slim" "$(container FROM)"
+read -r pattern to <<<"$(container COPY)"
+check "what it copies is one file beside it" bash -c "shopt -s nullglob; found=('$work/new/'$pattern); ((\${#found[@]} == 1))"
+cp "$work/new/"$pattern "$system$to"
+# The package that makes its user is here as a part of systemd.
+container RUN | sed -E 's/^apt-get update && *//; s/systemd-standalone-sysusers//; s/apt-get install -y --no-install-recommends/dpkg --install/' >"$system/tmp/steps"
+check "its steps work" within sh -e /tmp/steps
+as_container=(chroot --userspec="$(container USER):$(container USER)" "$system" env -i PATH=/usr/bin:/bin "$(container ENV)")
+mapfile -t entry < <(container ENTRYPOINT | python3 -c 'import json, sys; print(*json.load(sys.stdin), sep="\n")')
+"${as_container[@]}" "${entry[@]}" >"$work/container.out" 2>&1 &
+container_pid=$!
+for _ in {1..300}; do grep -q '^ready$' "$work/container.out" && break; sleep 0.1; done
+check "its trial server starts as its user, and prints a password" bash -c "grep -q '^ready\$' '$work/container.out' && grep -q 'smbclient .*demo' '$work/container.out'"
+check "its health check finds it healthy" "${as_container[@]}" sh -c "$(container HEALTHCHECK | sed 's/^CMD //')"
+check "the port that it exposes is that of the server" test "${entry[-1]##*:}" = "$(container EXPOSE)"
+# The signal goes to the program, which the engine starts without a shell.
+kill -"$(container STOPSIGNAL | sed 's/^SIG//')" "$container_pid"
+wait "$container_pid"
+equal "its signal ends it in order" 0 $?
+check "its data is gone with the package that is told so" bash -c "CENOTE_PURGE_DATA=yes chroot '$system' dpkg --purge cenote && [[ ! -e '$system/var/lib/cenote' ]]"
+
 # --- The rest of packaging/ ------------------------------------------------------------------------------------------------
 slot=$work/class/sdq/device/enclosure_device:7
 mkdir -p "$slot" && echo 0 >"$slot/locate"
@@ -171,11 +197,33 @@ if command -v promtool >/dev/null; then
 else
     skip "the alerts' tests: promtool is missing (apt-get install prometheus)"
 fi
+
+# --- The .rpm, by rpm itself, in the same system: what it depends on there came as .deb, which rpm does not know -----------
 if command -v rpm >/dev/null && ls "$work"/new/cenote-[0-9]*.rpm >/dev/null 2>&1; then
     dpkg-deb -x "$new" "$work/deb"
     equal "the .rpm has the same program" "$(sha "$work/deb/usr/bin/cenote")" \
         "$(rpm -qp --dump "$work"/new/cenote-[0-9]*.rpm 2>/dev/null | awk '$1 == "/usr/bin/cenote" { print $4 }')"
     check "and marks the configuration as such" bash -c "rpm -qp --configfiles '$work'/new/cenote-[0-9]*.rpm | grep -qx /etc/cenote/cenote.toml"
+    within userdel cenote 2>/dev/null
+    in_root() { rpm --root "$system" --nodeps "$@"; }
+    rpm --root "$system" --initdb
+    check "it installs" in_root --install "$work"/old/cenote-[0-9]*.rpm
+    equal "its version" 0.0.9-1 "$(rpm --root "$system" --query --queryformat '%{VERSION}-%{RELEASE}' cenote)"
+    check "its scripts made the user" within id cenote
+    check "the programs run" bash -c "chroot '$system' cenote --version && chroot '$system' diskspd '-?'"
+    check "no file differs from what the package says" bash -c "[[ -z \$(rpm --root '$system' --verify --nodeps cenote) ]]"
+    echo '# ours' >>"$system/etc/cenote/cenote.toml"
+    within install -d -o cenote -g cenote -m 700 /var/lib/cenote /run/cenote
+    serves "the server starts from it as its unit starts it"
+    check "a newer one takes its place while it serves" in_root --upgrade "$work"/new/cenote-[0-9]*.rpm
+    equal "its version" "$(rpm -qp --queryformat '%{VERSION}' "$work"/new/cenote-[0-9]*.rpm 2>/dev/null)" "$(rpm --root "$system" --query --queryformat '%{VERSION}' cenote)"
+    equal "the configuration stayed as it was edited" '# ours' "$(tail -n 1 "$system/etc/cenote/cenote.toml")"
+    stop_server
+    check "the old one goes on until it is told to stop, and then says so" grep -q STOPPING=1 "$log"
+    check "the debug files install beside it" in_root --install "$work"/new/cenote-debuginfo-*.rpm
+    check "removing keeps the edited configuration and the data" bash -c "
+        rpm --root '$system' --erase cenote-debuginfo cenote && [[ ! -e '$system/usr/bin/cenote' && ! -e '$system/usr/lib/systemd/system/cenote.service' ]] &&
+        grep -qx '# ours' '$system/etc/cenote/cenote.toml.rpmsave' && [[ -e '$system/var/lib/cenote/state.redb' ]]"
 else
     skip "the .rpm: rpmbuild is missing (apt-get install rpm)"
 fi

@@ -112,6 +112,14 @@ def pools():
 
 
 @test
+def plans():
+    plan = shows("Plan", "plan", "--nodes", "4", "--drives", "4x4TiB:nvme", noun=1)
+    assert [choice["resiliency"] for choice in plan["choices"]] == ["simple", "two-way-mirror", "three-way-mirror"], plan
+    pool = shows(["Pool"], "pool", "list")[0]["name"]
+    assert shows("Plan", "plan", "--pool", pool, "--add-nodes", "2", noun=1)["nodes"] == 3
+
+
+@test
 def volumes_and_shares():
     made = shows("Created", "volume", "create", "plans", "--size", "256MiB", "--pool", "second")
     shown = shows("Volume", "volume", "show", "plans")

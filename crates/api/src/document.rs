@@ -4,6 +4,7 @@
 //! there too.
 
 use crate::management::{ApiError, ErrorKind};
+use crate::planned::Plan;
 use crate::printed::{
     AddedUser, DiskInspection, Message, PerformanceSample, RdmaCounterSets, RdmaPing, RemoteFile,
 };
@@ -22,7 +23,7 @@ use utoipa::openapi::{
 const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
 /// The first word of a path, the tag of what is below it, and what that is.
-const TAGS: [(&str, &str, &str); 13] = [
+const TAGS: [(&str, &str, &str); 15] = [
     ("disks", "disks", "Physical disks"),
     ("disk-erasures", "disks", ""),
     ("pools", "pools", "Pools of disks"),
@@ -34,6 +35,8 @@ const TAGS: [(&str, &str, &str); 13] = [
     ("sessions", "clients", "Sessions and open files of clients"),
     ("files", "clients", ""),
     ("rdma", "rdma", "SMB Direct"),
+    ("cluster", "cluster", "The cluster and its servers"),
+    ("nodes", "cluster", ""),
     ("jobs", "jobs", "Storage jobs: resync, rebuild, rebalance, scrub, check"),
     ("", "server", "Health, performance and configuration of the server"),
 ];
@@ -75,6 +78,7 @@ pub fn documented() -> (Router<Shared>, OpenApi) {
     add::<RdmaCounterSets>(components, &mut schemas);
     add::<RdmaPing>(components, &mut schemas);
     add::<DiskInspection>(components, &mut schemas);
+    add::<Plan>(components, &mut schemas);
     components.schemas.extend(schemas);
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
     document.paths.paths.insert("/healthz".into(), PathItem::new(HttpMethod::Get, healthz()));

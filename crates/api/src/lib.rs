@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 mod document;
 pub mod https;
 pub mod management;
 mod metrics;
 pub mod model;
+pub mod planned;
 pub mod printed;
 pub mod rdma;
 mod refusals;
@@ -27,6 +29,6 @@ pub const ADDRESS_FILE: &str = "api.address";
 pub const LOCK_FILE: &str = "lock";
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
-pub use seats::CONNECTIONS_MAX;
+pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

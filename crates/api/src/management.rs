@@ -2,6 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
+use crate::cluster::ClusterManagement;
 use crate::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
@@ -13,6 +14,7 @@ use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use types::{DiskId, PoolId, VolumeId};
 use utoipa::ToSchema;
 
@@ -71,6 +73,9 @@ pub trait Management: Send + Sync + 'static {
     fn config(&self) -> String;
     /// The same, as values by section and key.
     fn config_values(&self) -> Configuration;
+
+    /// The cluster side.
+    fn cluster(&self) -> Arc<dyn ClusterManagement>;
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;

@@ -126,7 +126,7 @@ pub struct Pool {
     pub reserve_bytes: u64,
     /// The size of the largest so many disks.
     pub reserve_disks: u32,
-    /// An administrator chose it; else it follows the number of disks.
+    /// An administrator chose it; else it follows the number of disks, or was made by an earlier release and stays.
     pub reserve_is_set: bool,
 }
 

@@ -85,6 +85,9 @@ pub struct Channel {
     pub server: String,
     /// `TCP`, `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
+    /// TCP only: `yes` if large reads leave without a copy in this server, else why not.
+    #[serde(default)]
+    pub zero_copy: Option<String>,
     /// SMB Direct only.
     pub rdma: Option<ChannelRdma>,
 }

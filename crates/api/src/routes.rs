@@ -4,6 +4,7 @@
 //! that is the daemon's.
 
 mod freeing;
+mod nodes;
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
@@ -693,6 +694,12 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(jobs))
         .routes(routes!(job, cancel_job))
         .routes(routes!(resume_job))
+        .routes(routes!(nodes::cluster, nodes::create_cluster))
+        .routes(routes!(nodes::new_token))
+        .routes(routes!(nodes::join_cluster))
+        .routes(routes!(nodes::test_cluster))
+        .routes(routes!(nodes::nodes))
+        .routes(routes!(nodes::node, nodes::remove_node))
         .routes(routes!(health))
         .routes(routes!(perf))
         .routes(routes!(config))

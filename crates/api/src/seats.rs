@@ -24,10 +24,10 @@ struct Table {
 }
 
 /// See the module.
-pub(crate) struct Seats(Mutex<Table>);
+pub struct Seats(Mutex<Table>);
 
 /// A connection's seat; free again when it is dropped.
-pub(crate) struct Seat {
+pub struct Seat {
     id: SeatId,
     seats: Arc<Seats>,
 }

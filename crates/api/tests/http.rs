@@ -1,5 +1,9 @@
 //! The API over real sockets, before a daemon that only remembers what it was asked.
 
+use api::cluster::{
+    ClusterManagement, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck,
+    StateEngine, TestCluster,
+};
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
     Health, HealthIssue, HealthReport, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
@@ -53,6 +57,45 @@ fn disk() -> Disk {
     }
 }
 
+/// A single server.
+struct NoCluster;
+
+impl NoCluster {
+    fn refused<T: Send + 'static>() -> Answer<'static, T> {
+        Box::pin(async { Err(ApiError::new(ErrorKind::Conflict, "no cluster")) })
+    }
+}
+
+impl ClusterManagement for NoCluster {
+    fn view(&self) -> Answer<'_, ClusterView> {
+        let engine = StateEngine {
+            name: "redb".into(),
+            version: None,
+            revision: 1,
+            members: Vec::new(),
+            quorum: 1,
+            notes: Vec::new(),
+        };
+        let view = ClusterView { name: None, id: None, nodes: Vec::new(), engine, at_risk: Vec::new() };
+        Box::pin(async { Ok(view) })
+    }
+    fn create(&self, _: CreateCluster) -> Answer<'_, ClusterView> {
+        Self::refused()
+    }
+    fn new_token(&self) -> Answer<'_, NewToken> {
+        Self::refused()
+    }
+    fn join(&self, _: JoinCluster) -> Answer<'_, Joined> {
+        Self::refused()
+    }
+    fn test(&self, _: TestCluster) -> Answer<'_, Vec<PreflightCheck>> {
+        Self::refused()
+    }
+    fn remove_node(&self, _: String) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
 impl Management for Daemon {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
         self.snapshots.fetch_add(1, Ordering::Relaxed);
@@ -74,6 +117,9 @@ impl Management for Daemon {
     fn config_values(&self) -> Configuration {
         let smb = serde_json::json!({ "require_signing": true });
         Configuration([("smb".to_owned(), smb)].into_iter().collect())
+    }
+    fn cluster(&self) -> Arc<dyn ClusterManagement> {
+        Arc::new(NoCluster)
     }
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
         self.did(format!("add disk {}", request.path), disk().id)
@@ -632,4 +678,15 @@ fn damage_is_listed_by_file_and_in_the_document() {
     assert!(document["paths"]["/api/v1/volumes/{name}/damage"]["get"].is_object());
     let disk = &document["components"]["schemas"]["DiskCounters"]["properties"];
     assert!(disk["medium_errors"].is_object() && disk["lost_writes"].is_object());
+}
+
+#[test]
+fn a_server_leaves_the_cluster_only_if_its_name_is_confirmed() {
+    let server = server();
+    let (status, _) = server.ask("DELETE", "/api/v1/nodes/node-2", "");
+    assert_eq!(status, 428);
+    let (status, _) = server.ask("DELETE", "/api/v1/nodes/node-2?confirm=node-2", "");
+    assert_eq!(status, 200);
+    let (status, body) = server.ask("GET", "/api/v1/nodes/node-2", "");
+    assert_eq!(status, 404, "{body}");
 }

@@ -10,7 +10,7 @@ use crate::rdma_devices::AUTO;
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::size::deserialize_size;
@@ -22,6 +22,7 @@ pub struct Config {
     pub smb: Smb,
     pub api: Api,
     pub health: Health,
+    pub cluster: Cluster,
     pub disks: Disks,
     pub accounts: AccountKeys,
     pub limits: LimitKeys,
@@ -62,6 +63,17 @@ pub struct Api {
 pub struct Health {
     pub webhook: String,
     pub webhook_ca_file: PathBuf,
+}
+
+/// This server's part in a cluster, if it is in one or is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    pub listen: String,
+    pub addresses: Vec<IpAddr>,
+    pub rack: String,
+    pub chassis: String,
+    pub etcd_program: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +176,21 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "Authorities, in PEM form, that may vouch for the webhook's name; \"\": those that the system trusts.",
     ),
     (
+        "cluster.listen",
+        "Address and port by which the other servers of a cluster reach this one, such as \"10.1.0.11:9447\" (TCP, and UDP for heartbeats); \"\": \
+         this is a single server, and nothing listens.",
+    ),
+    (
+        "cluster.addresses",
+        "More addresses by which the other servers reach this one, the preferred one first; none: that of cluster.listen.",
+    ),
+    ("cluster.rack", "The rack it is in, if there are several: copies lie in different ones."),
+    ("cluster.chassis", "The chassis it is in, if several servers share one."),
+    (
+        "cluster.etcd_program",
+        "The etcd that keeps the cluster's state on the first three servers; \"\": etcd in PATH (package etcd-server).",
+    ),
+    (
         "disks.search",
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
          pool to import.",
@@ -214,7 +241,7 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     (
         "limits.busy_poll_us",
-        "Microseconds that the server looks for work before it sleeps, while work keeps coming: answers sooner, for a processor. 0: never.",
+        "Microseconds that the server looks for work before it sleeps, while work keeps coming: answers sooner. What is idle does not look. 0: never.",
     ),
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
 ];
@@ -360,6 +387,9 @@ impl Config {
                 return bad("smb.rdma_devices", &format!("{device} is neither auto nor ADDRESS:PORT"));
             }
         }
+        if let Err(why) = self.cluster_listen() {
+            return bad("cluster.listen", &why);
+        }
         if !self.api.listen.ip().is_loopback() {
             return bad(
                 "api.listen",
@@ -453,6 +483,24 @@ impl Config {
             scrub_rate: keys.scrub_bytes_per_s,
             busy_poll: Duration::from_micros(keys.busy_poll_us),
         }
+    }
+
+    /// Where the other servers of a cluster reach this one; `None`: it is a single server.
+    ///
+    /// # Errors
+    /// Why it is no such address.
+    pub fn cluster_listen(&self) -> Result<Option<SocketAddr>, String> {
+        let text = &self.cluster.listen;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let address: SocketAddr = text.parse().map_err(|_| format!("{text:?} is not ADDRESS:PORT"))?;
+        if address.ip().is_unspecified() {
+            return Err(
+                "it is to be an address by which the other servers reach this one, not all addresses".into(),
+            );
+        }
+        Ok(Some(address))
     }
 
     /// The receiver of changes of health.

@@ -15,14 +15,16 @@ use cluster::State;
 use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::{DiskId, PoolId, Sid, VolumeId};
+use types::{DiskId, NodeId, PoolId, Sid, VolumeId};
 use volume::fs::QuotaLimits;
 use volume::security::OwnEntries;
 
@@ -64,6 +66,41 @@ pub enum Command {
     /// What is asked of the node's disks, pools and volumes.
     Storage(StorageCommand),
     Files(FileCommand),
+    /// Of a cluster's node only.
+    Cluster(ClusterCommand),
+}
+
+/// What the control plane tells the data plane of other nodes.
+#[derive(Debug)]
+pub enum ClusterCommand {
+    /// All other nodes, as they are recorded. Their accounts are exchanged in [`ClusterOptions::accounts`], before
+    /// [`Command::DirectoryChanged`].
+    Peers(Vec<bus::Peer>),
+    /// Whether each node lives, as a majority sees it: at first and after each change.
+    Nodes(BTreeMap<NodeId, node::NodeLife>),
+    /// What there is of the connections to other nodes, and what was counted of each.
+    Bus { reply: oneshot::Sender<Vec<bus::PeerStatus>> },
+}
+
+impl From<ClusterCommand> for Command {
+    fn from(command: ClusterCommand) -> Self {
+        Self::Cluster(command)
+    }
+}
+
+/// What makes a server a node of a cluster.
+pub struct ClusterOptions {
+    pub node: NodeId,
+    /// Its name, which the fault domains of its disks have.
+    pub name: String,
+    /// For how long a majority of the nodes lets one answer for its volumes.
+    pub lease: Duration,
+    /// How other nodes are reached.
+    pub bus: bus::RemoteOptions,
+    /// The machine accounts of all nodes.
+    pub accounts: bus::NodeAccounts,
+    /// Until when this node may answer for its volumes, in nanoseconds of [`types::Monotonic`]; kept by the heartbeats.
+    pub lease_until: Arc<AtomicU64>,
 }
 
 /// What the control plane asks of disks.
@@ -273,6 +310,8 @@ pub struct DataPlaneOptions {
     pub rdma_devices: RdmaDevices,
     /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
     pub state: State,
+    /// `None`: a single server.
+    pub cluster: Option<ClusterOptions>,
     /// Places to look for labelled disks besides the paths recorded in the state.
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.

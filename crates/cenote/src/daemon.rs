@@ -3,6 +3,7 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
+use crate::cluster_side::{self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError};
 use crate::config::{Config, Webhook};
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::descriptors;
@@ -16,11 +17,12 @@ use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
-use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
+use cluster::clock::unix_now_s;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use cluster::{MemoryState, State};
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -58,6 +60,12 @@ pub enum DaemonError {
     State(#[from] cluster::StateError),
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Engine(#[from] cluster_side::EngineError),
+    #[error(transparent)]
+    ClusterTls(#[from] cluster_side::ClusterTlsError),
     #[error(transparent)]
     DataPlane(#[from] CommandError),
     #[error("{0}")]
@@ -110,6 +118,8 @@ pub struct Listeners {
     pub api: TcpListener,
     /// The API for others than this machine.
     pub api_tls: Option<TlsListeners>,
+    /// Joining, and what servers of a cluster ask each other. `None`: a single server.
+    pub cluster: Option<TcpListener>,
 }
 
 /// Sockets of the API, and who it proves to be on them.
@@ -176,7 +186,22 @@ pub struct Daemon {
     /// What clients were told of the interfaces when the server started.
     told: Vec<NetworkInterface>,
     pulse: Pulse,
+    cluster: Arc<ClusterControl>,
+    /// Of a server that is in a cluster: its cluster port, and who it proves to be there.
+    cluster_port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
 }
+
+/// Why a server that served has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// It is a part of a cluster now, and starts again as that.
+    IntoCluster,
+}
+
+/// For which the answer to a join or a founding has to reach its client, before the API ends.
+const ANSWER_LEAVES: Duration = Duration::from_millis(200);
 
 /// Pause between two looks at the interfaces: addresses come and go, and a client that just asked does not ask again for minutes.
 const INTERFACES_EVERY: Duration = Duration::from_secs(2);
@@ -213,27 +238,16 @@ impl Daemon {
             let what = directory.join(what).display().to_string();
             move |source| DaemonError::Io { what, source }
         };
-        let key = seal_key(&directory)?;
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
-        let state = State::open(&directory.join(STATE_FILE))?;
-        let settings = ServerSettings::open_or_create(&state)?.value;
-        Accounts::new(&state, &key).create_builtin_groups()?;
-
+        let Records { identity, key, state, engine, server_guid } = Records::open(config, &directory)?;
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
-        let addresses = |listeners: &[TcpListener]| {
-            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-        };
-        let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
-        let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
-        let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
-        rdma_addresses.extend(&rdma_devices.listen);
-        let interfaces = Interfaces {
-            smb: smb_addresses,
-            rdma: rdma_addresses,
-            rules: config.interface_rules(),
-            sysfs: interfaces::SYSFS.into(),
+        let (interfaces, rdma_devices) = listened_on(config, &listeners);
+        let keys = ClusterKeys {
+            smb: interfaces.smb.clone(),
+            rdma: interfaces.rdma.clone(),
+            ..ClusterKeys::of(config, listeners.cluster.as_ref(), server_guid)
         };
         let told = interfaces.read();
         let has_rdma = !interfaces.rdma.is_empty();
@@ -244,9 +258,10 @@ impl Daemon {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
             rdma_devices,
-            state: state.clone(),
+            state: volumes_state(identity.as_ref(), &state),
+            cluster: None,
             disk_paths: config.disks.search.clone(),
-            server_guid: settings.server_guid.into_bytes(),
+            server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
             limits,
             directory: shared.clone(),
@@ -254,7 +269,23 @@ impl Daemon {
             pulse: pulse.clone(),
         })?;
         drop(long_start);
-        let manager = Arc::new(Manager::new(state, key, shared, data_plane.control.clone(), audit, config));
+        let parts = ClusterParts {
+            data: directory.path().to_owned(),
+            keys,
+            state: state.clone(),
+            key: key.clone(),
+            engine,
+            control: data_plane.control.clone(),
+        };
+        let cluster = Arc::new(ClusterControl::new(parts, identity.as_ref())?);
+        let cluster_port = match (listeners.cluster, &identity) {
+            (Some(listener), Some(identity)) => {
+                Some((listener, Arc::new(cluster_side::listening(identity)?)))
+            }
+            _ => None,
+        };
+        let control = data_plane.control.clone();
+        let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
             directory,
             data_plane,
@@ -268,6 +299,8 @@ impl Daemon {
             interfaces,
             told,
             pulse,
+            cluster,
+            cluster_port,
         })
     }
 
@@ -293,7 +326,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Why the data plane ended by itself, or what could not be made durable.
-    pub async fn run(self, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    pub async fn run(self, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
         let io_error = |what: &str| {
             let what = what.to_owned();
             move |source| DaemonError::Io { what, source }
@@ -316,22 +349,33 @@ impl Daemon {
             }
             tasks.spawn(identity.follow());
         }
+        spawn_cluster_tasks(&mut tasks, &self.cluster, self.cluster_port, &self.manager)?;
         tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
+        let restart = self.cluster.restart();
         ready();
         service_manager::tell(NotifyState::Ready);
 
         let thread = self.data_plane.thread;
         let mut ended = tokio::task::spawn_blocking(move || thread.join());
+        let mut end = Ended::Stopped;
         let by_itself = tokio::select! {
             result = &mut ended => Some(result),
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,
+            () = restart.notified() => {
+                end = Ended::IntoCluster;
+                // The answer that says so leaves first.
+                tokio::time::sleep(ANSWER_LEAVES).await;
+                None
+            }
         };
         let result = match by_itself {
             Some(result) => result,
             None => {
                 tracing::info!("stopping: requests in work are finished first");
-                service_manager::tell(NotifyState::Stopping);
+                if end == Ended::Stopped {
+                    service_manager::tell(NotifyState::Stopping);
+                }
                 self.data_plane.control.drain(self.drain).await;
                 ended.await
             }
@@ -339,13 +383,87 @@ impl Daemon {
         tasks.abort_all();
         let _ = std::fs::remove_file(&address_file);
         match result {
-            Ok(Ok(result)) => result.map_err(DaemonError::DataPlane),
+            Ok(Ok(result)) => result.map(|()| end).map_err(DaemonError::DataPlane),
             _ => Err(DaemonError::Setup(
                 "the data plane ended by a fault of the program; what was acknowledged as durable is on the disks: \
                  start again, and report the lines above"
                     .into(),
             )),
         }
+    }
+}
+
+/// Where clients reach the server over TCP and SMB Direct, and by which devices.
+fn listened_on(config: &Config, listeners: &Listeners) -> (Interfaces, RdmaDevices) {
+    let addresses = |listeners: &[TcpListener]| {
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    };
+    let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
+    let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
+    let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
+    rdma_addresses.extend(&rdma_devices.listen);
+    let interfaces = Interfaces {
+        smb: smb_addresses,
+        rdma: rdma_addresses,
+        rules: config.interface_rules(),
+        sysfs: interfaces::SYSFS.into(),
+    };
+    (interfaces, rdma_devices)
+}
+
+/// What a server, or its cluster, has on record, and the key to it.
+struct Records {
+    /// `None`: a single server.
+    identity: Option<Identity>,
+    key: Arc<SealKey>,
+    state: State,
+    engine: Arc<dyn cluster_side::Engine>,
+    server_guid: uuid::Uuid,
+}
+
+impl Records {
+    fn open(config: &Config, directory: &DataDirectory) -> Result<Self, DaemonError> {
+        let mut identity = Identity::open(directory.path())?;
+        let key = Arc::new(match &identity {
+            Some(identity) => identity.seal_key()?,
+            None => seal_key(directory)?,
+        });
+        let program = &config.cluster.etcd_program;
+        let (state, engine) =
+            cluster_side::open_state(identity.as_ref(), &directory.join(STATE_FILE), program)?;
+        if let Some(identity) = &mut identity {
+            cluster_side::renew_if_due(identity, &state, &key, unix_now_s())?;
+        }
+        let settings = ServerSettings::open_or_create(&state)?.value;
+        let server_guid = identity.as_ref().map_or(settings.server_guid, |found| found.facts.server_guid);
+        Accounts::new(&state, &key).create_builtin_groups()?;
+        Ok(Self { identity, key, state, engine, server_guid })
+    }
+}
+
+/// What goes on beside the API in a server that is in a cluster.
+fn spawn_cluster_tasks(
+    tasks: &mut tokio::task::JoinSet<()>,
+    cluster: &Arc<ClusterControl>,
+    port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+    manager: &Arc<Manager>,
+) -> Result<(), DaemonError> {
+    if let Some((listener, tls)) = port {
+        tasks.spawn(cluster_side::serve(asynchronous(listener)?, tls, cluster.clone()));
+    }
+    if let Some(state) = cluster.shared_state() {
+        tasks.spawn(cluster_side::follow_accounts(state.clone(), manager.clone()));
+        tasks.spawn(cluster_side::follow_revocations(state, cluster.clone()));
+    }
+    Ok(())
+}
+
+/// The records that the data plane works by. Two servers that open the same volumes would take them from each other for ever: one that has
+/// joined opens none of those that the records name.
+fn volumes_state(identity: Option<&Identity>, state: &State) -> State {
+    match identity {
+        Some(identity) if !identity.facts.founder => State::from(MemoryState::new()),
+        _ => state.clone(),
     }
 }
 
@@ -385,8 +503,18 @@ fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, Daemon
 /// Why it does not start, or ended.
 pub fn serve(
     config: &Config,
-    start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+    start_data_plane: impl Fn(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<(), DaemonError> {
+    while serve_once(config, &start_data_plane)? == Ended::IntoCluster {
+        tracing::info!("starting again as a part of the cluster");
+    }
+    Ok(())
+}
+
+fn serve_once(
+    config: &Config,
+    start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+) -> Result<Ended, DaemonError> {
     let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
     let api = listen("HTTP", config.api.listen)?;
     let api_tls = if config.api.tls_listen.is_empty() {
@@ -403,11 +531,14 @@ pub fn serve(
         .map(|address| listen("SMB Direct", *address))
         .collect::<Result<_, _>>()?;
     let smb = config.smb.listen.iter().map(|address| listen("SMB", *address)).collect::<Result<_, _>>()?;
+    let cluster = config.cluster_listen().map_err(DaemonError::Setup)?;
+    let cluster = cluster.map(|address| listen("the cluster's port", address)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
-    let daemon = Daemon::start(config, directory, Listeners { smb, rdma, api, api_tls }, start_data_plane)?;
+    let listeners = Listeners { smb, rdma, api, api_tls, cluster };
+    let daemon = Daemon::start(config, directory, listeners, start_data_plane)?;
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
     tracing::info!(smb = listening.join(", "), ?api, "serving");

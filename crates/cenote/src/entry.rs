@@ -16,6 +16,11 @@ pub fn main() -> ExitCode {
 
 fn run(command: Own, global: &Global) -> Result<(), Failure> {
     match command {
+        Own::Quickstart(options) if options.nodes.is_some() => {
+            log_to_stderr("warn");
+            crate::trial::run(&options, &quickstart_directory(global))
+                .map_err(|error| Failure::new(error.to_string()))
+        }
         Own::Quickstart(options) => {
             log_to_stderr("warn");
             crate::quickstart::run(&options, &quickstart_directory(global), crate::dataplane::start)
@@ -24,10 +29,22 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
         Own::Serve(options) => {
             let config = Config::read(&options.config).map_err(|error| Failure::new(error.to_string()))?;
             log_to_stderr(&config.log.level);
+            if options.end_with_stdin {
+                crate::trial::end_with_stdin().map_err(|error| Failure::new(error.to_string()))?;
+            }
             crate::daemon::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Config(command) => config(command, global),
+        Own::Recover(recovery) => {
+            log_to_stderr("warn");
+            let confirmed = |what: &str, name: &str| {
+                output::confirm(what, name, recovery.yes.as_deref()).map_err(|failure| failure.message)
+            };
+            let program = recovery.etcd_program.as_deref();
+            let done = crate::cluster_side::recover(&data_directory(global), program, confirmed);
+            output::say(global.json, done.map_err(|error| Failure::new(error.to_string()))?)
+        }
     }
 }
 

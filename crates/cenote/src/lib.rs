@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+pub mod cluster_side;
 pub mod config;
 pub mod control;
 pub mod daemon;
@@ -28,3 +29,4 @@ pub mod rdma_devices;
 mod rdma_host;
 mod service_manager;
 mod smart;
+pub mod trial;

@@ -44,7 +44,8 @@ impl Default for Limits {
             repair_delay: Duration::from_secs(30 * 60),
             scrub_period: Duration::from_secs(14 * 24 * 3600),
             scrub_rate: 32 << 20,
-            busy_poll: Duration::ZERO,
+            // As long as a client on the same machine or a fast network takes to ask again: to sleep and be woken costs as much.
+            busy_poll: Duration::from_micros(30),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
 use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
+use api::cluster::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
@@ -60,17 +61,19 @@ pub struct Manager {
     devices: Arc<DeviceHealths>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
+    cluster: Arc<dyn ClusterManagement>,
 }
 
 impl Manager {
     /// `config`: the configuration in effect.
     pub fn new(
         state: State,
-        key: SealKey,
+        key: Arc<SealKey>,
         directory: SharedDirectory,
         control: ControlHandle,
         audit: Arc<AuditLog>,
         config: &Config,
+        cluster: Arc<dyn ClusterManagement>,
     ) -> Self {
         let accounts = AccountBook::new(state, key, directory, config.password_policy());
         Self {
@@ -81,6 +84,7 @@ impl Manager {
             search: config.disks.search.clone(),
             devices: Arc::default(),
             moving: tokio::sync::Mutex::default(),
+            cluster,
         }
     }
 
@@ -117,6 +121,15 @@ impl Manager {
             let _ = in_force.await;
             changed
         })
+    }
+
+    /// Reads accounts and shares again, which another server of the cluster has changed. Answers when that is in force for everybody who is
+    /// connected.
+    ///
+    /// # Errors
+    /// If they cannot be read; they are read again until they can be.
+    pub async fn refresh(&self) -> Result<(), ApiError> {
+        self.change(|_| Ok(())).await
     }
 
     /// Reads accounts or shares off the event loop.
@@ -206,6 +219,10 @@ impl Management for Manager {
     fn config_values(&self) -> Configuration {
         // It was written from values, and reads back.
         toml::from_str(&self.config).unwrap_or_default()
+    }
+
+    fn cluster(&self) -> Arc<dyn ClusterManagement> {
+        self.cluster.clone()
     }
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {

@@ -37,14 +37,15 @@ pub fn run(
     start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<(), DaemonError> {
     let mut config = Config::default();
-    config.api.listen = options.http;
+    let http = options.http.socket("--http").map_err(DaemonError::Setup)?;
+    config.api.listen = http;
     // Its disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
     config.smb.rdma_crc = !options.rdma_no_crc;
     config.check().map_err(|error| DaemonError::Setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     directory.path().clone_into(&mut config.server.data_dir);
-    let api = listen("HTTP", options.http)?;
+    let api = listen("HTTP", http)?;
     let (smb, address) = smb_listener(options)?;
     config.smb.listen = vec![address];
     let rdma = rdma_listener(options)?;
@@ -55,7 +56,8 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
-    let listeners = Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api, api_tls: None };
+    let listeners =
+        Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api, api_tls: None, cluster: None };
     let daemon = Daemon::start(&config, directory, listeners, start_data_plane)?;
     runtime.block_on(async {
         let password = match furnish(&daemon, options).await {
@@ -65,15 +67,17 @@ pub fn run(
                 return Err(error);
             }
         };
-        let mut lines = connect_lines(options, (address, direct), &password, daemon.directory().path());
+        let places = Places { smb: address, direct, http };
+        let mut lines = connect_lines(options, places, &password, daemon.directory().path());
         lines += &unserved_lines(&daemon).await;
-        daemon.run(move || println!("{lines}ready")).await
+        daemon.run(move || println!("{lines}ready")).await.map(|_| ())
     })
 }
 
 /// SMB Direct: the port that was asked for, or the usual one if it is free.
 fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, DaemonError> {
-    if let Some(address) = options.rdma {
+    if let Some(place) = options.rdma {
+        let address = place.socket("--rdma").map_err(DaemonError::Setup)?;
         return listen("SMB Direct", address).map(Some);
     }
     let address = SocketAddr::from(([127, 0, 0, 1], RDMA_PORT));
@@ -88,7 +92,8 @@ fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, DaemonErro
 }
 
 fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), DaemonError> {
-    if let Some(address) = options.smb {
+    if let Some(place) = options.smb {
+        let address = place.socket("--smb").map_err(DaemonError::Setup)?;
         let listener = listen("SMB", address)?;
         let address = listener.local_addr().unwrap_or(address);
         return Ok((listener, address));
@@ -121,6 +126,13 @@ async fn unserved_lines(daemon: &Daemon) -> String {
     unserved
         .map(|volume| format!("volume '{}' is NOT SERVED: `cenote health` says why\n", volume.name))
         .collect()
+}
+
+/// Where a trial server is reached.
+struct Places {
+    smb: SocketAddr,
+    direct: Option<SocketAddr>,
+    http: SocketAddr,
 }
 
 /// What is known of the user's password.
@@ -263,7 +275,7 @@ async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password,
 /// The exact lines to connect with.
 fn connect_lines(
     options: &Quickstart,
-    (address, direct): (SocketAddr, Option<SocketAddr>),
+    Places { smb: address, direct, http }: Places,
     password: &Password,
     data: &Path,
 ) -> String {
@@ -286,7 +298,7 @@ fn connect_lines(
     let mut text = format!(
         "data       {}\nSMB        {address}\nAPI        http://{}\nshare      {SHARE}\nuser       {user}\n",
         data.display(),
-        options.http,
+        http,
     );
     if let Some(direct) = direct {
         text += &format!("SMB Direct {direct} (iWARP)\n");

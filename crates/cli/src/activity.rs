@@ -30,6 +30,7 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                 Column("DIALECT", Align::Left),
                 Column("TRANSPORT", Align::Left),
                 Column("CHANNELS", Align::Right),
+                Column("ZERO COPY", Align::Left),
                 Column("CREDITS", Align::Right),
                 Column("SIGNING", Align::Left),
                 Column("ENCRYPTION", Align::Left),
@@ -52,6 +53,7 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                     session.dialect.clone(),
                     session.transport.clone(),
                     session.channels.len().to_string(),
+                    show_zero_copy(session),
                     show_credits(session),
                     none_if_empty(&session.signing),
                     none_if_empty(&session.encryption),
@@ -85,6 +87,15 @@ fn show_credits(session: &Session) -> String {
         .map(|rdma| format!("{}/{}", rdma.send_credits, rdma.receive_credits))
         .collect();
     shown.join(", ")
+}
+
+/// Whether large reads leave without a copy in the server, by TCP; by SMB Direct adapters do as they can.
+fn show_zero_copy(session: &Session) -> String {
+    let mut told: Vec<&str> =
+        session.channels.iter().filter_map(|channel| channel.zero_copy.as_deref()).collect();
+    told.sort_unstable();
+    told.dedup();
+    told.join(", ")
 }
 
 fn by_rdma(session: &Session, pick: impl Fn(&SmbDirectCounters) -> u64) -> u64 {

@@ -111,6 +111,16 @@ impl Client {
         response.body_mut().read_to_string().map_err(unreadable)
     }
 
+    /// The text of `/metrics`, which stands beside the API.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn metrics(&self) -> Result<String, Failure> {
+        let server = self.base.trim_end_matches("/api/v1");
+        let request = self.agent.get(format!("{server}/metrics")).header("Authorization", self.bearer());
+        reached(request.call())?.body_mut().read_to_string().map_err(unreadable)
+    }
+
     /// # Errors
     /// As [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {

@@ -8,10 +8,12 @@ mod accounts;
 mod activity;
 pub mod args;
 mod client;
+mod cluster;
 mod complete;
 mod inspect;
 mod man;
 pub mod output;
+mod plan;
 mod progress;
 mod quota;
 mod rdma;
@@ -42,6 +44,9 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
     }
     let done = match cli.command {
         Command::Own(command) => own(command, &cli.global),
+        Command::Cluster(args::Cluster::Recover { etcd_program, confirmation }) => {
+            own(Own::Recover(args::Recovery { etcd_program, yes: confirmation.yes }), &cli.global)
+        }
         command => run(command, &cli.global),
     };
     match done {
@@ -61,6 +66,8 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
         // It was carried out by the caller.
         Command::Own(_) => Ok(()),
+        Command::Cluster(command) => cluster::cluster(&client()?, global.json, command),
+        Command::Node(command) => cluster::node(&client()?, global.json, command),
         Command::Disk(args::Disk::Inspect { path }) => inspect::disk(&path, global.json),
         Command::Disk(command) => storage::disk(&client()?, global.json, command),
         Command::Pool(command) => storage::pool(&client()?, global.json, command),
@@ -77,6 +84,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Job(command) => activity::job(&client()?, global.json, command),
         Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
+        Command::Plan(options) => plan::plan(global, global.json, &options),
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {
             anstream::print!("{}", String::from_utf8_lossy(&complete::script(shell)?));

@@ -6,9 +6,7 @@ use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use anstream::{print, println};
 use api::ErrorKind;
-use api::model::{
-    DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage, VolumeStatus,
-};
+use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Volume, VolumeDamage, VolumeStatus};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, Created, DeletedPool, EraseDisk, ErasedDisk, FaultDomain,
     ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool, SetVolume, Started,
@@ -389,11 +387,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             let request = CreateVolume {
                 name: name.clone(),
                 pool,
-                resiliency: match resiliency {
-                    args::Resiliency::Simple => Resiliency::Simple,
-                    args::Resiliency::TwoWayMirror => Resiliency::TwoWayMirror,
-                    args::Resiliency::ThreeWayMirror => Resiliency::ThreeWayMirror,
-                },
+                resiliency: resiliency.into(),
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 size_bytes: size,
                 warn_at_percent: warn_at,

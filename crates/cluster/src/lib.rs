@@ -23,6 +23,9 @@
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
 //! | `share/` | shares | `shares` |
+//! | `cluster/` | [`ClusterRecord`], if there is one | `nodes` |
+//! | `node/` + number | [`NodeRecord`] | `nodes` |
+//! | `join-token/` + token id | [`join_token::JoinTokenRecord`] | `join_token` |
 //! | `moved/state` | [`Moved`]: in redb only, once a cluster's etcd has the records | `carry` |
 //! | `settings/` | everything else an administrator sets | `settings` |
 //!
@@ -33,16 +36,21 @@
 
 mod account_error;
 pub mod accounts;
+pub mod admission;
 pub mod audit;
+pub mod authority;
 mod blocking;
 mod carry;
 pub mod clock;
 pub mod etcd;
 mod handle;
+mod hexadecimal;
 pub mod image;
 pub mod import;
+pub mod join_token;
 pub mod membership;
 mod memory;
+pub mod nodes;
 mod records;
 mod redb_engine;
 pub mod seal;
@@ -55,6 +63,7 @@ pub use blocking::{BlockingState, Stored, Typed};
 pub use carry::{CarryError, Moved, carry};
 pub use handle::{State, StateClient};
 pub use memory::{Fault, MemoryClient, MemoryState};
+pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,

@@ -154,10 +154,6 @@ fn is_zero(value: &u8) -> bool {
     *value == 0
 }
 
-fn yes() -> bool {
-    true
-}
-
 impl Record for VolumeRecord {
     const PREFIX: &'static str = "volume/";
     fn id(&self) -> String {
@@ -265,9 +261,10 @@ pub struct PoolRecord {
     /// Its export has begun: it is about to leave this server.
     #[serde(default)]
     pub exported: bool,
-    /// An administrator chose the reserve; else it follows the number of disks. Records of earlier releases do not tell: theirs stays.
-    #[serde(default = "yes")]
-    pub reserve_is_set: bool,
+    /// An administrator chose the reserve; else it follows the number of disks. None: a record of an earlier release, which does not tell.
+    /// Such a reserve stays, as it may have been chosen, and health warns if it is less than usual.
+    #[serde(default)]
+    pub reserve_is_set: Option<bool>,
 }
 
 impl PoolRecord {
@@ -281,7 +278,7 @@ impl PoolRecord {
             generation: 0,
             history: uuid::Uuid::nil(),
             exported: false,
-            reserve_is_set: false,
+            reserve_is_set: Some(false),
         }
     }
 }

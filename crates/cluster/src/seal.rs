@@ -3,6 +3,7 @@
 //! Owns the key file. Promises: what is stored is useless without the key file; a sealed value moved to another record does not
 //! open. Never writes a secret in the clear, never replaces a key file that is there.
 
+use crate::hexadecimal::{hex, unhex};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -34,7 +35,10 @@ pub enum SealError {
 }
 
 /// The key that seals secrets.
-pub struct SealKey(LessSafeKey);
+pub struct SealKey {
+    cipher: LessSafeKey,
+    bytes: Zeroizing<[u8; KEY_BYTES]>,
+}
 
 impl SealKey {
     /// Reads the key file, or makes one of mode 0600 if there is none.
@@ -48,20 +52,47 @@ impl SealKey {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let mut key = Zeroizing::new([0; KEY_BYTES]);
                 getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Random)?;
-                // Whole or not there at all: a crash must not leave half a key.
-                let draft = path.with_extension("new");
-                let _ = std::fs::remove_file(&draft);
-                let mut file =
-                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io)?;
-                file.write_all(key.as_slice()).and_then(|()| file.sync_all()).map_err(io)?;
-                std::fs::rename(&draft, path).map_err(io)?;
-                if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    File::open(parent).and_then(|parent| parent.sync_all()).map_err(io)?;
-                }
-                Self::from_bytes(&key)
+                let key = Self::from_bytes(key)?;
+                key.write_new(path)?;
+                Ok(key)
             }
             Err(error) => Err(io(error)),
         }
+    }
+
+    /// Writes the key into a file of mode 0600, in place of the one that is there.
+    ///
+    /// # Errors
+    /// [`SealError::Io`].
+    pub fn write_new(&self, path: &Path) -> Result<(), SealError> {
+        let io = |source| SealError::Io { path: path.display().to_string(), source };
+        // Whole or not there at all: a crash must not leave half a key.
+        let draft = path.with_extension("new");
+        let _ = std::fs::remove_file(&draft);
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io)?;
+        file.write_all(self.bytes.as_slice()).and_then(|()| file.sync_all()).map_err(io)?;
+        std::fs::rename(&draft, path).map_err(io)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// The key in hexadecimal digits, for a server that joins the cluster.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex(self.bytes.as_slice()))
+    }
+
+    /// The key of the cluster that was joined.
+    ///
+    /// # Errors
+    /// [`SealError::DoesNotOpen`] if the digits are no key.
+    pub fn from_hex(digits: &str) -> Result<Self, SealError> {
+        let bytes = unhex(digits).map(Zeroizing::new);
+        let bytes = bytes.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).ok());
+        let bytes = bytes.ok_or_else(|| SealError::DoesNotOpen { of: "a cluster's key".into() })?;
+        Self::from_bytes(Zeroizing::new(bytes))
     }
 
     /// Reads a key file that must be there.
@@ -98,13 +129,12 @@ impl SealKey {
         }
         let mut key = Zeroizing::new([0; KEY_BYTES]);
         file.read_exact(key.as_mut_slice()).map_err(io)?;
-        Self::from_bytes(&key)
+        Self::from_bytes(key)
     }
 
-    fn from_bytes(key: &[u8; KEY_BYTES]) -> Result<Self, SealError> {
-        UnboundKey::new(&AES_256_GCM, key)
-            .map(|key| Self(LessSafeKey::new(key)))
-            .map_err(|_| SealError::Random)
+    fn from_bytes(bytes: Zeroizing<[u8; KEY_BYTES]>) -> Result<Self, SealError> {
+        let key = UnboundKey::new(&AES_256_GCM, bytes.as_slice()).map_err(|_| SealError::Random)?;
+        Ok(Self { cipher: LessSafeKey::new(key), bytes })
     }
 
     /// Nonce, ciphertext and tag as hexadecimal text; opens only for the same `of`.
@@ -115,14 +145,14 @@ impl SealKey {
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).map_err(|_| SealError::Random)?;
         let mut sealed = secret.to_vec();
-        self.0
+        self.cipher
             .seal_in_place_append_tag(
                 Nonce::assume_unique_for_key(nonce),
                 Aad::from(of.as_bytes()),
                 &mut sealed,
             )
             .map_err(|_| SealError::Random)?;
-        Ok(nonce.iter().chain(&sealed).map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex(&nonce) + &hex(&sealed))
     }
 
     /// # Errors
@@ -133,16 +163,12 @@ impl SealKey {
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN).ok_or_else(refused)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| refused())?;
         let mut secret = Zeroizing::new(sealed.to_vec());
-        let len =
-            self.0.open_in_place(nonce, Aad::from(of.as_bytes()), &mut secret).map_err(|_| refused())?.len();
+        let len = self
+            .cipher
+            .open_in_place(nonce, Aad::from(of.as_bytes()), &mut secret)
+            .map_err(|_| refused())?
+            .len();
         secret.truncate(len);
         Ok(secret)
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }

@@ -46,6 +46,22 @@ fn a_record_reads_back_as_written_and_lists_by_kind() {
 }
 
 #[test]
+fn a_pool_of_an_earlier_release_does_not_tell_whether_its_reserve_was_chosen() {
+    let now = PoolRecord::new(PoolId::from_bytes([1; 16]), "pool", 0, 0);
+    assert_eq!(now.reserve_is_set, Some(false));
+    let mut fields: serde_json::Value = serde_json::from_slice(&now.encode()).unwrap();
+    for (written, read) in [(Some(true), Some(true)), (Some(false), Some(false)), (None, None)] {
+        let object = fields.as_object_mut().unwrap();
+        match written {
+            Some(chosen) => drop(object.insert("reserve_is_set".to_owned(), chosen.into())),
+            None => drop(object.remove("reserve_is_set")),
+        }
+        let found = PoolRecord::decode("pool/1", &serde_json::to_vec(&fields).unwrap()).unwrap();
+        assert_eq!(found.reserve_is_set, read);
+    }
+}
+
+#[test]
 fn a_write_that_compares_with_an_old_revision_changes_nothing() {
     let (_ground, engines) = engines();
     for state in engines {

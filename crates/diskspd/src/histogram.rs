@@ -13,8 +13,13 @@ pub fn export(spans: &[SpanResult]) -> String {
         read.merge(&target.read.latency);
         write.merge(&target.write.latency);
     }
+    lines(&read, &write)
+}
+
+/// The text of a read and a write histogram.
+pub fn lines(read: &Histogram, write: &Histogram) -> String {
     let mut text = String::from("# diskspd latency histogram 1: direction latency_us count\n");
-    for (name, histogram) in [("read", &read), ("write", &write)] {
+    for (name, histogram) in [("read", read), ("write", write)] {
         for (us, count) in histogram.entries() {
             let _ = writeln!(text, "{name} {us} {count}");
         }

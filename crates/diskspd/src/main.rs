@@ -134,6 +134,7 @@ fn measure(line: &CommandLine, profile: &Profile) -> Result<Outcome, Failed> {
         smb: &line.smb,
         events: &line.events,
         latency: line.histogram.is_some(),
+        progress_file: line.progress_file.as_deref(),
         is_terminal: std::io::stderr().is_terminal(),
         is_interrupted: &|| sys::interrupt::received() > 0,
     };

@@ -1,20 +1,66 @@
-//! What is shown while a run goes on: a line on a terminal, and the dots of `-P`. Never part of the report.
+//! What is shown while a run goes on: a line on a terminal, the dots of `-P`, and a file for programs. Never part of the report.
 
 use crate::engine::control::Totals;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 
 const REDRAW_NS: u64 = 250_000_000;
+/// Bytes of a progress file: one line, padded, so that it is written over in one go.
+pub const PROGRESS_FILE_BYTES: usize = 96;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Opening,
+    /// It waits for its time.
+    Ready,
     WarmUp,
     Measuring,
     CoolDown,
 }
 
+impl Phase {
+    const ALL: [Self; 5] = [Self::Opening, Self::Ready, Self::WarmUp, Self::Measuring, Self::CoolDown];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Ready => "ready",
+            Self::WarmUp => "warm-up",
+            Self::Measuring => "measuring",
+            Self::CoolDown => "cool-down",
+        }
+    }
+}
+
+/// What a progress file says: the phase, and totals since the run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgressLine {
+    pub phase: Phase,
+    pub totals: Totals,
+}
+
+impl ProgressLine {
+    fn text(self) -> String {
+        let Totals { operations, bytes, latency_ns } = self.totals;
+        let line = format!("{} {operations} {bytes} {latency_ns}", self.phase.word());
+        format!("{line:<width$}\n", width = PROGRESS_FILE_BYTES - 1)
+    }
+
+    /// Reads a progress file; `None` if nothing was written yet.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let word = words.next()?;
+        let phase = Phase::ALL.into_iter().find(|phase| phase.word() == word)?;
+        let mut number = || words.next()?.parse().ok();
+        let totals = Totals { operations: number()?, bytes: number()?, latency_ns: number()? };
+        Some(Self { phase, totals })
+    }
+}
+
 pub struct Progress {
+    file: Option<File>,
     is_terminal: bool,
     is_drawn: bool,
     /// A dot every so many completions; 0: none.
@@ -27,6 +73,7 @@ pub struct Progress {
 impl Progress {
     pub fn new(is_terminal: bool, dot_every: u32) -> Self {
         Self {
+            file: None,
             is_terminal,
             is_drawn: false,
             dot_every: u64::from(dot_every),
@@ -34,6 +81,15 @@ impl Progress {
             last: Totals::default(),
             last_ns: 0,
         }
+    }
+
+    /// Keeps where the run is in a file as well.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn keep_in(&mut self, path: &str) -> io::Result<()> {
+        self.file = Some(File::create(path)?);
+        Ok(())
     }
 
     /// Shows where the run is.
@@ -44,6 +100,10 @@ impl Progress {
             let new = (dots - self.dots).min(1000) as usize;
             self.dots = dots;
             eprint!("{}", ".".repeat(new));
+        }
+        if let Some(file) = &self.file {
+            // Who reads it notices that it does not change; the run goes on.
+            let _ = file.write_all_at(ProgressLine { phase, totals }.text().as_bytes(), 0);
         }
         if !self.is_terminal || now_ns.saturating_sub(self.last_ns) < REDRAW_NS {
             return;
@@ -76,6 +136,7 @@ fn line(phase: Phase, last: Totals, now: Totals, passed_ns: u64, left_ns: u64) -
     };
     let phase = match phase {
         Phase::Opening => "opening",
+        Phase::Ready => "ready",
         Phase::WarmUp => "warm up",
         Phase::Measuring => "measuring",
         Phase::CoolDown => "cool down",
@@ -91,6 +152,19 @@ fn line(phase: Phase, last: Totals, now: Totals, passed_ns: u64, left_ns: u64) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_progress_file_is_read_as_it_was_written_and_has_one_length() {
+        for phase in Phase::ALL {
+            let totals = Totals { operations: 7, bytes: u64::MAX, latency_ns: 12 };
+            let line = ProgressLine { phase, totals };
+            assert_eq!(line.text().len(), PROGRESS_FILE_BYTES);
+            assert_eq!(ProgressLine::parse(&line.text()), Some(line));
+        }
+        for wrong in ["", "measuring", "measuring 1 2", "measuring 1 2 x", "asleep 1 2 3"] {
+            assert_eq!(ProgressLine::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn the_line_shows_rate_latency_and_time_left_of_the_last_interval() {

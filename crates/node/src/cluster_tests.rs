@@ -142,7 +142,7 @@ impl Rig {
             is_up: !running.is_dead,
             takes_volumes: true,
             lease_until: self.now(),
-            incarnation: running.incarnation.get(),
+            incarnation: Some(running.incarnation.get()),
         };
         let lives: BTreeMap<NodeId, NodeLife> =
             self.nodes.iter().map(|(id, running)| (*id, life(running))).collect();

@@ -35,9 +35,9 @@ pub struct NodeLife {
     pub takes_volumes: bool,
     /// If it is down: until when it may still answer for its volumes.
     pub lease_until: Monotonic,
-    /// The life of it that is up, or down, as its heartbeats said ([`crate::Node::incarnation`]). One that a majority took for dead must be let
-    /// answer no more: it comes back as another.
-    pub incarnation: u64,
+    /// The life of it that is up, or down, as its heartbeats said ([`crate::Node::incarnation`]); `None`: the last that is recorded. One that a
+    /// majority took for dead must be let answer no more: it comes back as another.
+    pub incarnation: Option<u64>,
 }
 
 /// What one turn of a verdict changes.
@@ -216,7 +216,7 @@ impl Neighbours {
 
     /// Whether a volume may be taken over from its owner now: the life of it that is known to be dead is the last that is recorded.
     fn is_settled(&self, owner: NodeId) -> bool {
-        let dead = self.nodes.borrow().get(&owner).map(|life| life.incarnation);
+        let dead = self.nodes.borrow().get(&owner).and_then(|life| life.incarnation);
         let recorded = self.leases.borrow().get(&owner).map_or(0, |lease| lease.value.incarnation);
         dead.is_none_or(|dead| dead == recorded)
     }

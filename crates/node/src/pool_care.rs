@@ -54,7 +54,7 @@ impl PoolCare {
             return Err(Error::new(ErrorKind::Conflict, format!("a pool named {name} exists already")));
         }
         let domains: Vec<FaultDomain> = disks.iter().map(|disk| disk.fault_domain.clone()).collect();
-        let reserve_is_set = reserve_disks.is_some();
+        let reserve_is_set = Some(reserve_disks.is_some());
         let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
         check_reserve(reserve_disks, disks.len())?;
         let records = self.disks.format(pool, disks, None).await?;
@@ -79,12 +79,13 @@ impl PoolCare {
         let others = self.disks.neighbours.disks().values().filter(|disk| disk.pool == pool).count();
         let disks = self.disks.disks.of_pool(pool).len() + others;
         check_reserve(reserve_disks, disks)?;
-        let change = move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: true, ..found };
+        let change =
+            move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: Some(true), ..found };
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them. One that would leave data little room stays as it
+    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that would leave data little room stays as it
     /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
     pub(crate) fn follow_rule(&self) {
         if !self.disks.neighbours.is_first() {
@@ -92,7 +93,7 @@ impl PoolCare {
         }
         let pools: Vec<PoolRecord> =
             self.disks.pools.entries().values().map(|entry| entry.record.clone()).collect();
-        for record in pools.into_iter().filter(|record| !record.reserve_is_set) {
+        for record in pools.into_iter().filter(|record| record.reserve_is_set == Some(false)) {
             let (pool, wanted) = (record.id, self.disks.disks.usual_reserve(record.id));
             let may_rise = || {
                 let others = self.disks.pools.remote_slabs(pool);
@@ -108,8 +109,8 @@ impl PoolCare {
             let state = self.disks.state.clone();
             self.disks.tasks.spawn(async move {
                 let change = move |found: PoolRecord| match found.reserve_is_set {
-                    true => found,
-                    false => PoolRecord { reserve_disks: wanted, ..found },
+                    Some(false) => PoolRecord { reserve_disks: wanted, ..found },
+                    Some(true) | None => found,
                 };
                 if let Err(error) = state.change(move |state| rewrite_pool(state, pool, change)).await {
                     // The next start looks anew.

@@ -178,7 +178,7 @@ impl Pools {
     pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32, is_set: bool) -> Done<()> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(&pool).ok_or_else(|| Error::io("the pool is gone"))?;
-        (entry.record.reserve_disks, entry.record.reserve_is_set) = (reserve_disks, is_set);
+        (entry.record.reserve_disks, entry.record.reserve_is_set) = (reserve_disks, Some(is_set));
         Ok(())
     }
 

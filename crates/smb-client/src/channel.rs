@@ -1,5 +1,6 @@
 //! One connection of a session and what carries it: the protocol above, the link below, and the memory lent to the server for
-//! requests whose payload goes by RDMA.
+//! requests whose payload goes by RDMA. Nothing here blocks: [`crate::Client`] waits for several of them, and the storage bus has them
+//! on the loop of a server.
 
 use crate::connection::{Connection, Event, Limits, Protection, Token};
 use crate::operation::{Reply, Request, Transfer};
@@ -36,7 +37,8 @@ const INLINE_BYTES_MAX: usize = 32 << 20;
 /// Payload up to this length goes in messages always: a server's fetching pays for longer payload only.
 const INLINE_BYTES_LEAST: usize = 64 << 10;
 
-pub(crate) struct Channel {
+/// A connection with its link.
+pub struct Channel {
     pub connection: Connection,
     link: Link,
     loans: IdentityMap<Token, Loan>,
@@ -45,11 +47,12 @@ pub(crate) struct Channel {
     counters: Counters,
     /// OPLOCK_BREAK notifications that nobody has looked at.
     pub breaks: Vec<Buf>,
-    /// Which of the client's targets it goes to.
+    /// Which of its owner's targets it goes to.
     pub target: usize,
 }
 
 impl Channel {
+    /// Begins; the link may still be coming up.
     pub fn new(mut connection: Connection, link: Link, target: usize, now: Monotonic) -> Self {
         if link.is_rdma() {
             connection.set_payload_window(INLINE_BYTES_MAX);
@@ -97,6 +100,7 @@ impl Channel {
             || self.goes_remote(request, options).is_some()
     }
 
+    /// Queues a request; it leaves with [`Self::pump`].
     pub fn submit(&mut self, token: Token, mut request: Request, options: &Options, now: Monotonic) {
         self.asked(now);
         if let Some(protection) = self.goes_remote(&request, options) {
@@ -105,6 +109,7 @@ impl Channel {
         self.connection.submit(token, request);
     }
 
+    /// Queues requests that go out in one message ([`Connection::submit_compound`]).
     pub fn submit_compound(&mut self, chain: Vec<(Token, Request)>, now: Monotonic) {
         self.asked(now);
         self.connection.submit_compound(chain);
@@ -192,7 +197,8 @@ impl Channel {
         }
     }
 
-    /// Carries messages both ways, without waiting; answers go to `out`. Whether anything moved.
+    /// Carries messages both ways, without waiting; answers go to `out`. Whether anything moved. With something asked and nothing heard
+    /// for `timeout`, the channel counts as dead.
     ///
     /// # Errors
     /// Why the channel is of no further use.
@@ -270,6 +276,14 @@ impl Channel {
         limits
     }
 
+    /// Whether a chain of so many requests with so many bytes in all can be one message.
+    pub fn can_compound(&self, requests: u32, len_bytes: usize) -> bool {
+        let limit = self.connection.limits().write_bytes;
+        let limit = self.link.rdma_ref().map_or(limit, |link| link.inline_bytes_max().min(limit));
+        self.connection.credits_in_all() >= requests && len_bytes <= limit as usize
+    }
+
+    /// What was counted.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         counters.smb_credit_stalls = self.connection.credit_stalls();

@@ -47,7 +47,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bandwidth;
-mod channel;
+pub mod channel;
 mod client;
 mod connection;
 mod counters;
@@ -61,7 +61,8 @@ mod options;
 pub mod ping;
 pub mod transfer;
 
-pub use client::Client;
+pub use channel::Channel;
+pub use client::{Client, Contents};
 pub use connection::{Connection, Event, Limits, Random, Token};
 pub use counters::Counters;
 pub use engine::Engine;

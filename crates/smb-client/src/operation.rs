@@ -4,10 +4,10 @@ use crate::ClientError;
 use crate::file::Tree;
 use smb::wire::{
     BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_TRANSFORM, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody,
-    Command, CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody,
-    IoctlResponse, OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody,
-    READ_RESPONSE_RDMA_TRANSFORM, ReadRequestBody, ReadResponse, SetInfoRequestBody, U16, U32, U64,
-    WriteRequestBody, WriteResponse, view_at, write_create_request, write_ioctl_request,
+    Command, CreateRequestBody, ErrorResponse, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL,
+    IoctlRequestBody, IoctlResponse, OutputBufferResponse, Put, QueryDirectoryRequestBody,
+    QueryInfoRequestBody, READ_RESPONSE_RDMA_TRANSFORM, ReadRequestBody, ReadResponse, SetInfoRequestBody,
+    U16, U32, U64, WriteRequestBody, WriteResponse, view_at, write_create_request, write_ioctl_request,
     write_query_directory_request, write_query_info_request, write_read_request, write_set_info_request,
     write_tree_connect_request, write_write_request, write_write_request_with_info,
 };
@@ -537,6 +537,14 @@ impl Reply {
     pub fn output(&self) -> Result<&[u8], ClientError> {
         self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
         Ok(OutputBufferResponse::parse(&self.message)?.data()?)
+    }
+
+    /// What the server told of an error beside its status (MS-SMB2 2.2.2); nothing, as a rule.
+    ///
+    /// # Errors
+    /// [`ClientError::Wire`] if the answer is no error response.
+    pub fn error_data(&self) -> Result<&[u8], ClientError> {
+        Ok(ErrorResponse::parse(&self.message)?.data()?)
     }
 
     /// The output of an FSCTL.

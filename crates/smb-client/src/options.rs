@@ -148,7 +148,7 @@ impl Default for Options {
 
 impl Options {
     /// Gives the settings of a link that has `timeout` to come up.
-    pub(crate) fn of_link(&self, timeout: Duration) -> LinkOptions {
+    pub fn of_link(&self, timeout: Duration) -> LinkOptions {
         let device = match &self.rdma_device {
             RdmaDevice::Named(name) => Some(name.clone()),
             RdmaDevice::Any | RdmaDevice::Software => None,

@@ -11,7 +11,7 @@ use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
 use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
-/// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus.
+/// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus (crate `bus`).
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
@@ -22,21 +22,21 @@ pub enum Operation {
     Open { least: Epoch, settled: Epoch },
     /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.
     Promise,
-    /// The chunks that have a slab on the disk. SMB2 IOCTL, FSCTL_QUERY_ALLOCATED_RANGES (MS-FSCC 2.3.48) at slab grain.
+    /// The chunks that have a slab on the disk. SMB2 IOCTL, an FSCTL of our own, as for all that follow but READ and WRITE.
     Chunks,
-    /// Gives the chunk a slab. SMB2 SET_INFO (2.2.39), FileAllocationInformation at slab grain.
+    /// Gives the chunk a slab.
     Allocate { chunk: ChunkIndex, append: bool },
-    /// Gives the chunk's slab back. SMB2 IOCTL, FSCTL_FILE_LEVEL_TRIM (MS-FSCC 2.3.13).
+    /// Gives the chunk's slab back.
     Free { chunk: ChunkIndex },
     /// SMB2 READ (2.2.19); the checksums follow the data.
     Read { lba: Lba, blocks: u32 },
     /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data.
     Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
-    /// SMB2 IOCTL, FSCTL_SET_ZERO_DATA (MS-FSCC 2.3.71).
+    /// The blocks read as zeroes afterwards.
     Discard { lba: Lba, blocks: u32 },
-    /// What the blocks held is gone on every copy that counts. SMB2 IOCTL, an FSCTL of our own.
+    /// What the blocks held is gone on every copy that counts.
     MarkLost { lba: Lba, blocks: u32 },
-    /// The epochs of the chunk's regions. SMB2 IOCTL, FSCTL_QUERY_FILE_REGIONS (MS-FSCC 2.3.55) at region grain.
+    /// The epochs of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 

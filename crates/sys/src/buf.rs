@@ -35,10 +35,11 @@ impl Shared {
         unsafe { self.0.as_ref() }
     }
 
-    /// Whether nobody else shares the allocation, which may be written then.
+    /// Whether nobody else shares the allocation, the kernel included, which may be written then.
     fn make_writable(&mut self) -> bool {
         // Acquire: what other threads did with their references happens before this thread's writes.
-        let unique = self.allocation().references.load(Ordering::Acquire) == 1;
+        let unique = self.allocation().references.load(Ordering::Acquire) == 1
+            && !self.allocation().is_lent.load(Ordering::Relaxed);
         if unique {
             // SAFETY: this is the only reference, and it is borrowed alone.
             unsafe { self.0.as_mut() }.page_words.take();
@@ -301,7 +302,46 @@ impl Buf {
         words.get(span.start() / ALIGN_BYTES..(span.start() + span.len()) / ALIGN_BYTES)
     }
 
-    /// Makes the bytes writable if nobody else shares the allocation.
+    /// Whether its pages may be lent ([`crate::driver::Lender`]).
+    pub(crate) fn is_lendable(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.allocation().is_lendable())
+    }
+
+    /// The bytes, to be given to the kernel by reference: they are not written any more from now on, by anybody and for ever, and their
+    /// memory goes to the kernel with the last view.
+    ///
+    /// # Panics
+    /// If it is no memory of which pages may leave ([`Self::is_lendable`]).
+    pub(crate) fn lend(&self) -> &[u8] {
+        if let Some(shared) = &self.shared {
+            assert!(
+                shared.allocation().has_own_pages(),
+                "memory is lent that is used for something else later"
+            );
+            // Whoever drops the last reference, or asks for it to be writable, sees this: it happens before this reference is dropped.
+            shared.allocation().is_lent.store(true, Ordering::Relaxed);
+        }
+        self
+    }
+
+    /// Counts bytes of this view that were copied to a socket.
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        let Some(shared) = &self.shared else { return };
+        let pages = &shared.allocation().sent_pages;
+        // A count that another thread's makes wrong costs a copy more, or one less.
+        let counted = pages.load(Ordering::Relaxed).saturating_add((bytes / ALIGN_BYTES) as u32);
+        pages.store(counted, Ordering::Relaxed);
+    }
+
+    /// How many times over the allocation was copied to sockets.
+    pub(crate) fn sends(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| {
+            let allocation = shared.allocation();
+            allocation.sent_pages.load(Ordering::Relaxed) as usize / (allocation.capacity / ALIGN_BYTES)
+        })
+    }
+
+    /// Makes the bytes writable if nobody else shares the allocation, and no pages of it were lent.
     ///
     /// # Errors
     /// Returns the buffer itself if it is shared.

@@ -15,7 +15,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Free memory in small pieces that a thread keeps.
 pub(crate) const KEPT_SMALL_BYTES: usize = 4 << 20;
@@ -33,6 +33,21 @@ pub(crate) struct Allocation {
     origin: Origin,
     /// A word by page that readers leave for each other ([`crate::Buf::page_words`]); gone before anybody writes.
     pub(crate) page_words: OnceLock<Box<[AtomicU32]>>,
+    /// The kernel was given pages of it, which others read for as long as they like: it is never written again.
+    pub(crate) is_lent: AtomicBool,
+    /// Pages that were copied to a socket, counted until they are enough to lend it.
+    pub(crate) sent_pages: AtomicU32,
+}
+
+impl Allocation {
+    /// Pages can be given to the kernel for good, and others taken instead.
+    pub(crate) fn is_lendable(&self) -> bool {
+        self.has_own_pages() && spans::lends()
+    }
+
+    pub(crate) fn has_own_pages(&self) -> bool {
+        matches!(self.origin, Origin::Span(_))
+    }
 }
 
 /// Where an allocation goes back to.
@@ -84,6 +99,7 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
             let allocation = &mut *free.as_ptr();
             *allocation.references.get_mut() = 1;
             allocation.page_words.take();
+            *allocation.sent_pages.get_mut() = 0;
             if zeroed {
                 allocation.start.as_ptr().write_bytes(0, len);
             }
@@ -107,7 +123,9 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
     };
     let Some((start, origin)) = taken else { handle_alloc_error(layout(capacity)) };
     let (references, page_words) = (AtomicUsize::new(1), OnceLock::new());
-    let allocation = Box::new(Allocation { references, start, capacity, origin, page_words });
+    let (is_lent, sent_pages) = (AtomicBool::new(false), AtomicU32::new(0));
+    let allocation =
+        Box::new(Allocation { references, start, capacity, origin, page_words, is_lent, sent_pages });
     NonNull::from(Box::leak(allocation))
 }
 
@@ -213,7 +231,13 @@ unsafe fn release(allocation: NonNull<Allocation>) {
     let allocation = unsafe { Box::from_raw(allocation.as_ptr()) };
     match allocation.origin {
         // SAFETY: taken in `take`, and unused by the caller's promise.
-        Origin::Span(piece) => unsafe { spans::give_back(piece) },
+        Origin::Span(piece) => unsafe {
+            if allocation.is_lent.load(Ordering::Relaxed) {
+                spans::give_up_lent(piece);
+            } else {
+                spans::give_back(piece);
+            }
+        },
         // SAFETY: allocated in `take` with the same layout.
         _ => unsafe { dealloc(allocation.start.as_ptr(), layout(allocation.capacity)) },
     }

@@ -12,6 +12,7 @@
 
 use crate::sizes::{CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 const SPAN_BYTES: usize = 16 << 20;
@@ -23,6 +24,9 @@ const AHEAD_SPANS: usize = 4;
 
 /// No span: the end of a list.
 const NONE: u32 = u32::MAX;
+
+/// Cleared when the kernel refuses memory that was lent.
+static LENDS: AtomicBool = AtomicBool::new(true);
 
 /// The process's spans.
 static SPANS: Mutex<Spans> = Mutex::new(Spans::new());
@@ -96,6 +100,30 @@ pub(crate) unsafe fn give_back(piece: Piece) {
     let leaving = spans().give_back(piece);
     // SAFETY: what leaves has no user: the caller's promise, or it was free.
     unsafe { send_away(leaving) };
+}
+
+/// Pages of the piece were lent to the kernel, and others may read them still: they go to the kernel, and fresh ones take their place
+/// when the piece is used again.
+///
+/// # Safety
+/// As for [`give_back`], but for what the kernel and others read.
+pub(crate) unsafe fn give_up_lent(piece: Piece) {
+    let leaving = spans().leaving_lent(piece);
+    // Nothing is written here: the pages are still read.
+    // SAFETY: the caller's promise; the memory is ours.
+    let is_gone =
+        unsafe { libc::madvise(leaving.start as *mut libc::c_void, leaving.len, libc::MADV_DONTNEED) } == 0;
+    if is_gone {
+        spans().gone(vec![leaving]);
+    } else {
+        // The piece is never used again, and nothing is lent any more.
+        LENDS.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether pages may be lent: the kernel takes them back.
+pub(crate) fn lends() -> bool {
+    LENDS.load(Ordering::Relaxed)
 }
 
 /// At most so many bytes of free memory are kept from now on.
@@ -286,6 +314,12 @@ impl Spans {
             self.give_up(most, count, &mut leaving);
         }
         leaving
+    }
+
+    /// A piece that leaves as it is.
+    fn leaving_lent(&self, piece: Piece) -> Leaving {
+        let len = self.spans[piece.span as usize].piece_bytes();
+        Leaving { start: piece.start.as_ptr() as usize, len, span: piece.span, pieces: vec![piece.nth] }
     }
 
     fn trim(&mut self, least: usize, bytes: usize) -> Vec<Leaving> {

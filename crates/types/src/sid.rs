@@ -53,6 +53,12 @@ impl Sid {
     pub fn authenticated_users() -> Self {
         Self { authority: 5, sub_authorities: vec![11] }
     }
+    /// The machine accounts of the cluster's nodes: formed as Windows forms the SID of a service (MS-DTYP 2.4.2.4, S-1-5-80), of the
+    /// name CENOTE-NODES.
+    pub fn cluster_nodes() -> Self {
+        let service = vec![80, 444_895_981, 2_005_302_585, 2_996_396_284, 3_687_563_118, 217_407_457];
+        Self { authority: 5, sub_authorities: service }
+    }
     /// S-1-5-18, LOCAL SYSTEM.
     pub fn local_system() -> Self {
         Self { authority: 5, sub_authorities: vec![18] }

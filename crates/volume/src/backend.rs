@@ -8,10 +8,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::Payload;
-use types::{FileTime, Monotonic, NtStatus, Sid};
+use types::{FileTime, Monotonic, NtStatus};
 
 pub use crate::fs::{QuotaChange, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
-pub use crate::values::{ExtendedAttribute, WideString};
+pub use crate::values::{AccessToken, ExtendedAttribute, Privileges, WideString};
 
 /// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,38 +32,6 @@ pub struct SessionId(pub u64);
 
 /// 16 opaque bytes that a client chose: client GUID, lease key, create GUID.
 pub type Guid = [u8; 16];
-
-/// The user who acts, with groups and privileges, as the logon found them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessToken {
-    pub user: Sid,
-    pub primary_group: Sid,
-    /// All groups, well-known ones included.
-    pub groups: Vec<Sid>,
-    /// SeBackupPrivilege, SeRestorePrivilege, SeSecurityPrivilege, SeTakeOwnershipPrivilege.
-    pub privileges: Privileges,
-}
-
-impl AccessToken {
-    /// Whether this is the same user with at least the groups and privileges of `other`.
-    pub fn has_all_of(&self, other: &Self) -> bool {
-        let Self { user, primary_group, groups, privileges } = other;
-        self.user == *user
-            && (self.primary_group == *primary_group || self.groups.contains(primary_group))
-            && groups.iter().all(|group| self.groups.contains(group))
-            && self.privileges.contains(*privileges)
-    }
-}
-
-bitflags::bitflags! {
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Privileges: u32 {
-        const BACKUP = 1;
-        const RESTORE = 2;
-        const SECURITY = 4;
-        const TAKE_OWNERSHIP = 8;
-    }
-}
 
 /// The directory below which a caller's paths lie. There is no way up from it: a path is a list of names below a root, and no name
 /// is that of a parent. It is the directory itself, not its path: it stays the same one when the directory is renamed or moved, and
@@ -306,6 +274,16 @@ pub struct Reconnect {
     pub lease: Option<LeaseRequest>,
 }
 
+/// An open of something that is no file: the storage bus reaches disks so. The create context says what is wanted of it.
+#[derive(Debug, Clone)]
+pub struct OpenDevice {
+    pub caller: Caller,
+    /// As [`Create::path`].
+    pub path: WideString,
+    /// Data of the create context of the storage bus.
+    pub context: Vec<u8>,
+}
+
 /// MS-SMB2 2.2.14 CreateAction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateAction {
@@ -460,6 +438,15 @@ pub enum Operation {
     },
     Create(Box<Create>),
     Reconnect(Box<Reconnect>),
+    /// Answers [`Reply::DeviceOpened`]; a volume of files has no devices, and answers INVALID_DEVICE_REQUEST.
+    OpenDevice(Box<OpenDevice>),
+    /// An FSCTL of this server's own on a device. Answers [`Reply::Output`]; a volume of files answers INVALID_DEVICE_REQUEST.
+    Control {
+        open: OpenId,
+        code: u32,
+        input: Vec<u8>,
+        output_bytes_max: usize,
+    },
     Close {
         open: OpenId,
         query: bool,
@@ -612,6 +599,18 @@ pub enum Reply {
     Done,
     Root(ShareRoot),
     Created(Box<Created>),
+    /// `context`: data of the create context of the answer, of the same name as that of the request.
+    DeviceOpened {
+        open: OpenId,
+        context: Vec<u8>,
+    },
+    /// Output of [`Operation::Control`].
+    Output(Vec<u8>),
+    /// The operation failed with this status, and the data tell more (ErrorData of MS-SMB2 2.2.2).
+    Refused {
+        status: NtStatus,
+        data: Vec<u8>,
+    },
     Closed(Option<FileInformation>),
     /// Fewer bytes than asked: the file ends there.
     Read(Payload),

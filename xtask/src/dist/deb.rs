@@ -26,7 +26,8 @@ pub fn pack(release: &Release, work: &Path, notices: &str) -> Result<(), String>
          Description: mirrored storage from local disks, served as SMB3 shares\n \
          Turns the local disks of a server into pools with mirrored, checksummed\n \
          volumes and serves them as SMB3 shares, over TCP and SMB Direct. With the\n \
-         command line, and diskspd to measure files, disks and shares.\n"
+         command line, diskspd to measure files, disks and shares, and fleet to have\n \
+         many workers measure together.\n"
     );
     build(release, &root, "cenote", "-z10", &fields)?;
 
@@ -49,9 +50,11 @@ fn build(release: &Release, root: &Path, name: &str, effort: &str, fields: &str)
     let (architecture, version) = (architecture.trim(), &release.version);
     let size = output(Command::new("du").args(["-sk", "--exclude=DEBIAN"]).arg(root))?;
     let size = size.split_whitespace().next().unwrap_or("0").to_owned();
+    // Nobody maintains packages by mail: the repository is where problems are told.
+    let repository = env!("CARGO_PKG_REPOSITORY");
     let control = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Cenote developers <packages@cenote.invalid>\n\
-         Installed-Size: {size}\nPriority: optional\nHomepage: https://github.com/cenote-storage/cenote\n{fields}"
+        "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Cenote developers <{repository}>\n\
+         Installed-Size: {size}\nPriority: optional\nHomepage: {repository}\n{fields}"
     );
     tree::write(&root.join("DEBIAN/control"), control.as_bytes(), 0o644)?;
     let file = release.out.join(format!("{name}_{version}_{architecture}.deb"));

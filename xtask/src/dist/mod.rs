@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// The programs that ship.
-const BINARIES: [&str; 2] = ["cenote", "diskspd"];
+const BINARIES: [&str; 3] = ["cenote", "diskspd", "fleet"];
 
 /// What is to be packed.
 struct Release {
@@ -77,9 +77,9 @@ fn dist(arguments: &Arguments) -> Result<(), String> {
     let binaries = match &arguments.binaries {
         Some(directory) => directory.clone(),
         None => {
-            let build =
-                ["build", "--locked", "--release", "--package", "cenote", "--package", "cenote-diskspd"];
-            run_quietly(Command::new("cargo").args(build))?;
+            let packages = ["cenote", "cenote-diskspd", "cenote-fleet"].map(|name| ["--package", name]);
+            let build = ["build", "--locked", "--release"];
+            run_quietly(Command::new("cargo").args(build).args(packages.as_flattened()))?;
             target.join("release")
         }
     };

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-const PACKAGES: [&str; 2] = ["cenote", "cenote-diskspd"];
+const PACKAGES: [&str; 3] = ["cenote", "cenote-diskspd", "cenote-fleet"];
 
 /// Every crate with its version and licence, then each text once, with the crates that it is of.
 pub fn text() -> Result<String, String> {

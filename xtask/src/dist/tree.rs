@@ -17,7 +17,7 @@ pub struct Places {
 const DOCUMENTS: &str = "usr/share/doc/cenote";
 
 /// Files of the repository: from, to, mode.
-const FILES: [(&str, &str, u32); 21] = [
+const FILES: [(&str, &str, u32); 22] = [
     ("packaging/cenote.toml", "etc/cenote/cenote.toml", 0o644),
     ("packaging/sysusers.conf", "usr/lib/sysusers.d/cenote.conf", 0o644),
     ("packaging/cenote.rules", "usr/lib/udev/rules.d/65-cenote.rules", 0o644),
@@ -42,6 +42,7 @@ const FILES: [(&str, &str, u32); 21] = [
     ("docs/FOR_WINDOWS_ADMINS.md", "usr/share/doc/cenote/docs/FOR_WINDOWS_ADMINS.md", 0o644),
     ("docs/SMB_DIRECT.md", "usr/share/doc/cenote/docs/SMB_DIRECT.md", 0o644),
     ("docs/DISKSPD.md", "usr/share/doc/cenote/docs/DISKSPD.md", 0o644),
+    ("docs/FLEET.md", "usr/share/doc/cenote/docs/FLEET.md", 0o644),
     ("docs/CONFORMANCE.md", "usr/share/doc/cenote/docs/CONFORMANCE.md", 0o644),
 ];
 
@@ -58,7 +59,7 @@ pub fn lay_out(release: &Release, root: &Path, notices: &str, places: &Places) -
     }
     let cenote = root.join("usr/bin/cenote");
     completions(&cenote, root, places)?;
-    man_pages(&cenote, &root.join("usr/bin/diskspd"), &root.join("usr/share/man/man1"))?;
+    man_pages(&cenote, &root.join("usr/bin"), &root.join("usr/share/man/man1"))?;
     packed(&root.join(DOCUMENTS).join("changelog.gz"), &read(Path::new("CHANGELOG.md"))?)?;
     let licences = root.join(places.licences);
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
@@ -92,9 +93,11 @@ fn completions(cenote: &Path, root: &Path, places: &Places) -> Result<(), String
     Ok(())
 }
 
-fn man_pages(cenote: &Path, diskspd: &Path, directory: &Path) -> Result<(), String> {
-    run_quietly(Command::new(cenote).arg("man").arg(directory))?;
-    write(&directory.join("diskspd.1"), diskspd_page(diskspd)?.as_bytes(), 0o644)?;
+fn man_pages(cenote: &Path, programs: &Path, directory: &Path) -> Result<(), String> {
+    for program in [cenote, &programs.join("fleet")] {
+        run_quietly(Command::new(program).arg("man").arg(directory))?;
+    }
+    write(&directory.join("diskspd.1"), diskspd_page(&programs.join("diskspd"))?.as_bytes(), 0o644)?;
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let pages: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     for page in pages {

@@ -1,8 +1,10 @@
 //! The SMB server as the connections know it: the names of both crates for the same things, translated.
 
 use super::accounts::ServerDirectory;
+use super::bus::NodeDisks;
 use crate::control::CommandError;
 use crate::limits::Limits;
+use bus::{Served, WithNodes};
 use node::ServedVolume;
 use rdma::providers::Providers;
 use smb::wire::BufferDescriptorV1;
@@ -19,8 +21,8 @@ use types::Monotonic;
 /// All connections of the server's clients.
 pub(super) type Clients = smb_transport::server::Clients<ConnectionId, Providers>;
 
-/// The SMB server, with the node's volumes and the cluster state's accounts and shares.
-pub(super) type SmbServer = Server<ServedVolume, ServerDirectory>;
+/// The SMB server, with the node's volumes and the cluster state's accounts and shares; of a cluster's node, with the storage bus too.
+pub(super) type SmbServer = Server<Served<ServedVolume, NodeDisks>, WithNodes<ServerDirectory>>;
 
 /// Accepts by TCP on these listeners, and by SMB Direct as the providers do, from the loop's next turn on.
 ///

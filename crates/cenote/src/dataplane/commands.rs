@@ -26,6 +26,10 @@ impl Plane {
         match command {
             Command::Storage(command) => self.storage_command(command),
             Command::Files(command) => self.file_command(command),
+            Command::Cluster(command) => match &self.bus {
+                Some(bus) => bus.command(&self.node, command),
+                None => tracing::error!("a single server is told of other nodes"),
+            },
             Command::Snapshot { reply } => {
                 // Nobody may be waiting any more.
                 let _ = reply.send(Box::new(self.show.snapshot(&self.node, &self.frontend)));

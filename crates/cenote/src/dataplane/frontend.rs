@@ -2,6 +2,7 @@
 
 use super::clients::{Behind, Clients, SmbServer};
 use crate::logon_lines::LogonLines;
+use bus::Served;
 use node::{Front, ServedVolume};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
@@ -29,7 +30,7 @@ pub(super) struct ServerFront(pub Rc<RefCell<SmbServer>>);
 
 impl Front for ServerFront {
     fn add_volume(&self, volume: VolumeId, served: ServedVolume) {
-        self.0.borrow_mut().add_volume(volume, served);
+        self.0.borrow_mut().add_volume(volume, Served::Volume(served));
     }
 
     fn remove_volume(&self, volume: VolumeId, now: Monotonic) {

@@ -7,6 +7,7 @@
 //! itself fails. Puts the node (disks, pools, volumes) and the SMB server together; holds no logic of either.
 
 mod accounts;
+mod bus;
 mod clients;
 mod commands;
 mod frontend;
@@ -20,7 +21,9 @@ use crate::control::{
 };
 use crate::limits::Limits;
 use crate::pulse::Pulse;
+use ::bus::{Exports, Served, WithNodes};
 use accounts::ServerDirectory;
+use bus::{Bus, NodeDisks};
 use clients::SmbServer;
 use frontend::{Frontend, ServerFront};
 use node::{Node, Settings};
@@ -96,7 +99,9 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     plane.node.recover();
     let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
     // Recorded disks and volumes first: clients that connect find all of them.
-    let patience = turns.plane.node.tasks.now().after(RECOVERY_MAX);
+    // A node of a cluster serves at once: the others' volumes wait for its disks, as its own do for theirs.
+    let wait = if turns.plane.bus.is_some() { Duration::ZERO } else { RECOVERY_MAX };
+    let patience = turns.plane.node.tasks.now().after(wait);
     while !turns.plane.node.is_recovered() && turns.plane.node.tasks.now() < patience {
         turns.turn(false)?;
     }
@@ -111,7 +116,9 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
 
 /// The thread's parts.
 pub(crate) struct Plane {
-    node: Node,
+    node: Rc<Node>,
+    /// `None`: a single server.
+    bus: Option<Bus>,
     frontend: Frontend,
     show: Show,
     /// The thread may end.
@@ -133,7 +140,17 @@ impl Plane {
         let (providers, rdma_addresses) = providers;
         let clients = clients::open(&driver, &limits, options.smb_listeners, providers)?;
         let config = server_config(&options.server_guid, &options.smb, &limits);
-        let directory = ServerDirectory(options.directory);
+        let bus = match &options.cluster {
+            Some(cluster) => Some(
+                Bus::new(&driver, cluster, now)
+                    .map_err(|error| failed(format!("the storage bus cannot be set up: {error}")))?,
+            ),
+            None => None,
+        };
+        let membership =
+            bus.as_ref().zip(options.cluster.as_ref()).map(|(bus, cluster)| bus.membership(cluster));
+        let nodes = options.cluster.map(|cluster| cluster.accounts).unwrap_or_default();
+        let directory = WithNodes { inner: ServerDirectory(options.directory), nodes };
         let random = Box::new(|bytes: &mut [u8]| {
             // Without random bytes no key and no nonce is safe: there is nothing to go on with.
             getrandom::fill(bytes).expect("the kernel's random source");
@@ -149,10 +166,16 @@ impl Plane {
             settings: settings(&limits),
             search: options.disk_paths,
             host: host.trim().to_owned(),
-            membership: None,
+            membership,
         };
+        let node = Rc::new(Node::new(node, now, wall_clock));
+        if bus.is_some() {
+            let exports = Exports::new(NodeDisks(Rc::downgrade(&node)));
+            server.borrow_mut().add_volume(::bus::VOLUME, Served::Bus(exports));
+        }
         Ok(Rc::new(Self {
-            node: Node::new(node, now, wall_clock),
+            node,
+            bus,
             frontend: Frontend::new(server, clients, options.logon_lines),
             show: Show::new(rdma_addresses, rdma_devices.refused, limits, now),
             ended: Cell::new(false),
@@ -232,13 +255,16 @@ impl Turns {
             frontend.set_wall_clock(now, wall_clock);
             node.set_wall_clock(now, wall_clock);
             node.care();
+            if let Some(bus) = &plane.bus {
+                bus.look(node);
+            }
         }
         if now >= self.trim_at {
             self.trim_at = now.after(TRIM);
             sys::trim_free_memory();
         }
         loop {
-            let mut worked = false;
+            let mut worked = plane.bus.as_ref().is_some_and(|bus| bus.poll(node, now));
             if serving {
                 worked |= frontend.hear_clients(now);
                 worked |= self.hear_commands();
@@ -264,6 +290,7 @@ impl Turns {
     fn sleep(&self, now: Monotonic) -> Duration {
         let next = self.plane.node.next_timeout();
         let next = self.plane.frontend.next_timeout(now).map_or(next, |at| at.min(next));
+        let next = self.plane.bus.as_ref().and_then(Bus::next_timeout).map_or(next, |at| at.min(next));
         let most = if self.plane.frontend.has_held() { PAUSED_SLEEP } else { SLEEP_MAX };
         next.since(now).min(most)
     }

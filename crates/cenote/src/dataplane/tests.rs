@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::control::{
-    CommandErrorKind, ControlHandle, DiskCommand, NewDisk, NewVolume, SmbPolicy, StorageCommand,
+    ClusterCommand, ClusterOptions, CommandErrorKind, ControlHandle, DiskCommand, NewDisk, NewVolume,
+    SmbPolicy, StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
@@ -10,7 +11,7 @@ use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
 use cluster::{FaultDomain, Typed};
 use std::net::TcpListener;
 use std::path::Path;
-use types::{PoolId, Sid, VolumeId};
+use types::{NodeId, PoolId, Sid, VolumeId};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -24,14 +25,19 @@ fn start_in(directory: &Path) -> DataPlane {
         }
         opened
     });
-    let state = state.expect("a state");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    start_with(state.expect("a state"), listener, None)
+}
+
+fn start_with(state: cluster::State, listener: TcpListener, cluster: Option<ClusterOptions>) -> DataPlane {
     let domain = Sid::new(5, &[21, 1, 2, 3]).expect("a domain");
     let accounts = Directory::new(domain, Vec::new(), Vec::new(), Vec::new());
     start(DataPlaneOptions {
-        smb_listeners: vec![TcpListener::bind("127.0.0.1:0").expect("a port")],
+        smb_listeners: vec![listener],
         rdma_listeners: Vec::new(),
         rdma_devices: Default::default(),
         state,
+        cluster,
         disk_paths: Vec::new(),
         server_guid: [7; 16],
         smb: SmbPolicy { server_name: "TEST".to_owned(), ..SmbPolicy::default() },
@@ -461,6 +467,38 @@ fn the_reserve_follows_the_number_of_disks_unless_it_was_chosen() {
 }
 
 #[test]
+fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_which_command_changes_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    let pool = runtime().block_on(make_pool(&plane.control, directory.path()));
+    drain(plane);
+    with_state(directory.path(), |state| {
+        let found = state.read::<cluster::PoolRecord>(&pool.to_string()).expect("a read").expect("a pool");
+        let old = cluster::PoolRecord { reserve_is_set: None, ..found.value };
+        state.write(&old, found.revision).expect("a record that does not tell");
+    });
+    let plane = start_in(directory.path());
+    let low = |snapshot: &api::model::Snapshot| {
+        let mut issues = snapshot.health.issues.iter();
+        issues.find(|issue| issue.code == "pool_reserve_low").map(|issue| issue.action.clone())
+    };
+    let new = disks(directory.path(), 3).pop().expect("a disk");
+    let added = plane.control.call(|reply| DiskCommand::Add { pool, disk: new, reply });
+    runtime().block_on(added).expect("a third disk");
+    until_shown(&plane, "a warning", |snapshot| low(snapshot).is_some());
+    // Longer than a look at the rule takes: it stays as it was.
+    std::thread::sleep(Duration::from_millis(2500));
+    let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+    assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Warning));
+    let action = low(&snapshot).expect("a warning");
+    assert!(action.contains("cenote pool set pool --reserve-disks 1"), "{action}");
+    let set = plane.control.call(|reply| StorageCommand::SetReserve { pool, reserve_disks: 1, reply });
+    runtime().block_on(set).expect("a reserve");
+    until_shown(&plane, "no warning", |snapshot| snapshot.health.health == Health::Healthy);
+    drain(plane);
+}
+
+#[test]
 fn a_file_that_is_removed_under_the_server_is_told_of() {
     let directory = tempfile::tempdir().expect("a directory");
     let plane = start_in(directory.path());
@@ -476,4 +514,84 @@ fn a_file_that_is_removed_under_the_server_is_told_of() {
     std::fs::remove_file(&path).expect("the file goes");
     until_shown(&plane, "it was removed", tells("disk_file_removed"));
     drain(plane);
+}
+
+/// Data planes of two nodes that know each other, on one state.
+fn start_two(directory: &Path) -> [DataPlane; 2] {
+    let state = cluster::State::open(&directory.join("state.redb")).expect("a state");
+    let accounts = ::bus::NodeAccounts::default();
+    let secrets = [1, 2].map(|node| (NodeId(node), ::bus::Secret::new([node as u8; 32])));
+    accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), false);
+    let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("an address"));
+    let mut number = 0;
+    let planes = listeners.map(|listener| {
+        number += 1;
+        let options = ClusterOptions {
+            node: NodeId(number),
+            name: format!("node-{number}"),
+            lease: Duration::from_millis(500),
+            bus: ::bus::RemoteOptions::default(),
+            accounts: accounts.clone(),
+            lease_until: Arc::new(sys::monotonic_now().after(Duration::from_secs(3600)).0.into()),
+        };
+        start_with(state.clone(), listener, Some(options))
+    });
+    for (at, plane) in planes.iter().enumerate() {
+        let other = 1 - at;
+        let peer = ::bus::Peer {
+            node: secrets[other].0,
+            addresses: vec![addresses[other]],
+            rdma: Vec::new(),
+            account: ::bus::account_name(secrets[at].0),
+            secret: secrets[at].1.clone(),
+        };
+        assert!(plane.control.send(ClusterCommand::Peers(vec![peer]).into()));
+        tell_life(plane, &[(1, true), (2, true)]);
+    }
+    planes
+}
+
+fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
+    let life = |is_up| node::NodeLife { is_up, takes_volumes: true, lease_until: Monotonic(0) };
+    let nodes = nodes.iter().map(|(node, is_up)| (NodeId(*node), life(*is_up))).collect();
+    assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
+}
+
+/// Asks again until it is done: what one node recorded the other one has to read first.
+async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl FnMut() -> F) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        match ask().await {
+            Ok(done) => return done,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[test]
+fn a_volume_has_its_copies_on_two_nodes_and_outlives_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [first, second] = start_two(directory.path());
+    let mut disks = disks(directory.path(), 2);
+    let far = disks.pop().expect("a disk");
+    runtime().block_on(async {
+        let create =
+            |reply| StorageCommand::CreatePool { name: "pool".to_owned(), disks, reserve_disks: None, reply };
+        let pool = first.control.call(create).await.expect("a pool");
+        insist(|| second.control.call(|reply| DiskCommand::Add { pool, disk: far.clone(), reply })).await;
+        insist(|| make_volume(&first.control, pool, Resiliency::TwoWayMirror)).await;
+        let (reply, told) = tokio::sync::oneshot::channel();
+        assert!(first.control.send(ClusterCommand::Bus { reply }.into()));
+        let peers = told.await.expect("the peers");
+        assert_eq!(peers[0].state, ::bus::PeerState::Ready, "{peers:?}");
+        assert!(peers[0].counters.written_bytes > 0, "a copy is there: {peers:?}");
+    });
+    let is_whole = |snapshot: &api::model::Snapshot| snapshot.volumes[0].status == VolumeStatus::Ok;
+    until_shown(&first, "the volume is served", is_whole);
+    drain(second);
+    tell_life(&first, &[(1, true), (2, false)]);
+    until_shown(&first, "the copy is missed", |snapshot| !is_whole(snapshot));
+    drain(first);
 }

@@ -25,7 +25,7 @@ const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 /// What a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
     pub state: State,
-    pub key: SealKey,
+    pub key: Arc<SealKey>,
     pub directory: SharedDirectory,
     policy: PasswordPolicy,
     pub changing: Mutex<()>,
@@ -34,7 +34,7 @@ pub(super) struct AccountBook {
 }
 
 impl AccountBook {
-    pub fn new(state: State, key: SealKey, directory: SharedDirectory, policy: PasswordPolicy) -> Self {
+    pub fn new(state: State, key: Arc<SealKey>, directory: SharedDirectory, policy: PasswordPolicy) -> Self {
         Self { state, key, directory, policy, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
     }
 

@@ -32,7 +32,10 @@ impl Bench {
                 }
             }
         });
-        let manager = Manager::new(state, key, directory, control, audit, &Config::default());
+        let config = Config::default();
+        let key = Arc::new(key);
+        let cluster = no_cluster(place.path(), &state, &key, &control);
+        let manager = Manager::new(state, key, directory, control, audit, &config, cluster);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }
@@ -40,6 +43,25 @@ impl Bench {
     fn hash_of_ann(&self) -> [u8; 16] {
         *self.manager.accounts.directory.current().user("ann").unwrap().nt_hash
     }
+}
+
+/// The cluster side of a single server.
+fn no_cluster(
+    data: &std::path::Path,
+    state: &State,
+    key: &Arc<SealKey>,
+    control: &ControlHandle,
+) -> Arc<dyn ClusterManagement> {
+    let (_, engine) = crate::cluster_side::open_state(None, &data.join("other.redb"), "".as_ref()).unwrap();
+    let parts = crate::cluster_side::ClusterParts {
+        data: data.to_owned(),
+        keys: crate::cluster_side::ClusterKeys::of(&Config::default(), None, uuid::Uuid::nil()),
+        state: state.clone(),
+        key: key.clone(),
+        engine,
+        control: control.clone(),
+    };
+    Arc::new(crate::cluster_side::ClusterControl::new(parts, None).unwrap())
 }
 
 #[test]

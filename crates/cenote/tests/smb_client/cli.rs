@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 /// Runs `cenote smb ...` as ana; the password comes from the environment.
-fn smb(directory: &Path, words: &[&str]) -> Output {
+pub fn smb(directory: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cenote"))
         .arg("smb")
         .args(words)

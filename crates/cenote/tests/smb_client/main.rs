@@ -4,3 +4,4 @@ mod channels;
 mod cli;
 mod direct;
 mod fixture;
+mod small_files;

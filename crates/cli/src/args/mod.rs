@@ -3,13 +3,17 @@
 //! Owns names and options only. Never does anything.
 
 mod accounts;
+mod cluster;
 mod network;
+mod plan;
 mod quota;
 mod server;
 mod storage;
 
 pub use accounts::*;
+pub use cluster::*;
 pub use network::*;
+pub use plan::*;
 pub use quota::*;
 pub use server::*;
 pub use storage::*;
@@ -63,12 +67,29 @@ pub enum Own {
     /// The configuration
     #[command(subcommand)]
     Config(Config),
+    /// `cenote cluster recover`
+    #[command(skip)]
+    Recover(Recovery),
+}
+
+/// What a server whose cluster is lost is told.
+#[derive(Debug)]
+pub struct Recovery {
+    pub etcd_program: Option<PathBuf>,
+    /// The cluster's name, typed already.
+    pub yes: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(flatten)]
     Own(Own),
+    /// The cluster: several servers with one pool over their disks
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Servers of the cluster
+    #[command(subcommand)]
+    Node(Node),
     /// Physical disks
     #[command(subcommand)]
     Disk(Disk),
@@ -109,6 +130,8 @@ pub enum Command {
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
+    /// What nodes and drives will hold, survive and do: before they are bought, or of a running pool with changes
+    Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]
     Smb(Smb),

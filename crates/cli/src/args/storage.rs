@@ -166,7 +166,7 @@ pub enum Pool {
     },
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Resiliency {
     /// One copy: the loss of a disk loses the volume
     Simple,
@@ -174,6 +174,16 @@ pub enum Resiliency {
     TwoWayMirror,
     /// Three copies, on different disks
     ThreeWayMirror,
+}
+
+impl From<Resiliency> for api::model::Resiliency {
+    fn from(resiliency: Resiliency) -> Self {
+        match resiliency {
+            Resiliency::Simple => Self::Simple,
+            Resiliency::TwoWayMirror => Self::TwoWayMirror,
+            Resiliency::ThreeWayMirror => Self::ThreeWayMirror,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -19,6 +19,8 @@ pub struct Events {
     pub stop: Option<String>,
     /// Set this one and quit.
     pub set: Option<String>,
+    /// Begin at this time: milliseconds since 1970. Not an event, but it holds the start as one does.
+    pub start_unix_ms: Option<u64>,
 }
 
 /// A whole command line. `profile` is what its options say; with `xml` they only change what the file says.
@@ -35,6 +37,8 @@ pub struct CommandLine {
     pub events: Events,
     pub report_style: ReportStyle,
     pub histogram: Option<String>,
+    /// A file that says how far the run is, for programs.
+    pub progress_file: Option<String>,
     pub overwrite: Vec<String>,
     pub smb: SmbOptions,
 }

@@ -86,6 +86,11 @@ pub const OPTIONS: &[OptionText] = &[
     option("-ye<event>", "set the event and quit"),
     option("--report-style=<2.2|2.0.17>", "layout of the text report (default 2.2)"),
     option("--histogram <file>", "write the merged latency histogram"),
+    option(
+        "--start-at <unix milliseconds>",
+        "open targets, then begin at this time; late, at once and with a warning",
+    ),
+    option("--progress-file <file>", "keep phase, I/Os, bytes and summed latency in this file, for programs"),
     option("--yes-overwrite <path>", "a write test may overwrite this target's data"),
     option("--smb-credentials <file>", "username=, password= and domain= lines for SMB targets"),
     option("--smb-transport <auto|tcp|rdma>", "how SMB targets are reached"),

@@ -54,6 +54,7 @@ pub fn parse(arguments: &[String], clock_ms: u32) -> Parsed<CommandLine> {
         events: Events::default(),
         report_style: ReportStyle::default(),
         histogram: None,
+        progress_file: None,
         overwrite: Vec::new(),
         smb: SmbOptions::default(),
     };
@@ -245,6 +246,8 @@ impl Parser {
             name,
             "report-style"
                 | "histogram"
+                | "progress-file"
+                | "start-at"
                 | "yes-overwrite"
                 | "smb-credentials"
                 | "smb-transport"
@@ -265,6 +268,11 @@ impl Parser {
                 };
             }
             "histogram" => self.line.histogram = Some(value.ok_or_else(missing)?),
+            "progress-file" => self.line.progress_file = Some(value.ok_or_else(missing)?),
+            "start-at" => {
+                let unix_ms = value.and_then(|value| value.parse().ok()).ok_or_else(missing)?;
+                self.line.events.start_unix_ms = Some(unix_ms);
+            }
             "yes-overwrite" => self.line.overwrite.push(value.ok_or_else(missing)?),
             "smb-credentials" => smb.credentials = Some(value.ok_or_else(missing)?),
             "smb-transport" => {

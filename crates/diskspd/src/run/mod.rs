@@ -17,7 +17,7 @@ use crate::target::TargetError;
 use plan::Plan;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often the watching thread looks at the others.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,6 +29,8 @@ pub struct RunOptions<'a> {
     pub events: &'a Events,
     /// Measure latency whatever the profile says (`--histogram`).
     pub latency: bool,
+    /// A file to keep [`crate::progress::ProgressLine`] in.
+    pub progress_file: Option<&'a str>,
     /// Show a line of progress on stderr.
     pub is_terminal: bool,
     /// Whether somebody asked for an end; Ctrl-C as a rule.
@@ -72,6 +74,11 @@ pub fn run(profile: &Profile, options: &RunOptions<'_>) -> Result<Outcome, RunEr
         }
         let span = &span;
         let mut progress = Progress::new(options.is_terminal, profile.progress);
+        if let Some(path) = options.progress_file {
+            progress.keep_in(path).map_err(|error| {
+                RunError::Setup(format!("ERROR: progress file '{path}' could not be made: {error}"))
+            })?;
+        }
         let result = one_span(profile, span, options, &mut progress);
         progress.finish();
         let (result, is_interrupted) = result?;
@@ -110,6 +117,20 @@ fn now_ns() -> u64 {
 
 fn ns(seconds: u32) -> u64 {
     u64::from(seconds) * 1_000_000_000
+}
+
+/// Sleeps until the time of `--start-at`, in pieces, so that an end is noticed.
+fn await_start(unix_ms: u64, is_stopped: &dyn Fn() -> bool) {
+    let left = || {
+        let start = UNIX_EPOCH + Duration::from_millis(unix_ms);
+        start.duration_since(SystemTime::now())
+    };
+    if let Err(late) = left() {
+        eprintln!("WARNING: this run begins {} ms after its time (--start-at)", late.duration().as_millis());
+    }
+    while let (Ok(left), false) = (left(), is_stopped()) {
+        std::thread::sleep(left.min(LOOK));
+    }
 }
 
 fn one_span(
@@ -157,6 +178,10 @@ fn one_span(
             while !events::is_set(name) && !is_stopped() {
                 std::thread::sleep(events::LOOK);
             }
+        }
+        if let Some(unix_ms) = options.events.start_unix_ms {
+            progress.update(now_ns(), Phase::Ready, Totals::default(), 0);
+            await_start(unix_ms, &is_stopped);
         }
         if let Some(name) = &options.events.signal_start {
             events::set(name).map_err(|error| {

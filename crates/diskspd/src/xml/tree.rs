@@ -48,6 +48,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<String, XmlError> {
 
 /// Reads a whole document.
 pub(super) fn parse(text: &str) -> Result<Element, XmlError> {
+    parse_within(text, ELEMENTS_MAX)
+}
+
+/// Reads a whole document of at most so many elements.
+pub(super) fn parse_within(text: &str, elements_max: usize) -> Result<Element, XmlError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
     let mut open: Vec<Element> = Vec::new();
@@ -61,7 +66,7 @@ pub(super) fn parse(text: &str) -> Result<Element, XmlError> {
         match event {
             Event::Start(start) => {
                 count += 1;
-                if open.len() >= DEPTH_MAX || count > ELEMENTS_MAX {
+                if open.len() >= DEPTH_MAX || count > elements_max {
                     return fail("it has too many elements, or too deep ones");
                 }
                 if root.is_some() {

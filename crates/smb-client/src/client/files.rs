@@ -6,7 +6,7 @@ use crate::connection::Token;
 use crate::file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 use crate::operation::{Reply, Request};
 use smb::wire::{
-    BasicInformation, CONTEXT_SECURITY_DESCRIPTOR, CreateContextWriter, CreateResponse, Dialect,
+    BasicInformation, CONTEXT_SECURITY_DESCRIPTOR, Command, CreateContextWriter, CreateResponse, Dialect,
     DirectoryClass, FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation, Put,
     QUERY_DIRECTORY_RESTART_SCANS, READ_FLAG_UNBUFFERED, RENAME_REPLACE_IF_EXISTS, RenameInformation, U64,
     WRITE_FLAG_UNBUFFERED, class, parse_directory, view_at, wide_from_str,
@@ -17,6 +17,23 @@ use types::{FileTime, NtStatus};
 
 /// Answers in bytes that a listing asks for.
 const LISTING_BYTES: u32 = 64 << 10;
+
+/// Most data of a file that is made by one message: one credit's worth.
+const FILLED_BYTES_MAX: usize = 64 << 10;
+
+/// Most requests of [`Client::create_filled`], one credit each.
+const FILLED_REQUESTS: u32 = 5;
+
+/// More than their headers and bodies take in that message, without data, name and descriptor.
+const FILLED_REQUESTS_BYTES: usize = 4096;
+
+/// What a new file holds, and when that was written and read.
+#[derive(Debug, Clone)]
+pub struct Contents {
+    pub data: Payload,
+    pub written: FileTime,
+    pub accessed: FileTime,
+}
 
 /// MS-SMB2 2.2.37.
 const DACL_SECURITY_INFORMATION: u32 = 4;
@@ -30,6 +47,16 @@ fn rename_buffer(target: &str, replace: bool) -> Vec<u8> {
         name: wide_from_str(target.trim_matches('\\')),
     }
     .write(&mut buffer);
+    buffer
+}
+
+fn times_buffer(written: FileTime, accessed: FileTime) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    buffer.put(&BasicInformation {
+        last_access_time: U64::new(accessed.0),
+        last_write_time: U64::new(written.0),
+        ..Default::default()
+    });
     buffer
 }
 
@@ -75,14 +102,96 @@ impl Client {
         self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
+    /// Makes a file with all of its data and its times, durable, which goes when it is closed or this client is lost, unless
+    /// [`Self::keep_as`] gives it another name. One round trip; it is not asked again if the connection dies meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; then there is no such file. [`ClientError::Invalid`] if [`Self::can_create_filled`] says no.
+    pub fn create_filled(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        descriptor: Option<&[u8]>,
+        contents: &Contents,
+    ) -> Result<File, ClientError> {
+        if !self.can_create_filled(path, descriptor, contents.data.len()) {
+            return Err(ClientError::Invalid("a file that is too large for one message"));
+        }
+        let mut contexts = CreateContextWriter::default();
+        if let Some(descriptor) = descriptor {
+            contexts.push(CONTEXT_SECURITY_DESCRIPTOR, descriptor);
+        }
+        let set = |class, buffer: &[u8]| {
+            Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer).within(tree)
+        };
+        let mut requests = vec![
+            Self::create_request(tree, path, OpenOptions::create_temporary(), &contexts.finish()),
+            set(class::DISPOSITION, &[1]),
+        ];
+        if !contents.data.is_empty() {
+            let data = contents.data.clone();
+            requests.push(Request::write(tree.id, FileId::RELATED, 0, data, 0).within(tree));
+        }
+        requests.push(set(class::BASIC, &times_buffer(contents.written, contents.accessed)));
+        requests.push(Request::flush(tree.id, FileId::RELATED).within(tree));
+        let replies = self.call_compound(requests)?;
+        let (opened, rest) = replies.split_first().ok_or(ClientError::Protocol("answers are missing"))?;
+        let file = self.opened(tree, opened)?;
+        let done = rest.iter().try_for_each(|reply| {
+            let is_cut = reply.command() == Command::Write
+                && reply.success()?.written_bytes()? as usize != contents.data.len();
+            if is_cut {
+                Err(ClientError::Protocol("a write that was cut short"))
+            } else {
+                reply.success().map(drop)
+            }
+        });
+        if let Err(error) = done {
+            // What closing says adds nothing to that.
+            let _ = self.close(file);
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    /// Whether a file of so many bytes can be made by [`Self::create_filled`].
+    pub fn can_create_filled(&self, path: &str, descriptor: Option<&[u8]>, len_bytes: usize) -> bool {
+        let whole = len_bytes + 2 * path.len() + descriptor.map_or(0, <[u8]>::len) + FILLED_REQUESTS_BYTES;
+        len_bytes <= FILLED_BYTES_MAX
+            && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
+    }
+
+    /// Gives a file of [`Self::create_filled`] the name `target`, in place of what has it, and closes it: one round trip.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; the file may then still be there under its first name.
+    pub fn keep_as(&mut self, file: File, target: &str) -> Result<(), ClientError> {
+        let tree = file.tree;
+        let set = |id, class, buffer: &[u8]| {
+            Request::set_info(tree.id, id, INFO_FILE, class, 0, buffer).within(tree)
+        };
+        let requests = vec![
+            set(file.id, class::DISPOSITION, &[0]),
+            set(FileId::RELATED, class::RENAME, &rename_buffer(target, true)),
+            Request::close(tree.id, FileId::RELATED).within(tree),
+        ];
+        let replies = self.call_compound(requests)?;
+        let done = replies.iter().try_for_each(|reply| reply.success().map(drop));
+        if done.is_err() && replies.last().is_some_and(|closed| closed.success().is_err()) {
+            // Servers may fail what follows a failed request (MS-SMB2 3.3.5.2.7.2).
+            let _ = self.close(file);
+        }
+        done
+    }
+
     /// Most bytes of one write to files of this share: a protected one goes in messages, which may have to be shorter.
     fn write_bytes_max(&self, tree: Tree) -> usize {
         self.limits_of(tree.must_encrypt).write_bytes as usize
     }
 
-    fn open_request(tree: Tree, path: &str, options: OpenOptions) -> Request {
+    fn create_request(tree: Tree, path: &str, options: OpenOptions, contexts: &[u8]) -> Request {
         let path = path.replace('/', "\\");
-        Request::create(tree.id, path.trim_matches('\\'), options.body(), &[]).within(tree)
+        Request::create(tree.id, path.trim_matches('\\'), options.body(), contexts).within(tree)
     }
 
     fn opened(&self, tree: Tree, reply: &Reply) -> Result<File, ClientError> {
@@ -220,7 +329,7 @@ impl Client {
     /// As [`Self::open`].
     pub fn stat(&mut self, tree: Tree, path: &str) -> Result<FileStatus, ClientError> {
         let requests = vec![
-            Self::open_request(tree, path, OpenOptions::any()),
+            Self::create_request(tree, path, OpenOptions::any(), &[]),
             Request::close(tree.id, FileId::RELATED).within(tree),
         ];
         let replies = self.call_compound(requests)?;
@@ -288,13 +397,28 @@ impl Client {
         }
     }
 
-    /// Makes a directory.
+    /// Makes a directory: one round trip.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn create_directory(&mut self, tree: Tree, path: &str) -> Result<(), ClientError> {
-        let directory = self.open(tree, path, OpenOptions::create_directory())?;
-        self.close(directory)
+        self.between(tree, path, OpenOptions::create_directory(), None).map(drop)
+    }
+
+    /// Sets when a directory was written and read last: one round trip.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn set_directory_times(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        written: FileTime,
+        accessed: FileTime,
+    ) -> Result<(), ClientError> {
+        let buffer = times_buffer(written, accessed);
+        let change = Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class::BASIC, 0, &buffer);
+        self.between(tree, path, OpenOptions::directory_times(), Some(change)).map(drop)
     }
 
     /// Deletes a file or an empty directory: one round trip.
@@ -315,13 +439,24 @@ impl Client {
 
     /// Opens, sets one file information, and closes, in one message.
     fn change(&mut self, tree: Tree, path: &str, class: u8, buffer: &[u8]) -> Result<(), ClientError> {
-        let requests = vec![
-            Self::open_request(tree, path, OpenOptions::delete()),
-            Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer).within(tree),
-            Request::close(tree.id, FileId::RELATED).within(tree),
-        ];
+        let change = Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer);
+        self.between(tree, path, OpenOptions::delete(), Some(change)).map(drop)
+    }
+
+    /// Opens, asks for one thing more, and closes, in one message. Answers what was said to all of it.
+    fn between(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        options: OpenOptions,
+        request: Option<Request>,
+    ) -> Result<Vec<Reply>, ClientError> {
+        let mut requests = vec![Self::create_request(tree, path, options, &[])];
+        requests.extend(request.map(|request| request.within(tree)));
+        requests.push(Request::close(tree.id, FileId::RELATED).within(tree));
         let replies = self.call_compound(requests)?;
-        replies.iter().try_for_each(|reply| reply.success().map(|_| ()))
+        replies.iter().try_for_each(|reply| reply.success().map(drop))?;
+        Ok(replies)
     }
 
     /// One information of an open file (MS-SMB2 2.2.37).
@@ -366,13 +501,7 @@ impl Client {
         written: FileTime,
         accessed: FileTime,
     ) -> Result<(), ClientError> {
-        let mut buffer = Vec::new();
-        buffer.put(&BasicInformation {
-            last_access_time: U64::new(accessed.0),
-            last_write_time: U64::new(written.0),
-            ..Default::default()
-        });
-        self.set_info(file, INFO_FILE, class::BASIC, 0, &buffer)
+        self.set_info(file, INFO_FILE, class::BASIC, 0, &times_buffer(written, accessed))
     }
 
     /// Says whether an open file is deleted when it is closed, or when its client is lost.
@@ -396,12 +525,11 @@ impl Client {
     /// # Errors
     /// As [`Self::open`].
     pub fn access_list(&mut self, tree: Tree, path: &str) -> Result<Vec<u8>, ClientError> {
-        let file = self.open(tree, path, OpenOptions::access_list())?;
-        let list = self.query_info(&file, INFO_SECURITY, 0, DACL_SECURITY_INFORMATION, 64 << 10);
-        let closed = self.close(file);
-        let list = list?;
-        closed?;
-        Ok(list)
+        let (file, parts) = (FileId::RELATED, DACL_SECURITY_INFORMATION);
+        let query = Request::query_info(tree.id, file, INFO_SECURITY, 0, parts, 64 << 10);
+        let replies = self.between(tree, path, OpenOptions::access_list(), Some(query))?;
+        let queried = replies.get(1).ok_or(ClientError::Protocol("answers are missing"))?;
+        Ok(queried.output()?.to_vec())
     }
 
     /// Sets the end of an open file.

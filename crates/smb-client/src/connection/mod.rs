@@ -304,6 +304,11 @@ impl Connection {
         self.pending.len() + self.waiting.iter().map(Vec::len).sum::<usize>()
     }
 
+    /// Credits that are there or come back with answers: a chain that takes more of them may wait for ever.
+    pub(crate) fn credits_in_all(&self) -> u32 {
+        self.credits + self.credits_spent
+    }
+
     /// Times that a request waited because credits were used up.
     pub fn credit_stalls(&self) -> u64 {
         self.credit_stalls

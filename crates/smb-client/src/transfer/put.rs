@@ -2,6 +2,8 @@
 
 use super::names::{Names, unfit_for_share};
 use super::{BLOCK_BYTES_MAX, Copier, DEPTH, Tally, TransferError, below, file_time, local, temporary_name};
+use crate::ClientError;
+use crate::client::Contents;
 use crate::connection::Token;
 use crate::file::{File, OpenOptions};
 use std::collections::VecDeque;
@@ -9,8 +11,8 @@ use std::fs::{self, Metadata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use sys::{BufMut, Payload};
-use types::NtStatus;
+use sys::{Buf, BufMut, Payload};
+use types::{FileTime, NtStatus};
 
 /// What is left to do of a tree.
 enum Step {
@@ -26,6 +28,21 @@ enum Room {
     Free,
     /// What is there is replaced, and leaves its access list.
     MayBeTaken,
+}
+
+/// When a local file was written and read last.
+fn times_of(source: &Metadata) -> (FileTime, FileTime) {
+    let time = |time: std::io::Result<SystemTime>| time.map(file_time).unwrap_or_default();
+    (time(source.modified()), time(source.accessed()))
+}
+
+/// Where a file is that goes to `path`, until it is whole.
+fn part_of(path: &str) -> Result<String, std::io::Error> {
+    let name = temporary_name()?;
+    Ok(match path.rfind('\\') {
+        Some(at) => below(path.get(..at).unwrap_or_default(), &name),
+        None => name,
+    })
 }
 
 impl Copier<'_> {
@@ -142,19 +159,9 @@ impl Copier<'_> {
 
     fn keep_directory_times(&mut self, source: &Path, path: &str) -> Result<(), TransferError> {
         let found = fs::metadata(source).map_err(|error| local(source, error))?;
-        let directory = self
-            .client
-            .open(self.tree, path, OpenOptions::directory_times())
-            .map_err(|error| self.remote(path, error))?;
-        let kept = self.keep_times(&directory, path, &found);
-        self.client.close(directory).map_err(|error| self.remote(path, error))?;
-        kept
-    }
-
-    fn keep_times(&mut self, file: &File, path: &str, source: &Metadata) -> Result<(), TransferError> {
-        let time = |time: std::io::Result<SystemTime>| time.map(file_time).unwrap_or_default();
-        let (written, accessed) = (time(source.modified()), time(source.accessed()));
-        self.client.set_times(file, written, accessed).map_err(|error| self.remote(path, error))
+        let (written, accessed) = times_of(&found);
+        let kept = self.client.set_directory_times(self.tree, path, written, accessed);
+        kept.map_err(|error| self.remote(path, error))
     }
 
     /// The access list of the file that will be replaced, if there is one.
@@ -174,21 +181,80 @@ impl Copier<'_> {
         let found = input.metadata().map_err(|error| local(source, error))?;
         self.watcher.begin(path, found.len());
         let list = self.list_of_predecessor(path, room)?;
-        let name = temporary_name().map_err(|error| local(source, error))?;
-        let part = path.rfind('\\').map_or(name.clone(), |at| below(&path[..at], &name));
+        let part = part_of(path).map_err(|error| local(source, error))?;
+        let mut input = input;
+        let mut start = Vec::new();
+        if found.is_file() && self.client.can_create_filled(&part, list.as_deref(), found.len() as usize) {
+            // It may have grown since.
+            let most = found.len() + 1;
+            input.by_ref().take(most).read_to_end(&mut start).map_err(|error| local(source, error))?;
+        }
+        let is_whole = found.is_file() && start.len() as u64 == found.len();
+        let small =
+            if is_whole { self.put_small(&part, path, &start, list.as_deref(), &found)? } else { None };
+        let bytes = match small {
+            Some(bytes) => bytes,
+            None => self.put_large(path, start.chain(input), source, list.as_deref(), &found)?,
+        };
+        self.tally.files += 1;
+        self.tally.bytes += bytes;
+        Ok(())
+    }
+
+    /// Two messages: the file with all that is in it, and its name. `None`: the connection was lost on the way, and nobody knows what
+    /// the server has done; what there may be of it is removed.
+    fn put_small(
+        &mut self,
+        part: &str,
+        path: &str,
+        data: &[u8],
+        list: Option<&[u8]>,
+        found: &Metadata,
+    ) -> Result<Option<u64>, TransferError> {
+        self.go_on()?;
+        let (written, accessed) = times_of(found);
+        let contents = Contents { data: Buf::from(data).into(), written, accessed };
+        let is_lost = |error: &ClientError| error.status() == Some(NtStatus::CONNECTION_DISCONNECTED);
+        let file = match self.client.create_filled(self.tree, part, list, &contents) {
+            Ok(file) => file,
+            Err(error) if is_lost(&error) => return Ok(None),
+            Err(error) => {
+                // It went with its handle, unless it was refused that this be so.
+                let _ = self.client.delete(self.tree, part);
+                return Err(self.remote(path, error));
+            }
+        };
+        self.watcher.advance(data.len() as u64);
+        if let Err(stopped) = self.go_on() {
+            self.client.close(file).map_err(|error| self.remote(path, error))?;
+            return Err(stopped);
+        }
+        let Err(error) = self.client.keep_as(file, path) else { return Ok(Some(data.len() as u64)) };
+        // It is there still if the name was refused after it was told to stay.
+        let _ = self.client.delete(self.tree, part);
+        if is_lost(&error) { Ok(None) } else { Err(self.remote(path, error)) }
+    }
+
+    fn put_large(
+        &mut self,
+        path: &str,
+        input: impl Read,
+        source: &Path,
+        list: Option<&[u8]>,
+        found: &Metadata,
+    ) -> Result<u64, TransferError> {
+        let part = part_of(path).map_err(|error| local(source, error))?;
         let options = OpenOptions::create_temporary().durable();
-        let opened = match &list {
+        let opened = match list {
             Some(list) => self.client.create_secured(self.tree, &part, options, list),
             None => self.client.open(self.tree, &part, options),
         };
         let file = opened.map_err(|error| self.remote(path, error))?;
-        let written = self.fill_remote(&file, path, input, source, &found);
+        let written = self.fill_remote(&file, path, input, source, found);
         let closed = self.client.close(file).map_err(|error| self.remote(path, error));
         let bytes = written?;
         closed?;
-        self.tally.files += 1;
-        self.tally.bytes += bytes;
-        Ok(())
+        Ok(bytes)
     }
 
     /// Until the file is whole it is one that goes with its handle, also if this process is killed.
@@ -196,7 +262,7 @@ impl Copier<'_> {
         &mut self,
         file: &File,
         path: &str,
-        input: fs::File,
+        input: impl Read,
         source: &Path,
         found: &Metadata,
     ) -> Result<u64, TransferError> {
@@ -209,7 +275,9 @@ impl Copier<'_> {
             }
         }
         let bytes = written?;
-        self.keep_times(file, path, found)?;
+        let (last_written, accessed) = times_of(found);
+        let kept = self.client.set_times(file, last_written, accessed);
+        kept.map_err(|error| self.remote(path, error))?;
         self.client.flush(file).map_err(|error| self.remote(path, error))?;
         self.go_on()?;
         self.client.set_delete_pending(file, false).map_err(|error| self.remote(path, error))?;

@@ -25,7 +25,7 @@ mod write;
 pub(crate) use negotiate::answer_smb1;
 
 use crate::directory::Directory;
-use crate::exchange::{ChainFile, Context, Element, Step};
+use crate::exchange::{Body, ChainFile, Context, Element, Step};
 use crate::state::State;
 use smb::wire::Command;
 use std::convert::Infallible;
@@ -137,6 +137,9 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     result: Result<Reply, NtStatus>,
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
+    if let Ok(Reply::Refused { status, data }) = result {
+        return Ok(Step::Reply(status, Body::Error(0, data)));
+    }
     Ok(match work {
         Work::Read(work) => read::resume(state, context, work, result)?.map(Work::Read),
         Work::Write(work) => write::resume(state, context, work, result)?.map(Work::Write),

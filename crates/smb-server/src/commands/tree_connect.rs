@@ -11,7 +11,7 @@ use smb::wire::{
     TreeConnectRequest, TreeConnectResponseBody,
 };
 use std::sync::Arc;
-use types::NtStatus;
+use types::{NtStatus, Sid};
 use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
 /// What anybody who logged on may do on IPC$.
@@ -53,6 +53,10 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     if share.eq_ignore_ascii_case("IPC$") {
+        // A node of the cluster has one share to go to; pipes tell of accounts and shares, which are none of its business.
+        if context.session(&state.sessions)?.token.groups.contains(&Sid::cluster_nodes()) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         let tree = Tree { target: Target::Pipe, access: PIPE_ACCESS, encrypt: false };
         return connect(state, context, tree);
     }

@@ -74,6 +74,11 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         &self.direct
     }
 
+    /// The connections by TCP, to be shown.
+    pub fn tcp(&self) -> &Tcp {
+        &self.tcp
+    }
+
     /// Says whether connections wait to be received from again: what they wait for may be another connection's messages.
     pub fn has_held(&self) -> bool {
         !self.held.is_empty()

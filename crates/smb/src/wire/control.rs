@@ -41,6 +41,21 @@ pub mod fsctl {
     pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01D4;
     pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01FC;
     pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
+
+    // The storage bus has FSCTLs of its own: functions from 0x800 on are left to vendors (CTL_CODE, MS-FSCC 2.3).
+    pub const BUS_PROMISE: u32 = 0x0009_2000;
+    pub const BUS_CHUNKS: u32 = 0x0009_2004;
+    pub const BUS_ALLOCATE: u32 = 0x0009_2008;
+    pub const BUS_FREE: u32 = 0x0009_200C;
+    pub const BUS_DISCARD: u32 = 0x0009_2010;
+    pub const BUS_MARK_LOST: u32 = 0x0009_2014;
+    pub const BUS_REGIONS: u32 = 0x0009_2018;
+    pub const BUS_STATUS: u32 = 0x0009_201C;
+
+    /// Whether it is one of the storage bus.
+    pub const fn is_of_bus(code: u32) -> bool {
+        code >= BUS_PROMISE && code <= BUS_STATUS
+    }
 }
 
 wire_struct! {

@@ -20,6 +20,9 @@ pub const CONTEXT_APP_INSTANCE_ID: &[u8] =
 pub const CONTEXT_APP_INSTANCE_VERSION: &[u8] =
     b"\xB9\x82\xD0\xB7\x3B\x56\x07\x4F\xA0\x7B\x52\x4A\x81\x16\xA0\x10";
 
+/// Of this server's own: begins a session with a disk on the share of the storage bus.
+pub const CONTEXT_BUS_SESSION: &[u8] = b"\x9D\x3A\x61\xC4\x0E\x57\x49\x4B\xA2\x8C\x5B\x1F\x70\xE6\xD3\x48";
+
 /// One create context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateContext<'a> {

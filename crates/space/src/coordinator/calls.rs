@@ -353,10 +353,6 @@ impl Calls {
             // A slab that is not there is given back.
             Err(BusError::Store(StoreError::NotMapped)) if frees => self.finish(key, Ok(Answer::Done)),
             Err(BusError::Store(StoreError::Fenced { promised })) => {
-                if promised > membership.record().epoch && Planted::FencedGoesOn.is_planted() {
-                    self.finish(key, Ok(Answer::Done));
-                    return Heard::Nothing;
-                }
                 if promised > membership.record().epoch {
                     return Heard::Fenced;
                 }

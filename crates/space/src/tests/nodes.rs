@@ -471,7 +471,7 @@ fn a_volume_that_another_node_has_claimed_meanwhile_is_left_to_it() {
 }
 
 #[test]
-fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
+pub(super) fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
     let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
     let lease = |incarnation| NodeLease { node: NodeId(1), incarnation };
     let died = cluster.state.write(&lease(1), 0).unwrap();

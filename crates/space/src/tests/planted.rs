@@ -1,6 +1,6 @@
-//! Each bug that needs faults of disks is found by a test.
+//! Each bug that seeds do not find is found by a test.
 
-use super::{damage, faults, going_back, jobs, real_stores};
+use super::{damage, faults, going_back, jobs, nodes, real_stores};
 use crate::planted::{Planted, plant};
 use std::panic::catch_unwind;
 
@@ -12,6 +12,7 @@ fn finder(bug: Planted) -> fn() {
         Planted::BelievedByLowestId => {
             real_stores::an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch
         }
+        Planted::ClaimWithoutFence => nodes::a_claim_on_the_volume_of_a_node_that_has_come_back_fails,
         Planted::CorruptExpelsDisk => {
             damage::a_disk_with_an_unreadable_block_stays_in_sync_and_the_block_is_counted_and_written_again
         }

@@ -22,6 +22,7 @@ const WAKE: u64 = u64::MAX;
 enum Work {
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
+    Writable { socket: Descriptor },
     Receive { socket: Descriptor, into: BufMut, at: usize },
     ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     Send { socket: Descriptor, data: Payload, done: usize },
@@ -83,6 +84,7 @@ impl Fallback {
         let work = match operation {
             Operation::Accept { listener } => Work::Accept { listener },
             Operation::Readable { socket } => Work::Readable { socket },
+            Operation::Writable { socket } => Work::Writable { socket },
             Operation::Receive { socket, into, at } => {
                 let at = at.min(into.len());
                 Work::Receive { socket, into, at }
@@ -269,6 +271,7 @@ impl Work {
         match self {
             Self::Accept { listener } => listener,
             Self::Readable { socket }
+            | Self::Writable { socket }
             | Self::Receive { socket, .. }
             | Self::ReceiveScattered { socket, .. }
             | Self::Send { socket, .. } => socket,
@@ -276,20 +279,21 @@ impl Work {
     }
 
     fn reads(&self) -> bool {
-        !matches!(self, Self::Send { .. })
+        !matches!(self, Self::Send { .. } | Self::Writable { .. })
     }
 
     fn attempt(&mut self) -> Attempt {
         loop {
             let result = match self {
                 Self::Accept { listener } => accept(listener),
-                Self::Readable { socket } => {
-                    let mut ready = [PollFd::new(&*socket, PollFlags::IN | PollFlags::RDHUP)];
-                    match rustix::event::poll(&mut ready, Some(&Timespec::default())) {
-                        Ok(0) => return Attempt::NotReady,
-                        other => other.map(|_| Outcome::Done),
-                    }
-                }
+                Self::Readable { socket } => match is_ready(socket, PollFlags::IN | PollFlags::RDHUP) {
+                    Ok(false) => return Attempt::NotReady,
+                    other => other.map(|_| Outcome::Done),
+                },
+                Self::Writable { socket } => match is_ready(socket, PollFlags::OUT) {
+                    Ok(false) => return Attempt::NotReady,
+                    other => other.map(|_| Outcome::Done),
+                },
                 Self::Receive { socket, into, at } => {
                     let target = &mut into[*at..];
                     rustix::net::recv(&*socket, target, RecvFlags::DONTWAIT)
@@ -313,6 +317,11 @@ impl Work {
             };
         }
     }
+}
+
+fn is_ready(socket: &Descriptor, wanted: PollFlags) -> Result<bool, Errno> {
+    let mut ready = [PollFd::new(socket, wanted)];
+    Ok(rustix::event::poll(&mut ready, Some(&Timespec::default()))? > 0)
 }
 
 fn accept(listener: &Descriptor) -> Result<Outcome, Errno> {

@@ -12,6 +12,7 @@
 
 mod busy;
 mod fallback;
+mod lending;
 mod ring;
 mod scatter;
 #[cfg(test)]
@@ -19,10 +20,12 @@ mod tests;
 mod threads;
 mod waker;
 
+pub use lending::{Lender, SendPath};
 pub use scatter::{Piece, Place, Scatter};
 pub use waker::Waker;
 
 use crate::{BufMut, Payload};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -58,9 +61,12 @@ pub fn send_now(socket: &Descriptor, data: &Payload) -> io::Result<usize> {
 /// # Errors
 /// The socket's.
 pub fn send_slices_now(socket: &Descriptor, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+    send_slices_with(socket, slices, SendFlags::empty())
+}
+
+fn send_slices_with(socket: &Descriptor, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     let slices = &slices[..slices.len().min(VECTORS_MAX)];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     match sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
         other => Ok(other?),
@@ -136,6 +142,8 @@ pub enum Operation {
     Accept { listener: Descriptor },
     /// Answers `Done` when the socket has something to read, or was closed. Costs no buffer while it waits.
     Readable { socket: Descriptor },
+    /// Answers `Done` when the socket takes something, or was closed.
+    Writable { socket: Descriptor },
     /// Fills `into[at..]` with what is there, at least one byte; answers `Bytes(0)` at the end of the stream.
     /// The buffer comes back whatever happens.
     Receive { socket: Descriptor, into: BufMut, at: usize },
@@ -191,6 +199,16 @@ type Finished = Vec<(QueueId, Completion)>;
 enum Backend {
     Ring(Box<ring::Ring>),
     Fallback(Box<fallback::Fallback>),
+}
+
+impl Backend {
+    /// Whether it is worth entering the kernel.
+    fn has_news(&mut self) -> bool {
+        match self {
+            Self::Ring(ring) => ring.has_news(),
+            Self::Fallback(_) => true,
+        }
+    }
 }
 
 struct Inner {
@@ -398,7 +416,7 @@ impl Inner {
         let mut found = self.enter(Some(Duration::ZERO))?;
         while !found && began.elapsed() < limit {
             std::hint::spin_loop();
-            found = self.enter(Some(Duration::ZERO))?;
+            found = self.backend.has_news() && self.enter(Some(Duration::ZERO))?;
         }
         self.busy.looked(found);
         Ok((found, began.elapsed()))

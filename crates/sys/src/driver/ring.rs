@@ -43,6 +43,7 @@ enum Work {
     None,
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
+    Writable { socket: Descriptor },
     Receive { socket: Descriptor, into: BufMut, at: usize },
     ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     Send { socket: Descriptor, data: Payload, done: usize },
@@ -86,6 +87,8 @@ pub(super) struct Ring {
     /// Entries that found the submission queue full.
     backlog: VecDeque<squeue::Entry>,
     accept_multishot: bool,
+    /// The kernel sets a flag in shared memory when it has something to say: without it only entering the kernel tells.
+    shows_work: bool,
 }
 
 /// What to do with an operation after a completion.
@@ -97,7 +100,7 @@ enum Next {
 
 impl Ring {
     pub(super) fn new(waker: Waker) -> io::Result<Self> {
-        let ring = build()?;
+        let (ring, shows_work) = build()?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
         }
@@ -122,6 +125,7 @@ impl Ring {
             free: Vec::new(),
             backlog: VecDeque::new(),
             accept_multishot: true,
+            shows_work,
         };
         ring.arm_waker();
         Ok(ring)
@@ -148,6 +152,7 @@ impl Ring {
                 Work::Accept { listener }
             }
             Operation::Readable { socket } => Work::Readable { socket },
+            Operation::Writable { socket } => Work::Writable { socket },
             Operation::Receive { socket, into, at } => {
                 let at = at.min(into.len());
                 Work::Receive { socket, into, at }
@@ -176,6 +181,11 @@ impl Ring {
                 self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
             }
         }
+    }
+
+    /// Whether the kernel has something to say; seen without entering it.
+    pub(super) fn has_news(&mut self) -> bool {
+        !self.shows_work || self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
     /// Whether the waker was used.
@@ -396,9 +406,11 @@ impl Slot {
                     Next::Again
                 }
             }
-            Work::Readable { .. } | Work::SyncData { .. } | Work::PunchHole { .. } | Work::None => {
-                Next::Answer(Ok(Outcome::Done))
-            }
+            Work::Readable { .. }
+            | Work::Writable { .. }
+            | Work::SyncData { .. }
+            | Work::PunchHole { .. }
+            | Work::None => Next::Answer(Ok(Outcome::Done)),
         }
     }
 
@@ -418,6 +430,7 @@ impl Slot {
             Work::Readable { socket } => {
                 opcode::PollAdd::new(fd(socket), (libc::POLLIN | libc::POLLRDHUP) as u32).build()
             }
+            Work::Writable { socket } => opcode::PollAdd::new(fd(socket), libc::POLLOUT as u32).build(),
             Work::Receive { socket, into, at } => {
                 let target = &mut into[*at..];
                 let len = target.len().min(STEP_BYTES_MAX) as u32;
@@ -537,18 +550,19 @@ fn enter(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// The best set-up that this kernel knows.
-fn build() -> io::Result<IoUring> {
+/// The best set-up that this kernel knows, and whether it shows in shared memory that there is work.
+fn build() -> io::Result<(IoUring, bool)> {
     let best = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .setup_submit_all()
         .setup_cqsize(COMPLETION_ENTRIES)
         .build(SUBMISSION_ENTRIES);
     match best {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            IoUring::builder().setup_cqsize(COMPLETION_ENTRIES).build(SUBMISSION_ENTRIES)
+            Ok((IoUring::builder().setup_cqsize(COMPLETION_ENTRIES).build(SUBMISSION_ENTRIES)?, false))
         }
-        other => other,
+        other => Ok((other?, true)),
     }
 }

@@ -157,7 +157,9 @@ pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
         | Operation::AcknowledgeOplock { .. }
         | Operation::AcknowledgeLease { .. }
         | Operation::EndSession { .. }
-        | Operation::ForceClose { .. } => None,
+        | Operation::ForceClose { .. }
+        | Operation::OpenDevice(_)
+        | Operation::Control { .. } => None,
     }
 }
 

@@ -114,6 +114,7 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt>
         }
         Operation::EndSession { session, .. } => Ok(end_session(parts, *session)),
         Operation::ForceClose { open } => force_close(parts, *open),
+        Operation::OpenDevice(_) | Operation::Control { .. } => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
         // A create has work of its own, a read is carried out as it comes in, and the rest stands in `perform`.
         Operation::Create(_)
         | Operation::Read { .. }

@@ -59,6 +59,11 @@ pub(super) fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<
     ]
 }
 
+/// Shows what left by TCP without a copy.
+pub(super) fn show_lent(bytes: u64) -> Metric {
+    counter("smb_lent_bytes", "Bytes sent by TCP by reference, without a copy in this server.", bytes)
+}
+
 fn counter(name: &str, help: &str, value: u64) -> Metric {
     Metric {
         name: name.to_owned(),

@@ -99,10 +99,14 @@ impl Show {
         let mut metrics = metrics::show_gauges(server.gauges(), &self.limits);
         metrics.extend(metrics::show_counters(server.counters()));
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
+        metrics.push(metrics::show_lent(clients.tcp().lent_bytes()));
+        let copies = sessions::Copies::of(clients.tcp());
         let sessions = server.sessions(now).into_iter();
         let transferred = node.disks.transferred_bytes();
         Snapshot {
-            sessions: sessions.map(|session| sessions::show_session(session, direct, wall)).collect(),
+            sessions: sessions
+                .map(|session| sessions::show_session(session, direct, &copies, wall))
+                .collect(),
             opens: server.opens(now).into_iter().map(sessions::show_open).collect(),
             performance: metrics::show_performance(&server, transferred, self.started, now),
             latencies: latencies::show_latencies(&server, &node.disks),

@@ -26,7 +26,7 @@ fn show_pool(entry: &PoolEntry, disks: &[Disk]) -> Pool {
         size_bytes: own().map(|disk| disk.size_bytes).sum(),
         allocated_bytes: own().map(|disk| disk.allocated_bytes).sum(),
         reserve_disks: entry.record.reserve_disks,
-        reserve_is_set: entry.record.reserve_is_set,
+        reserve_is_set: entry.record.reserve_is_set == Some(true),
         reserve_bytes: sizes.iter().take(entry.record.reserve_disks as usize).sum(),
     }
 }
@@ -60,6 +60,9 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
             action: "Keep a copy of state.redb, and see to the disk that is named.".to_owned(),
         });
     }
+    let follows =
+        node.pools.entries().get(&pool.id).is_some_and(|entry| entry.record.reserve_is_set == Some(false));
+    issues.extend(low_reserve_issue(pool, node.disks.usual_reserve(pool.id), follows));
     issues.extend(reserve_issue(pool, &node.disks));
     issues.extend(node.pools.space(pool.id).and_then(|space| {
         let grows = |volume: &&Volume| {
@@ -128,30 +131,32 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that too little is kept for repair.
-fn reserve_issue(pool: &Pool, disks: &Disks) -> Option<HealthIssue> {
-    let issue = |code: &str, what: String, action: String| HealthIssue {
-        health: Health::Warning,
-        code: code.to_owned(),
-        target: format!("pool {}", pool.name),
-        since_unix_s: SINCE_SEEN,
-        what,
-        meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
-        action,
-    };
-    let usual = disks.usual_reserve(pool.id);
-    if !pool.reserve_is_set && pool.reserve_disks < usual {
-        let what = format!(
-            "the size of {} of its disks is kept for repair; with its number of disks {usual} are usual, for which it is too full",
-            pool.reserve_disks
-        );
-        let action = format!(
-            "Add a disk or delete data: the reserve is then taken by itself. Or choose: `cenote pool set {0} --reserve-disks {usual}`, or \
-             {1} to keep it so.",
-            pool.name, pool.reserve_disks
-        );
-        return Some(issue("pool_reserve_low", what, action));
+/// Tells that the reserve is smaller than is usual, and nobody chose it so. `follows`: it follows the number of disks by itself.
+fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIssue> {
+    let kept = pool.reserve_disks;
+    if pool.reserve_is_set || kept >= usual {
+        return None;
     }
+    let (why, otherwise) = match follows {
+        true => (
+            "for which it is too full, or a disk is away",
+            "Add a disk or delete data: the reserve is then taken by itself. Or choose: ",
+        ),
+        false => ("which its record of an earlier release does not follow by itself", ""),
+    };
+    let what = format!(
+        "{kept} of its disks' sizes are kept free for repair; with so many disks {usual} are usual, {why}"
+    );
+    let name = &pool.name;
+    let action = format!(
+        "{otherwise}`cenote pool set {name} --reserve-disks {usual}` keeps that much free, `--reserve-disks {kept}` leaves it so without \
+         this warning."
+    );
+    Some(reserve_warning(pool, "pool_reserve_low", what, action))
+}
+
+/// Tells that less is free than is kept for repair.
+fn reserve_issue(pool: &Pool, disks: &Disks) -> Option<HealthIssue> {
     let slots = disks.slots();
     let own = || slots.values().filter(|slot| slot.record.pool == pool.id);
     let free = |slot: &DiskSlot| {
@@ -165,7 +170,19 @@ fn reserve_issue(pool: &Pool, disks: &Disks) -> Option<HealthIssue> {
     }
     let kept = show_size(pool.reserve_bytes);
     let what = format!("{} is free, less than the {kept} kept for repair", show_size(free));
-    Some(issue("pool_reserve", what, "Add a disk, or delete data.".to_owned()))
+    Some(reserve_warning(pool, "pool_reserve", what, "Add a disk, or delete data.".to_owned()))
+}
+
+fn reserve_warning(pool: &Pool, code: &str, what: String, action: String) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: code.to_owned(),
+        target: format!("pool {}", pool.name),
+        since_unix_s: SINCE_SEEN,
+        what,
+        meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
+        action,
+    }
 }
 
 #[cfg(test)]

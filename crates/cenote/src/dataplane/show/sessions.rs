@@ -4,14 +4,44 @@ use super::rdma::show_channel;
 use crate::rdma_devices::transport_name;
 use api::model::{Channel, OpenFile, Session};
 use rdma::providers::Providers;
-use smb_server::{Caching, OpenInfo, SessionInfo, Transport};
+use smb_server::{Caching, ConnectionInfo, OpenInfo, SessionInfo, Transport};
 use smb_transport::server::smb_direct::SmbDirect;
+use smb_transport::server::tcp::Tcp;
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use volume::backend::{LeaseState, OplockLevel};
 use volume::security::rights;
 
+/// Which connections by TCP sent without a copy.
+pub(super) struct Copies {
+    lent_bytes: HashMap<(SocketAddr, SocketAddr), u64>,
+    never: Option<&'static str>,
+}
+
+impl Copies {
+    pub(super) fn of(tcp: &Tcp) -> Self {
+        Self { lent_bytes: tcp.lent_by_connection(), never: tcp.why_only_copies() }
+    }
+
+    fn show(&self, connection: &ConnectionInfo, is_encrypted: bool) -> String {
+        let lent_bytes = self.lent_bytes.get(&(connection.peer, connection.local)).copied().unwrap_or(0);
+        match self.never {
+            _ if lent_bytes > 0 => "yes".to_owned(),
+            Some(reason) => format!("no: {reason}"),
+            None if is_encrypted => "no: encrypted".to_owned(),
+            None => "no: nothing large was read often".to_owned(),
+        }
+    }
+}
+
 /// Shows a session; `wall`: the time of day in Unix seconds.
-pub(super) fn show_session(session: SessionInfo, direct: &SmbDirect<Providers>, wall: u64) -> Session {
-    let channel = |connection: &smb_server::ConnectionInfo| {
+pub(super) fn show_session(
+    session: SessionInfo,
+    direct: &SmbDirect<Providers>,
+    copies: &Copies,
+    wall: u64,
+) -> Session {
+    let channel = |connection: &ConnectionInfo| {
         let shown = match connection.transport {
             Transport::Tcp => None,
             Transport::SmbDirect => direct.find(connection.peer, connection.local),
@@ -24,6 +54,8 @@ pub(super) fn show_session(session: SessionInfo, direct: &SmbDirect<Providers>, 
                 (Transport::SmbDirect, Some(shown)) => transport_name(shown.info.transport).to_owned(),
                 (Transport::SmbDirect, None) => "SMB Direct".to_owned(),
             },
+            zero_copy: (connection.transport == Transport::Tcp)
+                .then(|| copies.show(connection, session.encryption_required)),
             rdma: shown.as_ref().map(show_channel),
         }
     };

@@ -3,13 +3,13 @@
 use crate::extended_attributes::read_eas;
 use smb::wire::{
     AppInstanceId, AppInstanceVersion, CONTEXT_ALLOCATION_SIZE, CONTEXT_APP_INSTANCE_ID,
-    CONTEXT_APP_INSTANCE_VERSION, CONTEXT_DURABLE_RECONNECT, CONTEXT_DURABLE_RECONNECT_V2,
-    CONTEXT_DURABLE_REQUEST, CONTEXT_DURABLE_REQUEST_V2, CONTEXT_EXTENDED_ATTRIBUTES, CONTEXT_LEASE,
-    CONTEXT_MAXIMAL_ACCESS, CONTEXT_ON_DISK_ID, CONTEXT_SECURITY_DESCRIPTOR, CONTEXT_TIME_WARP,
-    CreateContextWriter, CreateRequest, DURABLE_FLAG_PERSISTENT, Dialect, DurableReconnectV2,
-    DurableRequestV2, DurableResponseV2, FileId, Guid, LEASE_FLAG_BREAK_IN_PROGRESS,
-    LEASE_FLAG_PARENT_LEASE_KEY_SET, Lease, LeaseV1, LeaseV2, MaximalAccessResponse, OPLOCK_LEVEL_LEASE,
-    OnDiskIdResponse, U64, view_at,
+    CONTEXT_APP_INSTANCE_VERSION, CONTEXT_BUS_SESSION, CONTEXT_DURABLE_RECONNECT,
+    CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST, CONTEXT_DURABLE_REQUEST_V2,
+    CONTEXT_EXTENDED_ATTRIBUTES, CONTEXT_LEASE, CONTEXT_MAXIMAL_ACCESS, CONTEXT_ON_DISK_ID,
+    CONTEXT_SECURITY_DESCRIPTOR, CONTEXT_TIME_WARP, CreateContextWriter, CreateRequest,
+    DURABLE_FLAG_PERSISTENT, Dialect, DurableReconnectV2, DurableRequestV2, DurableResponseV2, FileId, Guid,
+    LEASE_FLAG_BREAK_IN_PROGRESS, LEASE_FLAG_PARENT_LEASE_KEY_SET, Lease, LeaseV1, LeaseV2,
+    MaximalAccessResponse, OPLOCK_LEVEL_LEASE, OnDiskIdResponse, U64, view_at,
 };
 use types::{FileTime, NtStatus};
 use volume::backend::{CacheGrant, Created, ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2};
@@ -30,6 +30,7 @@ pub(super) struct Contexts<'a> {
     pub app_version: Option<(u64, u64)>,
     pub maximal_access: bool,
     pub on_disk_id: bool,
+    pub bus_session: Option<&'a [u8]>,
 }
 
 impl<'a> Contexts<'a> {
@@ -58,6 +59,7 @@ impl<'a> Contexts<'a> {
                     found.maximal_access = true;
                 }
                 CONTEXT_ON_DISK_ID => found.on_disk_id = true,
+                CONTEXT_BUS_SESSION => found.bus_session = Some(data),
                 CONTEXT_LEASE if dialect >= Dialect::Smb210 => {
                     let lease = Lease::parse(data)?;
                     found.lease = lease_request(lease, dialect);

@@ -1,6 +1,7 @@
 //! CREATE (MS-SMB2 3.3.5.9): durable handles and their reconnect, the wire identity of what was opened.
 
 mod contexts;
+mod device;
 
 use crate::directory::Directory;
 use crate::exchange::{Context, Element, Step, wire_oplock_level};
@@ -114,6 +115,10 @@ pub(crate) fn start<B: Backend, D: Directory>(
             volume_number: state.volumes.number_of(volume),
         },
     };
+    if let Some(context) = contexts.bus_session {
+        let operation = device::open(caller, name, context);
+        return Ok(Step::Submit { volume, operation, work: Box::new(work) });
+    }
     if let Some(handle) = LostHandle::of(&contexts) {
         work.asked.reconnect = true;
         let operation = reconnect(state, volume, caller, name, handle)?;
@@ -280,7 +285,11 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     result: Result<Reply, NtStatus>,
     now: Monotonic,
 ) -> Result<Step<Box<Work>>, NtStatus> {
-    let Reply::Created(created) = result? else { return Err(NtStatus::INTERNAL_ERROR) };
+    let (created, device_context) = match result? {
+        Reply::Created(created) => (created, None),
+        Reply::DeviceOpened { open, context } => (Box::new(device::opened(open)), Some(context)),
+        _ => return Err(NtStatus::INTERNAL_ERROR),
+    };
     // The session or tree may have ended meanwhile: then the open has nobody to belong to.
     let belongs = context.session(&state.sessions).is_ok_and(|session| session.tree(work.tree_id).is_some());
     // Nor can an open be found whose answer nobody gets.
@@ -303,7 +312,9 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     context.open = Some(key);
     state.counters.opens += 1;
     let file_id = state.opens.get(key)?.file_id(key);
-    Ok(answer(work, &created, file_id))
+    let contexts =
+        device_context.map_or_else(|| contexts::answer(&work.asked, &created), |data| device::answer(&data));
+    Ok(answer(&created, file_id, &contexts))
 }
 
 /// Gives what a volume has opened its place in the session.
@@ -354,8 +365,7 @@ fn take_in<B: Backend, D: Directory>(
     Ok(key)
 }
 
-fn answer(work: &Work, created: &Created, file_id: FileId) -> Step<Box<Work>> {
-    let contexts = contexts::answer(&work.asked, created);
+fn answer(created: &Created, file_id: FileId, contexts: &[u8]) -> Step<Box<Work>> {
     let information = &created.information;
     let body = CreateResponseBody {
         oplock_level: wire_oplock_level(&created.cache),
@@ -377,6 +387,6 @@ fn answer(work: &Work, created: &Created, file_id: FileId) -> Step<Box<Work>> {
         ..Default::default()
     };
     let mut out = Vec::with_capacity(size_of::<CreateResponseBody>() + contexts.len());
-    write_create_response(&mut out, body, &contexts);
+    write_create_response(&mut out, body, contexts);
     Step::ok(out)
 }

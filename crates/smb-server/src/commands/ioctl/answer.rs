@@ -51,6 +51,7 @@ pub(super) fn answer(work: &Work, answer: Reply, volume: Option<VolumeId>) -> Re
             output = data;
             output.truncate(work.output_max);
         }
+        (_, Reply::Output(bytes)) => output = bytes,
         (_, Reply::ObjectId(object_id)) => {
             let birth_volume_id = volume.map(VolumeId::to_bytes).unwrap_or_default();
             output.put(&ObjectIdBuffer {

@@ -83,6 +83,12 @@ pub(super) fn row(code: u32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.code == code)
 }
 
+/// Hands an FSCTL of a device on as it is.
+pub(super) fn of_device(target: &Target, code: u32, input: &[u8], output_bytes_max: usize) -> Ask {
+    let input = input.to_vec();
+    Ask::Volume(Operation::Control { open: target.open, code, input, output_bytes_max }, Detail::None)
+}
+
 fn ask(operation: Operation) -> Result<Ask, NtStatus> {
     Ok(Ask::Volume(operation, Detail::None))
 }

@@ -153,6 +153,7 @@ fn of_file<B: Backend, D: Directory>(
         fsctl::DUPLICATE_EXTENTS_TO_FILE | fsctl::DUPLICATE_EXTENTS_TO_FILE_EX => {
             (true, copy::duplicate_extents(&state.opens, context, volume, &target, call)?)
         }
+        code if fsctl::is_of_bus(code) => (true, file::of_device(&target, code, call.input, call.output_max)),
         code => {
             let row = file::row(code).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
             (row.changes, (row.ask)(&target, call.input)?)

@@ -7,14 +7,13 @@
 
 mod bounds;
 mod memory;
+mod sending;
 #[cfg(test)]
 mod tests;
 
 pub use bounds::Pace;
 
-use crate::framing::{
-    Framing, FramingError, GUEST_BATCH_BYTES, HEADER_BYTES, MessageLength, PAYLOAD_AT, Room, Target,
-};
+use crate::framing::{Framing, FramingError, GUEST_BATCH_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
 use bounds::{Memories, TurnedAway};
 use memory::{Loan, PartyId, Waiting};
 use std::collections::VecDeque;
@@ -23,7 +22,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{self, Completion, Descriptor, Driver, Lender, Operation, Outcome, Queue, SendPath};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
@@ -88,6 +87,8 @@ pub struct TcpLimits {
     pub pace_when_short: Pace,
     /// A connection without traffic gives its receive buffer back after one to two of these.
     pub sweep: Duration,
+    /// How large messages leave.
+    pub send_path: SendPath,
 }
 
 impl Default for TcpLimits {
@@ -105,13 +106,11 @@ impl Default for TcpLimits {
             // Slower than any network that several clients share.
             pace_when_short: Pace { grace: Duration::from_secs(2), bytes_per_second: 16 << 10 },
             sweep: Duration::from_secs(1),
+            send_path: SendPath::Automatic,
         }
     }
 }
 
-/// One send takes at most this many parts, and about this many bytes.
-const SEND_PARTS_MAX: usize = 128;
-const SEND_BYTES_MAX: usize = 4 << 20;
 /// One turn takes about this many bytes of a stream of large messages, so that a busy client does not delay others for longer.
 const TURN_BYTES: usize = 512 << 10;
 /// How long accepting pauses if descriptors or memory are exhausted.
@@ -136,6 +135,8 @@ enum Receiving {
 struct Connection {
     id: ConnectionId,
     host: PeerHost,
+    /// The client's address and ours.
+    ends: (SocketAddr, SocketAddr),
     /// Somebody has logged on.
     is_member: bool,
     /// Whom its memory is counted against.
@@ -144,6 +145,10 @@ struct Connection {
     framing: Framing,
     receiving: Receiving,
     sending: bool,
+    /// Waits for room in the socket, to be sent by reference; counted in `sending_bytes`.
+    unsent: Option<Payload>,
+    /// Bytes that left by reference.
+    lent_bytes: u64,
     queue: VecDeque<(MessageLength, Payload)>,
     /// Queued or being sent.
     queued_bytes: usize,
@@ -176,34 +181,6 @@ impl Connection {
     fn begin_message(&mut self, now: Monotonic) {
         (self.message_since, self.message_bytes) = (now, 0);
     }
-
-    /// Messages from the queue with their headers, as much as one call takes; and the messages' bytes.
-    fn take_queued(&mut self) -> Option<(Payload, usize)> {
-        let (mut parts, mut bytes, mut count) = (0, 0, 0);
-        for (_, message) in &self.queue {
-            parts += 1 + message.parts().len();
-            bytes += message.len();
-            if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
-                break;
-            }
-            count += 1;
-        }
-        if count == 0 {
-            return None;
-        }
-        let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
-        for ((length, _), target) in self.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
-            target.copy_from_slice(&length.header());
-        }
-        let headers = headers.freeze();
-        let mut data = Payload::new();
-        for (nth, (_, message)) in self.queue.drain(..count).enumerate() {
-            data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
-            data.append(message);
-        }
-        let message_bytes = data.len() - count * HEADER_BYTES;
-        Some((data, message_bytes))
-    }
 }
 
 struct Listener {
@@ -227,6 +204,7 @@ pub struct Tcp {
     events: Vec<TcpEvent>,
     completions: Vec<Completion>,
     messages: Vec<Buf>,
+    lender: Lender,
     now: Monotonic,
 }
 
@@ -251,6 +229,7 @@ impl Tcp {
             admission: Admission::new(places),
             turned_away: TurnedAway::default(),
             memory: Memories::new(limits.receiving_bytes_max),
+            lender: Lender::new(limits.send_path),
             limits,
             listeners: listening,
             connections: Vec::new(),
@@ -422,12 +401,15 @@ impl Tcp {
         self.connections[index as usize] = Some(Connection {
             id,
             host,
+            ends: (peer, local),
             is_member: false,
             party: self.memory.join_guest(host),
             socket: Arc::new(OwnedFd::from(stream)),
             framing,
             receiving: Receiving::No,
             sending: false,
+            unsent: None,
+            lent_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
             sending_bytes: 0,
@@ -576,60 +558,6 @@ impl Tcp {
             return false;
         }
         true
-    }
-
-    /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
-    fn start_send(&mut self, id: ConnectionId) {
-        let now = self.now;
-        let Some(entry) = self.connection(id) else { return };
-        if entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
-            return;
-        }
-        while let Some((data, message_bytes)) = entry.take_queued() {
-            // An error shows again when the loop sends, and is acted on then.
-            let taken = driver::send_now(&entry.socket, &data).unwrap_or(0);
-            if taken >= data.len() {
-                entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
-                entry.active = true;
-                entry.last_progress = now;
-                continue;
-            }
-            entry.sending = true;
-            entry.sending_bytes = message_bytes;
-            let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
-            let operation = Operation::Send { socket: entry.socket.clone(), data };
-            self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
-            return;
-        }
-        self.all_sent(id);
-    }
-
-    fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
-        let now = self.now;
-        let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
-        let id = entry.id;
-        entry.sending = false;
-        entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
-        entry.active = true;
-        entry.last_progress = now;
-        if let Err(error) = result {
-            return self.shut(id, CloseReason::Network(error.kind()));
-        }
-        if entry.queue.is_empty() {
-            self.all_sent(id);
-        } else {
-            self.start_send(id);
-            self.start_receive(id);
-        }
-        self.finish(id);
-    }
-
-    /// Goes on when nothing is queued any more.
-    fn all_sent(&mut self, id: ConnectionId) {
-        match self.connection(id) {
-            Some(entry) if entry.closing && entry.closed.is_none() => self.shut(id, CloseReason::Server),
-            _ => self.start_receive(id),
-        }
     }
 
     /// Ends the stream; the connection goes when the kernel has let go of its buffers.

@@ -1,6 +1,7 @@
 //! Streams over real sockets, on both backends of the loop.
 
 use super::*;
+use crate::framing::HEADER_BYTES;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
@@ -140,6 +141,45 @@ fn large_messages_pass_unharmed() {
         }
         assert!(thread.join().expect("the client").1 == large);
     });
+}
+
+/// Each eight bytes of a message say which one it is, and where in it they are.
+fn numbered(message: u64, len: usize) -> Buf {
+    let mut bytes = BufMut::for_overwrite(len);
+    for (nth, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(message << 32 | nth as u64).to_le_bytes());
+    }
+    bytes.freeze()
+}
+
+#[test]
+fn messages_sent_by_reference_reach_a_slow_client_as_they_were_though_their_memory_is_used_again() {
+    const LEN: usize = 1 << 20;
+    for send_path in [SendPath::Reference, SendPath::Automatic, SendPath::Copy] {
+        let limits = TcpLimits { send_path, ..TcpLimits::default() };
+        Server::both(&limits, |mut server| {
+            let (mut client, connection) = server.log_on("anna");
+            let reader = std::thread::spawn(move || {
+                for nth in 0..24 {
+                    std::thread::sleep(Duration::from_millis(5));
+                    assert!(read_message(&mut client) == *numbered(nth, LEN), "message {nth} was changed");
+                }
+            });
+            for nth in 0..24 {
+                server.tcp.send(connection, Payload::from(numbered(nth, LEN)));
+                server.tcp.flush(connection);
+                while server.tcp.queued_bytes(connection) > 2 * LEN {
+                    server.turn();
+                    // Written where free memory is.
+                    drop(numbered(u64::from(u32::MAX), LEN));
+                }
+            }
+            while server.tcp.queued_bytes(connection) > 0 {
+                server.turn();
+            }
+            reader.join().expect("all messages as they were sent");
+        });
+    }
 }
 
 #[test]

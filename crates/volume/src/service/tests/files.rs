@@ -300,3 +300,15 @@ fn an_open_that_may_only_append_writes_at_the_end_wherever_it_says() {
     bench.write(file.open, u64::MAX, b"!").expect("written");
     assert_eq!(bench.read(file.open, 0, 100), Ok(b"headtail!".to_vec()));
 }
+
+#[test]
+fn a_volume_of_files_has_no_devices() {
+    let mut bench = Bench::new();
+    let Create { caller, path, .. } = open_if(1, "disk");
+    let device = Operation::OpenDevice(Box::new(OpenDevice { caller, path, context: vec![1; 56] }));
+    assert_eq!(bench.call(device).err(), Some(NtStatus::INVALID_DEVICE_REQUEST));
+    let file = bench.create(open_if(1, "file")).expect("made");
+    let control =
+        Operation::Control { open: file.open, code: 0x0009_2000, input: vec![0; 32], output_bytes_max: 64 };
+    assert_eq!(bench.call(control).err(), Some(NtStatus::INVALID_DEVICE_REQUEST));
+}

@@ -1,0 +1,149 @@
+//! What the API says of the cluster and asks of it.
+//!
+//! Owns the trait behind which the daemon's cluster side stands, and the views. Never knows HTTP.
+
+use crate::management::Answer;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use utoipa::ToSchema;
+
+/// The cluster, or that there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterView {
+    /// `null`: this is a single server.
+    pub name: Option<String>,
+    pub id: Option<String>,
+    pub nodes: Vec<NodeView>,
+    pub engine: StateEngine,
+    /// What would be lost if one more server died, a sentence each.
+    pub at_risk: Vec<String>,
+}
+
+/// What keeps the cluster's records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StateEngine {
+    /// `redb` on a single server, `etcd` in a cluster.
+    pub name: String,
+    pub version: Option<String>,
+    pub revision: u64,
+    /// Servers that run a member.
+    pub members: Vec<String>,
+    /// So many of them must answer.
+    pub quorum: u32,
+    /// Remarks on the engine, for example of a fix that its version lacks.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeStatus {
+    Up,
+    /// It did not answer for a moment.
+    Suspect,
+    Down,
+    Draining,
+    Drained,
+}
+
+/// A server of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    pub name: String,
+    pub state: NodeStatus,
+    #[schema(value_type = u32)]
+    pub id: types::NodeId,
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<IpAddr>,
+    /// Of its process, if that runs on this machine.
+    pub pid: Option<u32>,
+    #[schema(value_type = String)]
+    pub smb: SocketAddr,
+    #[schema(value_type = Option<String>)]
+    pub rdma: Option<SocketAddr>,
+    /// Where servers are joined to the cluster.
+    #[schema(value_type = String)]
+    pub cluster: SocketAddr,
+    pub runs_etcd: bool,
+    pub rack: String,
+    pub chassis: String,
+    pub version: String,
+    pub joined_unix_s: u64,
+    pub disks: u32,
+    /// Names of the volumes that it serves.
+    pub volumes: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateCluster {
+    /// At most 15 letters, digits and -.
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinCluster {
+    /// ADDRESS:PORT of a server of the cluster; left out: those in the token.
+    #[serde(default)]
+    pub address: Option<String>,
+    pub token: String,
+}
+
+/// Lets one server join.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NewToken {
+    pub token: String,
+    pub expires_unix_s: u64,
+}
+
+/// What a join came to. The server starts again as a part of the cluster.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Joined {
+    pub cluster: String,
+    pub name: String,
+    #[schema(value_type = u32)]
+    pub id: types::NodeId,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TestCluster {
+    /// A cluster that this server might join; left out: the cluster it is in.
+    #[serde(default)]
+    pub address: Option<String>,
+    #[serde(default)]
+    pub token: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckOutcome {
+    Good,
+    /// It works, and not as it should.
+    Warning,
+    /// It stands in the way of a cluster.
+    Failed,
+}
+
+/// One line of the preflight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PreflightCheck {
+    /// What was looked at, for example `clock`.
+    pub check: String,
+    /// The server, or two of them: `node-1 -> node-2`.
+    pub subject: String,
+    pub outcome: CheckOutcome,
+    /// What was found, with figures; if it is not good, why and what to do.
+    pub found: String,
+}
+
+/// The daemon's cluster side.
+pub trait ClusterManagement: Send + Sync + 'static {
+    fn view(&self) -> Answer<'_, ClusterView>;
+    fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
+    fn new_token(&self) -> Answer<'_, NewToken>;
+    fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
+    fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
+    /// `name`: a server that is gone for good, or from which everything was moved away.
+    fn remove_node(&self, name: String) -> Answer<'_, ()>;
+}

@@ -1,0 +1,92 @@
+//! What `plan` prints as JSON: a pool that there may be one day.
+//!
+//! Owns data only.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A plan: what the nodes have, and what each resiliency makes of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Plan {
+    pub nodes: u32,
+    /// 0: none are named.
+    pub racks: u32,
+    pub drives: u32,
+    /// Of all drives, as they are sold.
+    pub raw_bytes: u64,
+    /// Of all drives, without labels, journals and checksums.
+    pub data_bytes: u64,
+    /// Those that are possible, the least copies first.
+    pub choices: Vec<PlanChoice>,
+    /// That of Storage Spaces Direct for the same nodes.
+    pub s2d: Vec<S2dChoice>,
+    pub memory: PlanMemory,
+    /// Nodes that may fail at once with the cluster's state still to be had.
+    pub state_survives_nodes: u32,
+    /// What goes for it, and where it differs from Storage Spaces Direct.
+    pub notes: Vec<String>,
+}
+
+/// One resiliency on the planned nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PlanChoice {
+    /// As `volume create --resiliency` has it.
+    pub resiliency: String,
+    pub copies: u8,
+    /// What copies are kept apart by: `disk`, `enclosure`, `node` or `rack`; one copy by `nothing`.
+    pub apart_by: String,
+    pub usable_bytes: u64,
+    /// Of the raw bytes.
+    pub efficiency_percent: f64,
+    pub reserve_bytes: u64,
+    pub reserve_disks: u32,
+    /// Bytes of drives that find no partner in another fault domain.
+    pub stranded_bytes: u64,
+    /// At once, wherever they are.
+    pub survives_drives: u32,
+    /// At once, data and the cluster's state together.
+    pub survives_nodes: u32,
+    pub survives_racks: u32,
+    /// Losing the largest node or rack can be repaired without new hardware.
+    pub repairs_largest_domain: bool,
+    pub bounds: PlanBounds,
+}
+
+/// The most to expect of all nodes together, and what bounds it: `processor`, `drives` or `network`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PlanBounds {
+    /// Random 4 KiB.
+    pub read_iops: f64,
+    pub read_iops_by: String,
+    pub write_iops: f64,
+    pub write_iops_by: String,
+    /// 64 KiB.
+    pub read_bytes_per_s: f64,
+    pub read_bytes_by: String,
+    pub write_bytes_per_s: f64,
+    pub write_bytes_by: String,
+    /// Each way and node, so that the network is not what bounds 64 KiB reads and writes.
+    pub network_bits_per_s: f64,
+}
+
+/// RAM of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanMemory {
+    /// For what the stores hold of their drives.
+    pub stores_bytes: u64,
+    /// To begin with: stores, cache and operating system.
+    pub least_bytes: u64,
+}
+
+/// What Storage Spaces Direct has for so many servers, by its published tables.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct S2dChoice {
+    pub resiliency: String,
+    /// Of the capacity drives, without reserve.
+    pub efficiency_percent: f64,
+    pub code: String,
+    /// Drives or servers.
+    pub survives: u32,
+    /// This server has it too.
+    pub is_here: bool,
+}

@@ -1,0 +1,480 @@
+//! The share `bus$`: SMB2 requests of other nodes as requests for local replicas.
+//!
+//! Owns the opens of the share, each of which is one session with one disk, and the requests that a replica has not answered. A request's
+//! id within its session is given here, in the order in which requests came: SMB2 delivers each at most once, so that no two have one.
+//! Promises: whatever was taken in is answered, when its peer's session ends or its time is over at the latest.
+
+use crate::wire::{self, Malformed};
+use cluster::ClusterState;
+use smb::wire::fsctl;
+use space::local::LocalSpace;
+use space::local::nodes::DiskReport;
+use space::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
+use space::seam::BlockStore;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use store::api::StoreError;
+use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NtStatus, NumberMap, VolumeId, attribute};
+use volume::backend::{
+    Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, OperationId,
+    OplockLevel, Reply, Ruling, ShareRoot, Standing, WideString,
+};
+
+/// The disks of this node, as requests of other nodes reach them.
+pub trait LocalDisks {
+    /// Takes a request of a peer. A disk that is not here answers [`BusError::Unreachable`].
+    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request);
+    /// Moves the answers that are there into `out`.
+    fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
+    /// The peer is gone: nothing of it is to be answered any more.
+    fn end(&mut self, peer: PeerId);
+    /// The disks of this node.
+    fn disks(&self) -> Vec<DiskId>;
+    /// Reports on one of them, with what was found on it since the cursor (0: ever).
+    fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport>;
+}
+
+impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
+    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request) {
+        self.handle_remote(peer, disk, request);
+    }
+
+    fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>) {
+        self.poll_remote(out);
+    }
+
+    fn end(&mut self, peer: PeerId) {
+        self.end_peer(peer);
+    }
+
+    fn disks(&self) -> Vec<DiskId> {
+        let is_here = |disk: &space::local::DiskStatus| disk.attached && !self.is_remote(disk.disk);
+        LocalSpace::disks(self).iter().filter(|disk| is_here(disk)).map(|disk| disk.disk).collect()
+    }
+
+    fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
+        LocalSpace::report(self, disk, cursor)
+    }
+}
+
+/// A replica has so long to answer: several times what any disk is given. Opens that a newer one overtook are never answered.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// How often requests are looked at that may have waited for longer.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Bits of a request's id that count the requests of one session; the bits above name the session's open.
+const COUNTER_BITS: u32 = 40;
+/// A session ends when it has counted so far: its coordinator begins another.
+const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
+/// Opens whose numbers differ in other bits only cannot be there at once.
+const OPEN_MASK: u64 = (1 << (u64::BITS - COUNTER_BITS)) - 1;
+
+/// What an open is of.
+enum Target {
+    /// The node: the share's root.
+    Node,
+    /// A session with a disk.
+    Session { disk: DiskId, volume: VolumeId, session: SessionId, epoch: Epoch, next: u64 },
+}
+
+struct Open {
+    number: u64,
+    peer: PeerId,
+    standing: Standing,
+    target: Target,
+}
+
+/// What the answer to a request looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The open that the session gets.
+    Session,
+    Read,
+    /// The number of bytes that came.
+    Write(u32),
+    Control {
+        output_bytes_max: usize,
+    },
+}
+
+struct Pending {
+    operation: OperationId,
+    peer: PeerId,
+    disk: DiskId,
+    kind: Kind,
+    since: Monotonic,
+    /// Of the opening of a session.
+    opens: Option<Open>,
+}
+
+struct Inner<L> {
+    disks: L,
+    /// By the low bits of their numbers.
+    opens: NumberMap<Open>,
+    last_open: u64,
+    /// By the ids of requests.
+    pending: NumberMap<Pending>,
+    events: Vec<Event>,
+    responses: Vec<(PeerId, DiskId, Response)>,
+    looked_at: Monotonic,
+}
+
+/// The backend of the share `bus$`, over the disks `L`; clones share it.
+pub struct Exports<L> {
+    inner: Rc<RefCell<Inner<L>>>,
+}
+
+impl<L> Clone for Exports<L> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<L: LocalDisks> Exports<L> {
+    pub fn new(disks: L) -> Self {
+        let inner = Inner {
+            disks,
+            opens: NumberMap::default(),
+            last_open: 0,
+            pending: NumberMap::default(),
+            events: Vec::new(),
+            responses: Vec::new(),
+            looked_at: Monotonic(0),
+        };
+        Self { inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// Sessions with disks that are open.
+    pub fn session_count(&self) -> usize {
+        self.inner
+            .borrow()
+            .opens
+            .values()
+            .filter(|open| matches!(open.target, Target::Session { .. }))
+            .count()
+    }
+}
+
+/// A request's answer if it can be given at once; `None`: the replica gives it.
+type AtOnce = Option<Result<Reply, NtStatus>>;
+
+fn refuse(error: &BusError) -> Reply {
+    let (status, data) = wire::put_refusal(error);
+    Reply::Refused { status, data }
+}
+
+fn malformed(error: Malformed) -> AtOnce {
+    tracing::debug!(%error, "a request on the storage bus is refused");
+    Some(Ok(refuse(&BusError::Store(StoreError::Invalid(error.0)))))
+}
+
+impl<L: LocalDisks> Inner<L> {
+    fn start(
+        &mut self,
+        operation: OperationId,
+        request: volume::backend::Operation,
+        now: Monotonic,
+    ) -> AtOnce {
+        use volume::backend::Operation as Asked;
+        match request {
+            Asked::OpenRoot { .. } => Some(Ok(Reply::Root(ShareRoot::VOLUME))),
+            Asked::Create(create) if create.path.is_empty() => {
+                let (peer, standing) = (PeerId(create.caller.session.0), create.caller.standing);
+                let number = self.free_number();
+                let open = Open { number, peer, standing, target: Target::Node };
+                self.opens.insert(number & OPEN_MASK, open);
+                Some(Ok(Reply::Created(Box::new(node_opened(OpenId(number))))))
+            }
+            Asked::Create(_) => Some(Err(NtStatus::OBJECT_NAME_NOT_FOUND)),
+            Asked::OpenDevice(request) => self.begin_session(operation, *request, now),
+            Asked::Read { open, range, .. } => match wire::parse_read_range(range.offset, range.len_bytes) {
+                Ok((lba, blocks)) => {
+                    self.ask(operation, open, None, Operation::Read { lba, blocks }, Kind::Read, now)
+                }
+                Err(error) => malformed(error),
+            },
+            Asked::Write { open, offset, data, .. } => match wire::parse_write(offset, &data) {
+                Ok(wire::BusWrite { epoch, lba, class, data: blocks, checksums }) => {
+                    let asked = Operation::Write { lba, class, data: blocks, checksums };
+                    let kind = Kind::Write(data.len() as u32);
+                    self.ask(operation, open, Some(epoch), asked, kind, now)
+                }
+                Err(error) => malformed(error),
+            },
+            Asked::Control { open, code: fsctl::BUS_STATUS, input, output_bytes_max } => {
+                self.status(open, &input, output_bytes_max)
+            }
+            Asked::Control { open, code, input, output_bytes_max } => match wire::parse_control(code, &input)
+            {
+                Ok((epoch, asked)) => {
+                    let kind = Kind::Control { output_bytes_max };
+                    self.ask(operation, open, Some(epoch), asked, kind, now)
+                }
+                Err(error) => malformed(error),
+            },
+            Asked::Close { open, .. } | Asked::ForceClose { open } => {
+                if self.open_mut(open).is_some() {
+                    self.opens.remove(&(open.0 & OPEN_MASK));
+                }
+                Some(Ok(Reply::Closed(None)))
+            }
+            Asked::EndSession { session, .. } => {
+                self.end_peer(PeerId(session.0));
+                Some(Ok(Reply::Done))
+            }
+            Asked::Flush { .. } => Some(Ok(Reply::Done)),
+            _ => Some(Err(NtStatus::INVALID_DEVICE_REQUEST)),
+        }
+    }
+
+    /// A number for an open: one that no other has, also in the bits that the ids of its requests have room for.
+    fn free_number(&mut self) -> u64 {
+        loop {
+            self.last_open += 1;
+            let bits = self.last_open & OPEN_MASK;
+            if !self.opens.contains_key(&bits) && !self.pending.contains_key(&(bits << COUNTER_BITS)) {
+                return self.last_open;
+            }
+        }
+    }
+
+    fn open_mut(&mut self, open: OpenId) -> Option<&mut Open> {
+        self.opens.get_mut(&(open.0 & OPEN_MASK)).filter(|found| found.number == open.0)
+    }
+
+    fn begin_session(&mut self, operation: OperationId, request: OpenDevice, now: Monotonic) -> AtOnce {
+        let Some(disk) = disk_of(&request.path) else { return Some(Err(NtStatus::OBJECT_NAME_INVALID)) };
+        let asked = match wire::parse_session(&request.context) {
+            Ok(asked) => asked,
+            Err(error) => return malformed(error),
+        };
+        let (volume, session, epoch) = (asked.volume(), asked.session(), asked.epoch());
+        let peer = PeerId(request.caller.session.0);
+        let number = self.free_number();
+        let id = (number & OPEN_MASK) << COUNTER_BITS;
+        let target = Target::Session { disk, volume, session, epoch, next: 1 };
+        let opens = Some(Open { number, peer, standing: request.caller.standing, target });
+        let pending = Pending { operation, peer, disk, kind: Kind::Session, since: now, opens };
+        self.pending.insert(id, pending);
+        let request = Request { volume, session, id: RequestId(id), epoch, operation: asked.operation() };
+        self.disks.handle(peer, disk, request);
+        None
+    }
+
+    /// Asks the replica of the open's disk. `epoch`: as the request says; a READ has no place for it, and is asked under the highest that the
+    /// session has named.
+    fn ask(
+        &mut self,
+        operation: OperationId,
+        open: OpenId,
+        said: Option<Epoch>,
+        asked: Operation,
+        kind: Kind,
+        now: Monotonic,
+    ) -> AtOnce {
+        let Some(found) = self.open_mut(open) else { return Some(Err(NtStatus::FILE_CLOSED)) };
+        let Target::Session { disk, volume, session, epoch, next } = &mut found.target else {
+            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST));
+        };
+        if *next > COUNTER_MAX {
+            return Some(Ok(refuse(&BusError::NoSession)));
+        }
+        *epoch = said.map_or(*epoch, |said| said.max(*epoch));
+        let id = (open.0 & OPEN_MASK) << COUNTER_BITS | *next;
+        *next += 1;
+        let (peer, disk) = (found.peer, *disk);
+        let request = Request {
+            volume: *volume,
+            session: *session,
+            id: RequestId(id),
+            epoch: said.unwrap_or(*epoch),
+            operation: asked,
+        };
+        self.pending.insert(id, Pending { operation, peer, disk, kind, since: now, opens: None });
+        self.disks.handle(peer, disk, request);
+        None
+    }
+
+    fn status(&mut self, open: OpenId, input: &[u8], output_bytes_max: usize) -> AtOnce {
+        let cursors = match wire::parse_status_request(input) {
+            Ok(cursors) => cursors,
+            Err(error) => return malformed(error),
+        };
+        if !self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node)) {
+            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST));
+        }
+        let cursor = |disk| cursors.get(disk).copied().unwrap_or(0);
+        let disks = self.disks.disks();
+        let reports: Vec<DiskReport> =
+            disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
+        let output = wire::put_status(&reports, output_bytes_max);
+        Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL))
+    }
+
+    fn end_peer(&mut self, peer: PeerId) {
+        self.opens.retain(|_, open| open.peer != peer);
+        let ids: Vec<u64> =
+            self.pending.iter().filter(|(_, pending)| pending.peer == peer).map(|(&id, _)| id).collect();
+        for id in ids {
+            self.give_up(id, Err(NtStatus::CANCELLED));
+        }
+        self.disks.end(peer);
+    }
+
+    fn give_up(&mut self, id: u64, result: Result<Reply, NtStatus>) {
+        if let Some(Pending { operation, .. }) = self.pending.remove(&id) {
+            self.events.push(Event::Done { operation, result });
+        }
+    }
+
+    /// Takes a replica's answer.
+    fn answered(&mut self, peer: PeerId, disk: DiskId, response: Response) {
+        let id = response.id.0;
+        if !self.pending.get(&id).is_some_and(|pending| pending.peer == peer && pending.disk == disk) {
+            // Its peer is gone, or it was given up.
+            return;
+        }
+        let Some(pending) = self.pending.remove(&id) else { return };
+        let reply = match response.result {
+            Ok(answer) => self.reply(answer, pending.kind, pending.opens),
+            Err(error) => Ok(refuse(&error)),
+        };
+        self.events.push(Event::Done { operation: pending.operation, result: reply });
+    }
+
+    fn reply(&mut self, answer: Answer, kind: Kind, opens: Option<Open>) -> Result<Reply, NtStatus> {
+        match (answer, kind) {
+            (Answer::Opened { promised, doubtful }, Kind::Session) => {
+                let open = opens.ok_or(NtStatus::INTERNAL_ERROR)?;
+                let number = open.number;
+                self.opens.insert(number & OPEN_MASK, open);
+                Ok(Reply::DeviceOpened {
+                    open: OpenId(number),
+                    context: wire::put_opened(promised, doubtful),
+                })
+            }
+            (Answer::Data { data, checksums }, Kind::Read) => {
+                Ok(Reply::Read(wire::put_read(data, &checksums)))
+            }
+            (Answer::Done, Kind::Write(bytes)) => Ok(Reply::Written(bytes)),
+            (Answer::Done, Kind::Control { .. }) => Ok(Reply::Output(Vec::new())),
+            (Answer::Chunks(chunks), Kind::Control { output_bytes_max }) => {
+                let mut output = Vec::new();
+                wire::put_chunks(&mut output, &chunks);
+                fitting(output, output_bytes_max)
+            }
+            (Answer::Regions(regions), Kind::Control { output_bytes_max }) => {
+                fitting(wire::put_regions(&regions), output_bytes_max)
+            }
+            _ => Err(NtStatus::INTERNAL_ERROR),
+        }
+    }
+
+    /// Gives up requests that no replica answers.
+    fn look(&mut self, now: Monotonic) {
+        if now < self.looked_at.after(LOOK_INTERVAL) {
+            return;
+        }
+        self.looked_at = now;
+        let is_late = |pending: &Pending| now >= pending.since.after(ANSWER_TIME);
+        let late: Vec<u64> =
+            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(&id, _)| id).collect();
+        for id in late {
+            self.give_up(id, Ok(refuse(&BusError::NoSession)));
+        }
+    }
+}
+
+fn fitting(output: Vec<u8>, bytes_max: usize) -> Result<Reply, NtStatus> {
+    if output.len() > bytes_max { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Reply::Output(output)) }
+}
+
+/// The disk that a path names: its id as text.
+fn disk_of(path: &WideString) -> Option<DiskId> {
+    String::from_utf16(path).ok()?.parse().ok()
+}
+
+/// The share's root, as CREATE describes directories.
+fn node_opened(open: OpenId) -> Created {
+    Created {
+        open,
+        action: CreateAction::Opened,
+        cache: CacheGrant::Oplock(OplockLevel::None),
+        information: FileInformation {
+            attributes: attribute::DIRECTORY,
+            directory: true,
+            allocation_bytes: BLOCK_BYTES as u64,
+            ..FileInformation::default()
+        },
+        granted_access: 0,
+        maximal_access: None,
+        durable: None,
+        persistent: false,
+        path: WideString::default(),
+        is_stream: false,
+    }
+}
+
+impl<L: LocalDisks> Backend for Exports<L> {
+    fn submit(&mut self, operation: OperationId, request: volume::backend::Operation, now: Monotonic) {
+        let mut inner = self.inner.borrow_mut();
+        if let Some(result) = inner.start(operation, request, now)
+            && operation != OperationId::UNATTENDED
+        {
+            inner.events.push(Event::Done { operation, result });
+        }
+    }
+
+    /// Nothing waits for anything but a disk.
+    fn cancel(&mut self, _operation: OperationId) {}
+
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, _now: Monotonic) {
+        let mut inner = self.inner.borrow_mut();
+        let mut refused = Vec::new();
+        for (&id, pending) in &mut inner.pending {
+            let Some(open) = &mut pending.opens else { continue };
+            match judge(&open.standing) {
+                Ruling::Keep => {}
+                Ruling::Amend(terms) => open.standing = terms.standing,
+                Ruling::Close => refused.push(id),
+            }
+        }
+        for id in refused {
+            inner.give_up(id, Err(NtStatus::NETWORK_NAME_DELETED));
+        }
+        let mut closed = Vec::new();
+        inner.opens.retain(|_, open| match judge(&open.standing) {
+            Ruling::Keep => true,
+            Ruling::Amend(terms) => {
+                open.standing = terms.standing;
+                true
+            }
+            Ruling::Close => {
+                closed.push(Event::Closed { open: OpenId(open.number) });
+                false
+            }
+        });
+        inner.events.append(&mut closed);
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        let mut inner = self.inner.borrow_mut();
+        let mut responses = std::mem::take(&mut inner.responses);
+        inner.disks.poll(&mut responses);
+        for (peer, disk, response) in responses.drain(..) {
+            inner.answered(peer, disk, response);
+        }
+        inner.responses = responses;
+        out.append(&mut inner.events);
+    }
+
+    fn next_timeout(&self) -> Option<Monotonic> {
+        let inner = self.inner.borrow();
+        (!inner.pending.is_empty()).then(|| inner.looked_at.after(LOOK_INTERVAL))
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        self.inner.borrow_mut().look(now);
+    }
+}

@@ -1,0 +1,31 @@
+//! The storage bus (D5): every node of a cluster reaches the disks of the others by SMB3, over TCP or SMB Direct.
+//!
+//! Disks are opened on the hidden share `bus$` of the same SMB server that serves clients. [`Exports`] is the share's backend: it turns
+//! SMB2 requests into requests for local replicas. [`Remote`] is the other end: a [`space::message::Transport`] to disks of other
+//! nodes, on the data plane's loop. What each operation looks like on the wire stands in [`wire`].
+//!
+//! Who may: the machine accounts of nodes ([`NodeAccounts`]), which may go nowhere else. Messages are signed always, and encrypted if
+//! that is set.
+//!
+//! Promises: an operation is carried out at most once, and only within the session that it was asked in; whatever was asked is answered
+//! in bounded time, with [`space::message::BusError::Unreachable`] at once when the connection is lost; payload is not copied between
+//! socket and replica beyond encryption; what a peer sends is checked before anything is done with it. Never knows what blocks mean, and
+//! never decides who owns a volume: epochs and the disks' promises do (I3).
+
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod exports;
+mod remote;
+mod served;
+pub mod wire;
+
+pub use accounts::{NodeAccounts, Secret, WithNodes, account_name};
+pub use exports::{Exports, LocalDisks};
+pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, Remote, RemoteOptions};
+pub use served::Served;
+
+/// The name of the hidden share.
+pub const SHARE: &str = "bus$";
+/// What stands for the bus among the volumes of an SMB server.
+pub const VOLUME: types::VolumeId = types::VolumeId::from_bytes(*b"cenote storage b");

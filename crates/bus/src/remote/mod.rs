@@ -1,0 +1,345 @@
+//! Disks of other nodes: the connecting side of the bus.
+//!
+//! [`Remote`] lives on the data plane's loop and never blocks. It keeps one connection to each peer, makes it anew by itself when it is
+//! lost, and carries the requests of coordinators to the peers that have the disks. How it is used: [`Remote::set_peers`] and
+//! [`Remote::set_disks`] when the cluster's records change; [`Remote::port`] for each pool's space, which asks through it; in each round of
+//! the loop [`Remote::poll`]; [`Remote::poll_event`]; [`Remote::next_timeout`] before the loop sleeps.
+
+mod dial;
+mod pauses;
+mod peer;
+mod session;
+
+use crate::accounts::Secret;
+use peer::PeerLink;
+use smb_client::RdmaDevice;
+use space::local::nodes::DiskReport;
+use space::message::{BusError, Request, Response, Transport};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use sys::driver::Driver;
+use types::{DiskId, LatencyHistogram, Monotonic, NodeId};
+
+/// Another node, as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub node: NodeId,
+    /// Where its SMB server listens by TCP.
+    pub addresses: Vec<SocketAddr>,
+    /// Where it listens by SMB Direct; tried first, if there are any.
+    pub rdma: Vec<SocketAddr>,
+    /// The name of this node's machine account ([`crate::account_name`]).
+    pub account: String,
+    /// This node's own secret, which the peer knows from the cluster's records.
+    pub secret: Secret,
+}
+
+/// Settings of the connecting side.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// With a request unanswered and nothing heard for so long, a connection counts as lost.
+    pub silence: Duration,
+    /// How long connecting may take, and how long logging on.
+    pub dial_timeout: Duration,
+    /// Between two attempts to connect: the first pause, and the longest.
+    pub pauses: (Duration, Duration),
+    /// How often peers are asked about their disks.
+    pub status_interval: Duration,
+    /// Messages are encrypted; if not, they are signed.
+    pub encrypt: bool,
+    /// What carries SMB Direct.
+    pub rdma_device: RdmaDevice,
+    /// Frames of software RDMA carry a CRC.
+    pub rdma_crc: bool,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(2),
+            dial_timeout: Duration::from_secs(2),
+            pauses: (Duration::from_millis(50), Duration::from_secs(1)),
+            status_interval: Duration::from_secs(1),
+            encrypt: false,
+            rdma_device: RdmaDevice::Software,
+            rdma_crc: true,
+        }
+    }
+}
+
+/// What there is of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// It is lost, and made anew after a pause.
+    Waiting,
+    Connecting,
+    /// The session is set up and the share is connected.
+    Ready,
+}
+
+/// What was counted of one peer since the process began.
+#[derive(Debug, Clone, Default)]
+pub struct PeerCounters {
+    pub requests: u64,
+    /// Requests that the peer answered, whatever the answer.
+    pub answers: u64,
+    /// Requests that were lost with their connection, or asked without one.
+    pub unreachable: u64,
+    /// Payload of writes and reads.
+    pub written_bytes: u64,
+    pub read_bytes: u64,
+    /// Connections that were set up.
+    pub connections: u64,
+    /// Times that a request waited because SMB2 credits were used up.
+    pub credit_stalls: u64,
+    /// From asking to the answer.
+    pub latency: LatencyHistogram,
+}
+
+/// One peer, to be shown.
+#[derive(Debug, Clone)]
+pub struct PeerStatus {
+    pub node: NodeId,
+    pub state: PeerState,
+    /// The address of the present connection, or of the last attempt.
+    pub address: Option<SocketAddr>,
+    pub rdma: bool,
+    /// Why the last connection, or the last attempt, failed.
+    pub trouble: Option<String>,
+    /// Requests that are not answered.
+    pub in_flight: usize,
+    pub counters: PeerCounters,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BusEvent {
+    /// The peer's disks can be reached.
+    PeerUp { node: NodeId },
+    /// The connection is lost: everything that was asked is answered with [`BusError::Unreachable`].
+    PeerLost { node: NodeId, why: String },
+    /// What the peer says of its disks, about once a second; of what was found corrupt on them, each is told once.
+    Status { node: NodeId, disks: Vec<DiskReport> },
+}
+
+/// Names a port: whoever asked through it gets the answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PortId(usize);
+
+/// Answers by the ports that they are for.
+#[derive(Default)]
+struct Answers {
+    /// `None`: the port is gone, and nobody takes its answers.
+    ports: Vec<Option<Vec<Response>>>,
+}
+
+impl Answers {
+    fn push(&mut self, port: PortId, response: Response) {
+        if let Some(answers) = &mut self.ports[port.0] {
+            answers.push(response);
+        }
+    }
+
+    fn of(&self, port: PortId) -> &[Response] {
+        self.ports[port.0].as_deref().unwrap_or_default()
+    }
+}
+
+struct Inner {
+    driver: Driver,
+    options: RemoteOptions,
+    client_guid: [u8; 16],
+    peers: BTreeMap<NodeId, PeerLink>,
+    disks: BTreeMap<DiskId, NodeId>,
+    answers: Answers,
+    events: VecDeque<BusEvent>,
+    now: Monotonic,
+    /// Something was asked that has not been handed to a connection's link.
+    unsent: bool,
+}
+
+/// The disks of other nodes; clones share them.
+#[derive(Clone)]
+pub struct Remote {
+    inner: Rc<RefCell<Inner>>,
+}
+
+/// What a connection hands up.
+struct Up<'a> {
+    answers: &'a mut Answers,
+    events: &'a mut VecDeque<BusEvent>,
+}
+
+/// What all connections have in common.
+struct Common<'a> {
+    driver: &'a Driver,
+    options: &'a RemoteOptions,
+    client_guid: [u8; 16],
+    now: Monotonic,
+}
+
+impl Inner {
+    /// Carries messages both ways; whether anything moved.
+    fn pump(&mut self) -> bool {
+        let Self { driver, options, client_guid, peers, answers, events, now, .. } = self;
+        self.unsent = false;
+        let common = Common { driver, options, client_guid: *client_guid, now: *now };
+        let mut up = Up { answers, events };
+        peers.values_mut().fold(false, |moved, peer| peer.poll(&common, &mut up) | moved)
+    }
+}
+
+fn unreachable(disk: DiskId, request: &Request) -> Response {
+    let Request { volume, session, id, .. } = *request;
+    Response { from: disk, volume, session, id, result: Err(BusError::Unreachable) }
+}
+
+impl Remote {
+    /// Without peers; connections live on `driver`'s loop.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub fn new(driver: &Driver, options: RemoteOptions, now: Monotonic) -> Result<Self, std::io::Error> {
+        let mut client_guid = [0; 16];
+        getrandom::fill(&mut client_guid).map_err(std::io::Error::other)?;
+        let inner = Inner {
+            driver: driver.clone(),
+            options,
+            client_guid,
+            peers: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            answers: Answers::default(),
+            events: VecDeque::new(),
+            now,
+            unsent: false,
+        };
+        Ok(Self { inner: Rc::new(RefCell::new(inner)) })
+    }
+
+    /// Replaces the peers. Connections to those that stay as they are go on; others are given up, and their requests answered.
+    pub fn set_peers(&self, peers: Vec<Peer>) {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { peers: links, answers, events, options, .. } = &mut *inner;
+        let mut up = Up { answers, events };
+        let mut kept = BTreeMap::new();
+        for peer in peers {
+            let mut link = match links.remove(&peer.node) {
+                Some(link) if *link.peer() == peer => link,
+                Some(mut changed) => {
+                    changed.give_up("its record has changed", &mut up);
+                    changed.renewed(peer, options)
+                }
+                None => PeerLink::new(peer, options),
+            };
+            link.hurry();
+            kept.insert(link.peer().node, link);
+        }
+        for link in links.values_mut() {
+            link.give_up("it is no node of the cluster any more", &mut up);
+        }
+        *links = kept;
+    }
+
+    /// Replaces what is known of where disks are.
+    pub fn set_disks(&self, disks: BTreeMap<DiskId, NodeId>) {
+        self.inner.borrow_mut().disks = disks;
+    }
+
+    /// A way to the disks for one pool's space; answers go to the port that was asked.
+    pub fn port(&self) -> Port {
+        let ports = &mut self.inner.borrow_mut().answers.ports;
+        ports.push(Some(Vec::new()));
+        Port { inner: self.inner.clone(), id: PortId(ports.len() - 1) }
+    }
+
+    /// The node is known to be dead, or to be there again: its connection is given up at once, or tried at once.
+    pub fn set_alive(&self, node: NodeId, alive: bool) {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { peers, answers, events, .. } = &mut *inner;
+        let Some(link) = peers.get_mut(&node) else { return };
+        if alive {
+            link.hurry();
+        } else {
+            link.give_up("its node is dead", &mut Up { answers, events });
+        }
+    }
+
+    /// Brings the time, carries messages both ways and keeps connections; whether anything moved.
+    pub fn poll(&self, now: Monotonic) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        inner.now = inner.now.max(now);
+        inner.pump()
+    }
+
+    /// When [`Remote::poll`] wants to be called at the latest.
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        let inner = self.inner.borrow();
+        inner.peers.values().filter_map(|peer| peer.next_timeout(&inner.options)).min()
+    }
+
+    /// Whether something was asked that only the next poll hands to the network.
+    pub fn has_unsent(&self) -> bool {
+        self.inner.borrow().unsent
+    }
+
+    pub fn poll_event(&self) -> Option<BusEvent> {
+        self.inner.borrow_mut().events.pop_front()
+    }
+
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        self.inner.borrow().peers.values().map(PeerLink::status).collect()
+    }
+
+    /// Breaks a peer's connection, as a network does.
+    pub fn kill(&self, node: NodeId) {
+        if let Some(link) = self.inner.borrow_mut().peers.get_mut(&node) {
+            link.kill();
+        }
+    }
+}
+
+/// The way of one pool's space to disks of other nodes.
+pub struct Port {
+    inner: Rc<RefCell<Inner>>,
+    id: PortId,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.inner.borrow_mut().answers.ports[self.id.0] = None;
+    }
+}
+
+impl Transport for Port {
+    fn send(&mut self, to: DiskId, request: Request) {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { peers, disks, answers, now, unsent, .. } = &mut *inner;
+        match disks.get(&to).and_then(|node| peers.get_mut(node)) {
+            Some(peer) => {
+                *unsent = true;
+                if let Some(response) = peer.ask(self.id, to, request, *now) {
+                    answers.push(self.id, response);
+                }
+            }
+            None => answers.push(self.id, unreachable(to, &request)),
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.unsent || !inner.answers.of(self.id).is_empty()
+    }
+
+    fn poll(&mut self, out: &mut Vec<Response>) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.unsent {
+            inner.pump();
+        }
+        if let Some(answers) = &mut inner.answers.ports[self.id.0] {
+            out.append(answers);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Requests of coordinators as SMB2 requests to one peer, and its answers: sessions with disks, and what is asked in them.
+//!
+//! Owns which sessions are open under which file ids, and what every token stands for. Promises: a request goes out at most once, and
+//! only within its own session; of a peer whose answer makes no sense nothing more is believed.
+
+use super::{Answers, PeerCounters, PortId};
+use crate::wire::{self, Malformed};
+use smb::wire::{
+    CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
+    WRITE_FLAG_WRITE_THROUGH, fsctl,
+};
+use smb_client::{ClientError, Reply, Request as SmbRequest, Token};
+use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
+use std::collections::BTreeMap;
+use store::api::StoreError;
+use types::{BLOCK_BYTES, DiskId, Epoch, IdentityMap, Lba, Monotonic, NtStatus, VolumeId};
+
+/// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE.
+const SHARE_ALL: u32 = 7;
+/// FILE_READ_DATA | FILE_WRITE_DATA.
+const ACCESS: u32 = 3;
+
+/// What the right answer to a request looks like.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Open,
+    Done,
+    Written { bytes: u32 },
+    Read { blocks: u32 },
+    Chunks,
+    Regions,
+}
+
+/// A request of a coordinator that is not answered.
+struct Asked {
+    port: PortId,
+    disk: DiskId,
+    volume: VolumeId,
+    session: SessionId,
+    id: RequestId,
+    kind: Kind,
+    since: Monotonic,
+}
+
+impl Asked {
+    fn respond(&self, result: Result<Answer, BusError>) -> Response {
+        let Self { disk, volume, session, id, .. } = *self;
+        Response { from: disk, volume, session, id, result }
+    }
+}
+
+/// A session with a disk. `None`: it is not answered yet.
+struct Session {
+    id: SessionId,
+    file: Option<FileId>,
+}
+
+/// What is under way at one peer, over one connection.
+pub(super) struct Sessions {
+    tree: u32,
+    sessions: BTreeMap<(DiskId, VolumeId), Session>,
+    asked: IdentityMap<Token, Asked>,
+    /// Files of sessions that a newer one overtook before they were answered: to be closed.
+    overtaken: Vec<FileId>,
+}
+
+/// Why a connection is of no further use.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A request to be submitted, or the answer that there is already.
+pub(super) enum Turned {
+    Submit(SmbRequest),
+    Answer(Response),
+}
+
+/// CREATE of `name`, with these create contexts.
+pub(super) fn create(tree: u32, name: &str, contexts: &[u8]) -> SmbRequest {
+    let body = CreateRequestBody {
+        desired_access: U32::new(ACCESS),
+        share_access: U32::new(SHARE_ALL),
+        create_disposition: U32::new(FILE_OPEN),
+        ..Default::default()
+    };
+    SmbRequest::create(tree, name, body, contexts)
+}
+
+/// The SMB2 request that carries an operation on an open session; `None`: the operation is none that a store takes.
+fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> Option<SmbRequest> {
+    let offset = |lba: &Lba| lba.0.checked_mul(BLOCK_BYTES as u64);
+    Some(match operation {
+        Operation::Read { lba, blocks } => {
+            SmbRequest::read(tree, file, offset(lba)?, wire::read_bytes(*blocks)?)
+        }
+        Operation::Write { lba, class, data, checksums } => {
+            let payload = wire::put_write(epoch, *class, data, checksums)?;
+            SmbRequest::write(tree, file, offset(lba)?, payload, WRITE_FLAG_WRITE_THROUGH)
+        }
+        operation => {
+            let (code, input, answer_bytes) = wire::control_of(epoch, operation)?;
+            SmbRequest::fsctl(tree, file, code, &input, answer_bytes)
+        }
+    })
+}
+
+impl Sessions {
+    pub fn new(tree: u32) -> Self {
+        Self { tree, sessions: BTreeMap::new(), asked: IdentityMap::default(), overtaken: Vec::new() }
+    }
+
+    pub fn take_overtaken(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.overtaken)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Takes a coordinator's request. Of an older session of the same volume and disk nothing is sent any more; `close` is the file of one
+    /// that a new one takes the place of.
+    pub fn ask(
+        &mut self,
+        (port, disk): (PortId, DiskId),
+        request: Request,
+        token: Token,
+        now: Monotonic,
+        close: &mut Option<FileId>,
+    ) -> Turned {
+        let Request { volume, session, id, epoch, operation } = request;
+        let mut asked = Asked { port, disk, volume, session, id, kind: Kind::Done, since: now };
+        if let Operation::Open { least, settled } = operation {
+            let mut contexts = CreateContextWriter::default();
+            let context = wire::put_session(volume, epoch, session, least, settled);
+            contexts.push(CONTEXT_BUS_SESSION, &context);
+            let before = self.sessions.insert((disk, volume), Session { id: session, file: None });
+            *close = before.and_then(|before| before.file);
+            asked.kind = Kind::Open;
+            self.asked.insert(token, asked);
+            return Turned::Submit(create(self.tree, &disk.to_string(), &contexts.finish()));
+        }
+        let found = self.sessions.get(&(disk, volume)).filter(|open| open.id == session);
+        let Some(file) = found.and_then(|open| open.file) else {
+            return Turned::Answer(asked.respond(Err(BusError::NoSession)));
+        };
+        asked.kind = match &operation {
+            Operation::Read { blocks, .. } => Kind::Read { blocks: *blocks },
+            Operation::Write { .. } => Kind::Written { bytes: 0 },
+            Operation::Chunks => Kind::Chunks,
+            Operation::Regions { .. } => Kind::Regions,
+            _ => Kind::Done,
+        };
+        let Some(request) = request_of(self.tree, file, epoch, &operation) else {
+            let why = "no blocks, parts of them, or more than 1 MiB";
+            return Turned::Answer(asked.respond(Err(BusError::Store(StoreError::Invalid(why)))));
+        };
+        if let Kind::Written { bytes } = &mut asked.kind {
+            *bytes = request.payload.len() as u32;
+        }
+        self.asked.insert(token, asked);
+        Turned::Submit(request)
+    }
+
+    /// Takes an answer; `None`: it is to no coordinator's request.
+    ///
+    /// # Errors
+    /// If it makes no sense.
+    pub fn answered(
+        &mut self,
+        token: Token,
+        reply: &Reply,
+        now: Monotonic,
+        counters: &mut PeerCounters,
+    ) -> Result<Option<(PortId, Response)>, PeerError> {
+        let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
+        counters.answers += 1;
+        counters.latency.record(now.since(asked.since));
+        let result = match reply.status() {
+            NtStatus::SUCCESS => Ok(self.answer(&asked, reply, counters)?),
+            status => Err(refusal(status, reply)?),
+        };
+        if result.is_err() && matches!(asked.kind, Kind::Open) {
+            let place = (asked.disk, asked.volume);
+            if self.sessions.get(&place).is_some_and(|open| open.id == asked.session) {
+                self.sessions.remove(&place);
+            }
+        }
+        Ok(Some((asked.port, asked.respond(result))))
+    }
+
+    fn answer(
+        &mut self,
+        asked: &Asked,
+        reply: &Reply,
+        counters: &mut PeerCounters,
+    ) -> Result<Answer, PeerError> {
+        Ok(match asked.kind {
+            Kind::Open => {
+                let response = CreateResponse::parse(reply.message()).map_err(ClientError::from)?;
+                let mut contexts = response.contexts().map_err(ClientError::from)?.filter_map(Result::ok);
+                let context = contexts.find(|context| context.name == CONTEXT_BUS_SESSION);
+                let context = context.ok_or(Malformed("a session without its context"))?;
+                let (promised, doubtful) = wire::parse_opened(context.data)?;
+                // A newer session may have begun meanwhile: this one is never used then.
+                let place = (asked.disk, asked.volume);
+                match self.sessions.get_mut(&place).filter(|open| open.id == asked.session) {
+                    Some(open) => open.file = Some(response.file_id),
+                    None => self.overtaken.push(response.file_id),
+                }
+                Answer::Opened { promised, doubtful }
+            }
+            Kind::Done => {
+                if !reply.fsctl_output()?.is_empty() {
+                    return Err(Malformed("an answer with more than it has").into());
+                }
+                Answer::Done
+            }
+            Kind::Written { bytes } => {
+                if reply.written_bytes()? != bytes {
+                    return Err(Malformed("another number of bytes written than was sent").into());
+                }
+                counters.written_bytes += u64::from(bytes);
+                Answer::Done
+            }
+            Kind::Read { blocks } => {
+                let (data, checksums) = wire::parse_read(&reply.read_data()?, blocks)?;
+                counters.read_bytes += data.len() as u64;
+                Answer::Data { data, checksums }
+            }
+            Kind::Chunks => Answer::Chunks(wire::parse_chunks(reply.fsctl_output()?)?),
+            Kind::Regions => Answer::Regions(wire::parse_regions(reply.fsctl_output()?)?),
+        })
+    }
+
+    /// Answers everything that is not answered: the connection is lost.
+    pub fn give_up(&mut self, counters: &mut PeerCounters, out: &mut Answers) {
+        counters.unreachable += self.asked.len() as u64;
+        let mut lost: Vec<Asked> = self.asked.drain().map(|(_, asked)| asked).collect();
+        lost.sort_by_key(|asked| (asked.session, asked.id));
+        for asked in lost {
+            out.push(asked.port, asked.respond(Err(BusError::Unreachable)));
+        }
+    }
+}
+
+/// The error that a failed request is answered with.
+fn refusal(status: NtStatus, reply: &Reply) -> Result<BusError, PeerError> {
+    let data = reply.error_data()?;
+    if data.is_empty() {
+        // The server itself refused it, such as for an open that an administrator closed: the session is not to be had any more.
+        tracing::debug!(%status, command = ?reply.command(), "refused on the storage bus");
+        return Ok(BusError::NoSession);
+    }
+    Ok(wire::parse_refusal(data)?)
+}
+
+/// The question about the peer's disks.
+pub(super) fn status_question(tree: u32, node: FileId, cursors: &BTreeMap<DiskId, u64>) -> SmbRequest {
+    /// Room for thousands of findings, beside more disks than a server has.
+    const ANSWER_BYTES: u32 = 256 << 10;
+    SmbRequest::fsctl(tree, node, fsctl::BUS_STATUS, &wire::put_status_request(cursors), ANSWER_BYTES)
+}

@@ -1,0 +1,142 @@
+//! Connections that are lost, nodes that die, and what was under way.
+
+use crate::operations::write;
+use crate::world::{Carried, World, disk, peer_at};
+use bus::{BusEvent, PeerState};
+use space::fake_store::FakeFault;
+use space::message::{BusError, Operation, Response, Transport};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+use types::{ChunkIndex, NodeId};
+
+fn lose_connection(carried: Carried) {
+    let mut world = World::new(2, carried);
+    world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
+    world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
+    // Requests that are on their way are answered when the connection is lost, and none twice.
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
+    let ids: Vec<_> = (0..50).map(|at| world.send(0, disk(2), 1, 5, write(at, 1, 7))).collect();
+    world.pass(Duration::from_millis(50));
+    world.nodes[0].remote.kill(NodeId(2));
+    let mut answers: Vec<Response> = Vec::new();
+    world.until("all are answered", |world| {
+        Transport::poll(&mut world.nodes[0].port, &mut answers);
+        answers.len() >= ids.len()
+    });
+    assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), ids);
+    assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
+    assert!(world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. })));
+    // It comes back by itself; the old session is over on this end.
+    world.settle(0);
+    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
+    assert!(world.open(0, disk(2), 2, 5).is_ok());
+    world.until("the server has forgotten the old session", |world| {
+        world.nodes[1].serving.as_ref().unwrap().exports.session_count() == 1
+    });
+    assert_eq!(world.nodes[0].remote.peers()[0].counters.connections, 2);
+}
+
+#[test]
+fn a_lost_connection_answers_what_was_asked_and_comes_back() {
+    lose_connection(Carried::Tcp);
+}
+
+#[test]
+fn a_lost_connection_of_smb_direct_does_so_too() {
+    lose_connection(Carried::Rdma);
+}
+
+#[test]
+fn a_node_that_dies_is_unreachable_at_once_and_found_again_where_it_comes_back() {
+    let mut world = World::new(2, Carried::Tcp);
+    world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
+    world.kill(1);
+    let start = Instant::now();
+    world.until("the loss is noticed", |world| world.state(0, 2) != PeerState::Ready);
+    assert!(start.elapsed() < Duration::from_secs(1), "a reset connection is noticed at once");
+    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::Unreachable);
+    world.restart(1);
+    world.settle(0);
+    assert!(world.open(0, disk(2), 2, 5).is_ok());
+}
+
+#[test]
+fn a_silent_peer_is_given_up_in_bounded_time() {
+    let mut world =
+        World::with_options(2, Carried::Tcp, |options| options.silence = Duration::from_millis(300));
+    world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
+    let silent = world.nodes[1].serving.take();
+    let start = Instant::now();
+    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    assert_eq!(world.answer(0, asked).unwrap_err(), BusError::Unreachable);
+    assert!(start.elapsed() < Duration::from_secs(2), "after {:?}", start.elapsed());
+    world.nodes[1].serving = silent;
+    world.settle(0);
+}
+
+#[test]
+fn a_node_that_is_told_dead_is_given_up_without_waiting() {
+    let mut world = World::new(2, Carried::Tcp);
+    world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
+    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    world.nodes[0].remote.set_alive(NodeId(2), false);
+    let mut answers = Vec::new();
+    Transport::poll(&mut world.nodes[0].port, &mut answers);
+    assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), [asked]);
+}
+
+#[test]
+fn a_node_that_leaves_the_cluster_is_out_at_once() {
+    let mut world = World::new(2, Carried::Tcp);
+    world.settle(0);
+    world.settle(1);
+    world.open(0, disk(2), 1, 5).unwrap();
+    let serving = world.nodes[1].serving.as_mut().unwrap();
+    // Node 1 is removed: node 2 knows only itself any more.
+    let own = crate::world::secret(2);
+    serving.accounts.set([(NodeId(2), &own)], false);
+    serving.server.directory_changed(sys::monotonic_now());
+    assert_eq!(serving.exports.session_count(), 0, "at the return");
+    world.until("node 1 is out", |world| world.state(0, 2) != PeerState::Ready);
+    world.pass(Duration::from_millis(500));
+    assert_ne!(world.state(0, 2), PeerState::Ready);
+    assert_eq!(world.open(0, disk(2), 2, 6).unwrap_err(), BusError::Unreachable);
+    let trouble = world.nodes[0].remote.peers()[0].trouble.clone().unwrap();
+    assert!(trouble.contains("LOGON_FAILURE"), "{trouble}");
+}
+
+#[test]
+fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
+    let mut world =
+        World::with_options(3, Carried::Tcp, |options| options.dial_timeout = Duration::from_millis(200));
+    world.settle(0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let rubbish = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut kept = Vec::new();
+        for (number, stream) in listener.incoming().take(6).enumerate() {
+            let mut stream = stream.unwrap();
+            if number % 2 == 0 {
+                let _ = stream.write_all(&[0, 0, 0, 200]);
+                let _ = stream.write_all(&[number as u8; 200]);
+            }
+            kept.push(stream);
+        }
+    });
+    let peers = world.nodes[0].remote.peers();
+    assert_eq!(peers.len(), 2);
+    let good = world.nodes[2].serving.as_ref().unwrap().address;
+    world.nodes[0].remote.set_peers(vec![peer_at(1, 2, address), peer_at(1, 3, good)]);
+    world.until("it is tried six times", |_| rubbish.is_finished());
+    rubbish.join().unwrap();
+    assert_eq!(world.state(0, 3), PeerState::Ready, "the good peer is not disturbed");
+    assert_eq!(world.nodes[0].remote.peers()[1].counters.connections, 1);
+    assert!(world.nodes[0].remote.peers()[0].trouble.is_some());
+}

@@ -1,0 +1,8 @@
+//! Nodes in one process that reach each other's disks over real sockets.
+
+mod accounts;
+mod losses;
+mod operations;
+mod spaces;
+mod tshark;
+mod world;

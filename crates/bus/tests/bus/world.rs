@@ -1,0 +1,483 @@
+//! Nodes with an SMB server, disks in memory and a bus to the others, on one event loop.
+
+use bus::{
+    BusEvent, Exports, NodeAccounts, Peer, PeerState, Port, Remote, RemoteOptions, Secret, Served, VOLUME,
+    WithNodes, account_name,
+};
+use cluster::{FaultDomain, MemoryClient, MemoryState};
+use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
+use rdma::providers::Providers;
+use smb::auth::NtHash;
+use smb::rpc::AccountEntry;
+use smb::wire::BufferDescriptorV1;
+use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Server, Share, Transport as Way};
+use smb_transport::server::smb_direct::{SmbDirect, SmbDirectLimits};
+use smb_transport::server::tcp::{Tcp, TcpLimits};
+use smb_transport::server::{Carrier, Clients, Descriptors, Origin, Outgoing, Service};
+use smbdirect::BufferDescriptor;
+use space::coordinator::Config as SpaceConfig;
+use space::fake_store::FakeStore;
+use space::local::LocalSpace;
+use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Transport as _};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use sys::driver::{Driver, DriverChoice};
+use sys::{Buf, Payload, monotonic_now};
+use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, Sid, VolumeId};
+use volume::backend::{AccessToken, Backend, Event, OperationId, Privileges, Ruling, ShareOptions, Standing};
+
+/// Blocks of a slab.
+pub const SLAB: u32 = 1024;
+pub const PASSWORD: &str = "right";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn disk(number: u8) -> DiskId {
+    DiskId::from_bytes([number; 16])
+}
+
+pub fn secret(node: u8) -> Secret {
+    Secret::new([node; 32])
+}
+
+pub type Space = LocalSpace<FakeStore, MemoryClient>;
+
+/// A volume of files that answers nothing.
+pub struct NoFiles;
+
+impl Backend for NoFiles {
+    fn submit(&mut self, _: OperationId, _: volume::backend::Operation, _: Monotonic) {}
+    fn cancel(&mut self, _: OperationId) {}
+    fn review(&mut self, _: &mut dyn FnMut(&Standing) -> Ruling, _: Monotonic) {}
+    fn poll(&mut self, _: &mut Vec<Event>) {}
+    fn next_timeout(&self) -> Option<Monotonic> {
+        None
+    }
+    fn handle_timeout(&mut self, _: Monotonic) {}
+}
+
+/// One user, `ana`, who may do anything that users may.
+pub struct People;
+
+impl Directory for People {
+    fn account(&self, _domain: &str, user: &str) -> Option<Account> {
+        (user == "ana").then(|| Account {
+            name: user.to_owned(),
+            nt_hash: *NtHash::from_password(PASSWORD).as_bytes(),
+            enabled: true,
+            token: Arc::new(AccessToken {
+                user: Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
+                primary_group: Sid::users(),
+                groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::administrators()],
+                privileges: Privileges::all(),
+            }),
+        })
+    }
+    fn share(&self, name: &str) -> Option<Arc<Share>> {
+        (name == "files").then(|| {
+            Arc::new(Share {
+                name: name.to_owned(),
+                comment: String::new(),
+                volume: VolumeId::from_bytes([1; 16]),
+                path: String::new(),
+                options: ShareOptions::default(),
+                encrypt: false,
+                access: vec![(Sid::everyone(), 0x001F_01FF)],
+            })
+        })
+    }
+    fn shares(&self) -> Vec<Arc<Share>> {
+        self.share("files").into_iter().collect()
+    }
+    fn domain_sid(&self) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3]).unwrap()
+    }
+    fn account_by_sid(&self, _: &Sid) -> Option<AccountEntry> {
+        None
+    }
+    fn account_by_name(&self, _: &str) -> Option<AccountEntry> {
+        None
+    }
+}
+
+type NodeServer = Server<Served<NoFiles, Space>, WithNodes<People>>;
+
+/// The server of one node.
+pub struct Serving {
+    pub server: NodeServer,
+    clients: Clients<ConnectionId, Providers>,
+    pub address: SocketAddr,
+    pub rdma: SocketAddr,
+    pub exports: Exports<Space>,
+    pub accounts: NodeAccounts,
+}
+
+pub struct Node {
+    pub id: NodeId,
+    pub space: Space,
+    pub stores: BTreeMap<DiskId, FakeStore>,
+    /// `None`: its process is dead.
+    pub serving: Option<Serving>,
+    pub remote: Remote,
+    /// The test's own way to the disks of the others.
+    pub port: Port,
+    pub events: Vec<BusEvent>,
+}
+
+struct Behind<'a>(&'a mut NodeServer);
+
+fn describe(descriptors: &[BufferDescriptorV1]) -> Descriptors {
+    let one = |wire: &BufferDescriptorV1| BufferDescriptor {
+        offset: wire.offset.get(),
+        token: wire.token.get(),
+        len_bytes: wire.length.get(),
+    };
+    descriptors.iter().map(one).collect()
+}
+
+impl Service for Behind<'_> {
+    type Connection = ConnectionId;
+
+    fn connection_opened(&mut self, origin: Origin, now: Monotonic) -> Option<ConnectionId> {
+        let transport = match origin.carrier {
+            Carrier::Tcp => Way::Tcp,
+            Carrier::SmbDirect => Way::SmbDirect,
+        };
+        let Origin { peer, local, .. } = origin;
+        self.0.connection_opened(ConnectionInfo { peer, local, transport }, now)
+    }
+    fn connection_closed(&mut self, connection: ConnectionId, now: Monotonic) {
+        self.0.connection_closed(connection, now);
+    }
+    fn wants_messages(&self, connection: ConnectionId) -> bool {
+        self.0.wants_messages(connection)
+    }
+    fn handle_message(&mut self, connection: ConnectionId, message: Buf, now: Monotonic) {
+        self.0.handle_message(connection, message, now);
+    }
+    fn take_remote_read(&mut self, connection: ConnectionId, token: u64, data: Option<Buf>, now: Monotonic) {
+        self.0.remote_read(connection, token, data, now);
+    }
+    fn take_transmitters(&mut self, out: &mut Vec<ConnectionId>) {
+        self.0.take_transmitters(out);
+    }
+    fn take_closing(&mut self, out: &mut Vec<ConnectionId>) {
+        self.0.take_closing(out);
+    }
+    fn poll_message(&mut self, connection: ConnectionId) -> Option<Payload> {
+        self.0.poll_transmit(connection)
+    }
+    fn poll_outgoing(&mut self, connection: ConnectionId) -> Option<Outgoing> {
+        Some(match self.0.poll_outgoing(connection)? {
+            smb_server::Outgoing::Message { payload, invalidate } => {
+                Outgoing::Message { payload, invalidate }
+            }
+            smb_server::Outgoing::RemoteWrite { payload, descriptors } => {
+                Outgoing::RemoteWrite { payload, descriptors: describe(&descriptors) }
+            }
+            smb_server::Outgoing::RemoteRead { token, len_bytes, descriptors } => {
+                Outgoing::RemoteRead { token, len_bytes, descriptors: describe(&descriptors) }
+            }
+        })
+    }
+    fn set_unsent(&mut self, connection: ConnectionId, bytes: usize) -> bool {
+        self.0.set_unsent(connection, bytes)
+    }
+    fn message_bytes_max(&self, connection: ConnectionId) -> usize {
+        self.0.message_bytes_max(connection)
+    }
+    fn user(&self, connection: ConnectionId) -> Option<&str> {
+        self.0.user(connection)
+    }
+}
+
+fn random() -> smb_server::RandomSource {
+    Box::new(|bytes: &mut [u8]| getrandom::fill(bytes).unwrap())
+}
+
+impl Serving {
+    fn start(driver: &Driver, space: Space, accounts: NodeAccounts) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let tcp = Tcp::new(driver, vec![listener], TcpLimits::default()).unwrap();
+        let options = IwarpOptions {
+            crc: CrcPolicy::On,
+            receive_shape: Some(|first| {
+                let smbdirect::TransferShape { len_bytes, payload_at } = smbdirect::transfer_shape(first)?;
+                Some(Shape { len_bytes, aligned_at: payload_at })
+            }),
+            tells_sent_together: true,
+            ..IwarpOptions::default()
+        };
+        let mut iwarp = IwarpProvider::new(driver, options, rdma::random_names());
+        let rdma = iwarp.listen(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        let direct = SmbDirect::new(
+            Providers::new(iwarp, None),
+            smbdirect::Config::default(),
+            SmbDirectLimits::default(),
+        );
+        let directory = WithNodes { inner: People, nodes: accounts.clone() };
+        let wall = FileTime(133_000_000_000_000_000);
+        let mut server =
+            Server::new(Config::new([9; 16], "NODE"), directory, random(), monotonic_now(), wall);
+        let exports = Exports::new(space);
+        server.add_volume(VOLUME, Served::Bus(exports.clone()));
+        server.add_volume(VolumeId::from_bytes([1; 16]), Served::Volume(NoFiles));
+        Self { server, clients: Clients::new(tcp, direct), address, rdma, exports, accounts }
+    }
+
+    fn turn(&mut self, now: Monotonic) -> bool {
+        let mut worked = self.clients.hear(&mut Behind(&mut self.server), now);
+        worked |= self.server.poll(now);
+        self.clients.transmit(&mut Behind(&mut self.server));
+        worked |= self.clients.put_on_wire(now);
+        if self.server.next_timeout().is_some_and(|at| at <= now) {
+            self.server.handle_timeout(now);
+        }
+        worked
+    }
+}
+
+/// The pool of one node, with its own disks.
+fn space_of(state: &MemoryState, node: NodeId, stores: &BTreeMap<DiskId, FakeStore>) -> Space {
+    let config = SpaceConfig { node: Some(node), ..SpaceConfig::default() };
+    let space = LocalSpace::new(state.client(), config, SLAB, 0, monotonic_now());
+    for (disk, store) in stores {
+        space.attach_disk(*disk, store.clone(), domain(node)).unwrap();
+    }
+    space
+}
+
+pub fn domain(node: NodeId) -> FaultDomain {
+    FaultDomain { node: format!("node-{node}"), ..FaultDomain::default() }
+}
+
+/// What carries the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carried {
+    Tcp,
+    Encrypted,
+    Rdma,
+}
+
+pub struct World {
+    pub driver: Driver,
+    /// The state of the cluster, which every node reaches.
+    pub state: MemoryState,
+    pub nodes: Vec<Node>,
+    carried: Carried,
+    last_id: u64,
+}
+
+impl World {
+    /// Nodes 1 to `count`, of which node n has disk n.
+    pub fn new(count: u8, carried: Carried) -> Self {
+        Self::with_options(count, carried, |_| ())
+    }
+
+    pub fn with_options(count: u8, carried: Carried, set: impl Fn(&mut RemoteOptions)) -> Self {
+        let driver = Driver::new(DriverChoice::Automatic).unwrap();
+        let state = MemoryState::new();
+        let accounts = NodeAccounts::default();
+        let secrets: Vec<(NodeId, Secret)> =
+            (1..=count).map(|node| (NodeId(node.into()), secret(node))).collect();
+        accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), carried == Carried::Encrypted);
+        let nodes = (1..=count).map(|number| {
+            let store = FakeStore::new(SLAB, 64);
+            let stores = BTreeMap::from([(disk(number), store)]);
+            let space = space_of(&state, NodeId(number.into()), &stores);
+            let mut options = RemoteOptions {
+                encrypt: carried == Carried::Encrypted,
+                pauses: (Duration::from_millis(10), Duration::from_millis(100)),
+                ..RemoteOptions::default()
+            };
+            set(&mut options);
+            let remote = Remote::new(&driver, options, monotonic_now()).unwrap();
+            Node {
+                id: NodeId(number.into()),
+                serving: Some(Serving::start(&driver, space.clone(), accounts.clone())),
+                space,
+                stores,
+                port: remote.port(),
+                remote,
+                events: Vec::new(),
+            }
+        });
+        let nodes = nodes.collect();
+        let mut world = Self { nodes, driver: driver.clone(), state: state.clone(), carried, last_id: 0 };
+        world.introduce();
+        world
+    }
+
+    /// Tells every node where the others are.
+    pub fn introduce(&mut self) {
+        let places: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| (node.id, node.serving.as_ref().map(|serving| (serving.address, serving.rdma))))
+            .collect();
+        for node in &self.nodes {
+            let others = places.iter().filter(|(id, _)| *id != node.id);
+            let peers = others.filter_map(|(id, place)| {
+                let (address, rdma) = (*place)?;
+                Some(Peer {
+                    node: *id,
+                    addresses: if self.carried == Carried::Rdma { vec![] } else { vec![address] },
+                    rdma: if self.carried == Carried::Rdma { vec![rdma] } else { vec![] },
+                    account: account_name(node.id),
+                    secret: secret(node.id.0 as u8),
+                })
+            });
+            node.remote.set_peers(peers.collect());
+            let disks = self.nodes.iter().filter(|other| other.id != node.id);
+            node.remote.set_disks(
+                disks.flat_map(|other| other.stores.keys().map(|disk| (*disk, other.id))).collect(),
+            );
+        }
+    }
+
+    /// One turn of the loop.
+    pub fn turn(&mut self) {
+        for _ in 0..100 {
+            let now = monotonic_now();
+            let mut worked = false;
+            for node in &mut self.nodes {
+                // A process that is dead does nothing at all.
+                let Some(serving) = &mut node.serving else { continue };
+                node.space.handle_timeout(now);
+                worked |= node.remote.poll(now);
+                worked |= node.space.poll();
+                worked |= serving.turn(now);
+                while let Some(event) = node.remote.poll_event() {
+                    node.events.push(event);
+                }
+            }
+            if !worked {
+                break;
+            }
+        }
+        self.driver.wait(Some(Duration::from_millis(2))).unwrap();
+    }
+
+    pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+            self.turn();
+        }
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.turn();
+        }
+    }
+
+    pub fn state(&self, at: usize, of: u32) -> PeerState {
+        let peers = self.nodes[at].remote.peers();
+        peers.iter().find(|peer| peer.node == NodeId(of)).map_or(PeerState::Waiting, |peer| peer.state)
+    }
+
+    /// The node's pool reaches the disks of the others by the bus from now on.
+    pub fn join_space(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        node.space.set_remote(Box::new(node.remote.port()));
+        for other in self.nodes.iter().filter(|other| other.id != node.id) {
+            for disk in other.stores.keys() {
+                node.space.attach_remote_disk(*disk, (64, 64), domain(other.id));
+            }
+        }
+    }
+
+    /// Node `at` reaches all the others.
+    pub fn settle(&mut self, at: usize) {
+        self.until("the peers are reached", |world| {
+            world.nodes[at].remote.peers().iter().all(|peer| peer.state == PeerState::Ready)
+        });
+    }
+
+    pub fn send(
+        &mut self,
+        at: usize,
+        to: DiskId,
+        session: u64,
+        epoch: u64,
+        operation: Operation,
+    ) -> RequestId {
+        self.last_id += 1;
+        let id = RequestId(self.last_id);
+        let request = Request {
+            volume: VOLUME_OF_TESTS,
+            session: SessionId(session),
+            id,
+            epoch: Epoch(epoch),
+            operation,
+        };
+        self.nodes[at].port.send(to, request);
+        id
+    }
+
+    /// Asks and waits for the answer.
+    pub fn call(
+        &mut self,
+        at: usize,
+        to: DiskId,
+        session: u64,
+        epoch: u64,
+        operation: Operation,
+    ) -> Result<Answer, BusError> {
+        let id = self.send(at, to, session, epoch, operation);
+        self.answer(at, id)
+    }
+
+    pub fn answer(&mut self, at: usize, id: RequestId) -> Result<Answer, BusError> {
+        let mut answers = Vec::new();
+        let mut found = None;
+        self.until("an answer", |world| {
+            world.nodes[at].port.poll(&mut answers);
+            found = answers.iter().position(|answer: &Response| answer.id == id);
+            found.is_some()
+        });
+        answers.swap_remove(found.unwrap()).result
+    }
+
+    pub fn open(&mut self, at: usize, to: DiskId, session: u64, epoch: u64) -> Result<Answer, BusError> {
+        self.call(at, to, session, epoch, Operation::Open { least: Epoch(0), settled: Epoch(0) })
+    }
+
+    /// The node's process dies: its sockets are closed, its disks keep what they have.
+    pub fn kill(&mut self, at: usize) {
+        self.nodes[at].serving = None;
+    }
+
+    /// It starts again, at other addresses.
+    pub fn restart(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let accounts = NodeAccounts::default();
+        let secrets: Vec<(NodeId, Secret)> =
+            (1..=9).map(|node| (NodeId(node.into()), secret(node))).collect();
+        accounts
+            .set(secrets.iter().map(|(node, secret)| (*node, secret)), self.carried == Carried::Encrypted);
+        for store in node.stores.values() {
+            store.crash(|| false);
+        }
+        node.space = space_of(&self.state, node.id, &node.stores);
+        node.serving = Some(Serving::start(&self.driver, node.space.clone(), accounts));
+        self.introduce();
+    }
+}
+
+pub const VOLUME_OF_TESTS: VolumeId = VolumeId::from_bytes([7; 16]);
+
+/// Node `own`'s record of node `node`, at this address of TCP.
+pub fn peer_at(own: u8, node: u32, address: SocketAddr) -> Peer {
+    Peer {
+        node: NodeId(node),
+        addresses: vec![address],
+        rdma: Vec::new(),
+        account: account_name(NodeId(own.into())),
+        secret: secret(own),
+    }
+}

@@ -1,0 +1,134 @@
+//! What this server tells a cluster of itself.
+
+use crate::config::Config;
+use cluster::admission::{Applicant, EtcdAddresses};
+use cluster::authority::ProvenKey;
+use cluster::clock::unix_now_s;
+use cluster::etcd::process::free_ports;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use uuid::Uuid;
+
+/// What the configuration says of this server's part in a cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterKeys {
+    /// `server.name`.
+    pub name: String,
+    pub server_guid: Uuid,
+    /// `cluster.listen`; `None`: no cluster.
+    pub listen: Option<SocketAddr>,
+    /// `cluster.addresses`, the preferred one first.
+    pub addresses: Vec<IpAddr>,
+    /// Addresses and ports of the SMB server and of SMB Direct, as they are listened on.
+    pub smb: Vec<SocketAddr>,
+    pub rdma: Vec<SocketAddr>,
+    pub api: SocketAddr,
+    pub rack: String,
+    pub chassis: String,
+}
+
+impl ClusterKeys {
+    /// What the configuration says; addresses of SMB are what is listened on, and come from elsewhere. `listener`: the cluster's port.
+    pub fn of(config: &Config, listener: Option<&TcpListener>, server_guid: Uuid) -> Self {
+        Self {
+            name: config.server.name.clone(),
+            server_guid,
+            listen: listener.and_then(|listener| listener.local_addr().ok()),
+            addresses: config.cluster.addresses.clone(),
+            smb: Vec::new(),
+            rdma: Vec::new(),
+            api: config.api.listen,
+            rack: config.cluster.rack.clone(),
+            chassis: config.cluster.chassis.clone(),
+        }
+    }
+
+    /// # Errors
+    /// What is missing in the configuration.
+    pub fn listen(&self) -> Result<SocketAddr, String> {
+        self.listen.ok_or_else(|| {
+            "this server has no address for a cluster: set cluster.listen to ADDRESS:9447 in its configuration, with an address by \
+             which the other servers reach it, and restart it"
+                .to_owned()
+        })
+    }
+
+    /// The addresses at which others reach this server.
+    fn reachable(&self, listen: SocketAddr) -> Vec<IpAddr> {
+        let mut addresses = self.addresses.clone();
+        if !addresses.contains(&listen.ip()) {
+            addresses.push(listen.ip());
+        }
+        addresses
+    }
+
+    /// # Errors
+    /// What is missing in the configuration.
+    pub fn applicant(&self, key: ProvenKey, etcd: Option<EtcdAddresses>) -> Result<Applicant, String> {
+        let listen = self.listen()?;
+        let addresses = self.reachable(listen);
+        let smb = self.smb.iter().find_map(|socket| reached_at(*socket, &addresses)).ok_or_else(|| {
+            let listed: Vec<String> = self.smb.iter().map(ToString::to_string).collect();
+            format!(
+                "clients and other servers have to reach its SMB server at {}, and smb.listen is {}: add that address to it",
+                listen.ip(),
+                listed.join(", ")
+            )
+        })?;
+        Ok(Applicant {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            server_guid: self.server_guid,
+            smb,
+            rdma: self.rdma.iter().find_map(|socket| reached_at(*socket, &addresses)),
+            addresses,
+            api: self.api,
+            cluster: listen,
+            heartbeat: listen,
+            etcd,
+            rack: self.rack.clone(),
+            chassis: self.chassis.clone(),
+            unix_s: unix_now_s(),
+            key,
+        })
+    }
+}
+
+/// The socket as others name it; `None`: they do not reach it.
+fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
+    if socket.ip().is_unspecified() {
+        let ip = addresses.iter().find(|ip| ip.is_ipv4() == socket.is_ipv4() || socket.is_ipv6())?;
+        return Some(SocketAddr::new(*ip, socket.port()));
+    }
+    addresses.contains(&socket.ip()).then_some(socket)
+}
+
+/// Where a member of etcd can listen at that address.
+///
+/// # Errors
+/// Those of the sockets.
+pub fn free_etcd_ports(ip: IpAddr) -> std::io::Result<EtcdAddresses> {
+    let (peer, client) = free_ports(ip)?;
+    Ok(EtcdAddresses { peer: SocketAddr::new(ip, peer), client: SocketAddr::new(ip, client) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_listens_on_all_addresses_is_named_by_one_that_others_reach() {
+        let addresses: Vec<IpAddr> = vec!["10.1.0.11".parse().unwrap()];
+        let at =
+            |socket: &str| reached_at(socket.parse().unwrap(), &addresses).map(|found| found.to_string());
+        assert_eq!(at("0.0.0.0:445").as_deref(), Some("10.1.0.11:445"));
+        assert_eq!(at("[::]:445").as_deref(), Some("10.1.0.11:445"));
+        assert_eq!(at("10.1.0.11:4455").as_deref(), Some("10.1.0.11:4455"));
+        assert_eq!(at("127.0.0.1:445"), None);
+    }
+
+    #[test]
+    fn ports_for_etcd_differ() {
+        let found = free_etcd_ports("127.0.0.1".parse().unwrap()).unwrap();
+        assert_ne!(found.peer, found.client);
+    }
+}

@@ -1,0 +1,324 @@
+//! What keeps the records: redb on a single server, etcd in a cluster, and the members of etcd.
+//!
+//! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
+//! soon as it has caught up.
+
+use super::identity::Identity;
+use api::cluster::StateEngine;
+use cluster::etcd::members::lacks_revision_fix;
+use cluster::etcd::process::{
+    EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart, TlsFiles, initial_members, version_of,
+};
+use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
+use cluster::nodes::ClusterRecord;
+use cluster::{CarryError, NodeRecord, State, StateError, carry};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// For which a founder waits for its own etcd to answer.
+pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
+/// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is said that etcd does not answer yet.
+const REMIND_EVERY: Duration = Duration::from_secs(10);
+
+/// The engine as the cluster side uses it. Everything here may block for seconds.
+pub trait Engine: Send + Sync + 'static {
+    fn view(&self) -> StateEngine;
+
+    /// The version of the etcd that is installed.
+    ///
+    /// # Errors
+    /// That it is not, and what to install.
+    fn program_version(&self) -> Result<String, String>;
+
+    /// Adds the member that a server which was let in is going to run; answers names and peer URLs of all.
+    ///
+    /// # Errors
+    /// Why etcd did not take it.
+    fn add_member(&self, node: &NodeRecord) -> Result<Vec<(String, String)>, String>;
+
+    /// Removes the member of a server that has left.
+    ///
+    /// # Errors
+    /// Why etcd still has it.
+    fn remove_member(&self, node: &NodeRecord) -> Result<(), String>;
+}
+
+/// Why the state cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Process(#[from] EtcdProcessError),
+    #[error("the records of this server could not be moved to etcd: {0}")]
+    Carry(#[from] CarryError),
+}
+
+/// The state of this server or of its cluster. `file`: the state of the single server that it is, or was.
+///
+/// # Errors
+/// [`EngineError`].
+pub fn open_state(
+    identity: Option<&Identity>,
+    file: &Path,
+    program: &Path,
+) -> Result<(State, Arc<dyn Engine>), EngineError> {
+    let program = (!program.as_os_str().is_empty()).then(|| program.to_owned());
+    let Some(identity) = identity else {
+        let state = State::open(file)?;
+        let engine = SingleServer { state: state.clone(), program };
+        return Ok((state, Arc::new(engine)));
+    };
+    let process = identity.facts.etcd.map(|_| EtcdProcess::start(process_options(identity, program.clone())));
+    let process = process.transpose()?;
+    let etcd = EtcdState::connect(etcd_options(identity))?;
+    let state = if identity.facts.founder { founders_state(&etcd, file)? } else { State::from(etcd.clone()) };
+    let ended = Arc::new(AtomicBool::new(false));
+    if let Some(process) = &process {
+        let (etcd, url, ended) = (etcd.clone(), process.options().peer_url(), ended.clone());
+        let vote = std::thread::Builder::new().name("cluster-vote".into());
+        vote.spawn(move || seek_vote(&etcd, &url, &ended))
+            .map_err(|error| StateError::Open(format!("no thread for etcd's vote: {error}")))?;
+    }
+    // After a power cut all servers start at once, and none has the state before most of them do.
+    await_answer(&state, None)?;
+    let name = identity.facts.name.clone();
+    let engine = Etcd { etcd, process, program, name, ended };
+    Ok((state, Arc::new(engine)))
+}
+
+pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdProcessOptions {
+    let facts = &identity.facts;
+    let file = |name: &str| identity.directory.join(name);
+    let members = facts.initial_members.clone();
+    // It is called for servers that run a member.
+    let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    EtcdProcessOptions {
+        program,
+        directory: identity.etcd_directory(),
+        name: facts.name.clone(),
+        peer: facts.etcd.map_or(none, |addresses| addresses.peer),
+        client: facts.etcd.map_or(none, |addresses| addresses.client),
+        tls: Some(TlsFiles {
+            ca: file(super::identity::AUTHORITY),
+            certificate: file(super::identity::CERTIFICATE),
+            key: file(super::identity::KEY),
+            revoked: Some(file(super::identity::REVOKED)),
+        }),
+        token: facts.id.to_string(),
+        start: if facts.founder { EtcdStart::New { members } } else { EtcdStart::Existing { members } },
+        quota_bytes: EtcdProcessOptions::QUOTA_BYTES,
+    }
+}
+
+pub fn etcd_options(identity: &Identity) -> EtcdOptions {
+    let tls = TlsIdentity {
+        ca_pem: identity.authority.clone().into_bytes(),
+        certificate_pem: identity.certificate.clone().into_bytes(),
+        key_pem: zeroize::Zeroizing::new(identity.key.as_bytes().to_vec()),
+    };
+    let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));
+    let mut endpoints: Vec<String> = own.into_iter().collect();
+    for known in &identity.facts.endpoints {
+        if !endpoints.contains(known) {
+            endpoints.push(known.clone());
+        }
+    }
+    EtcdOptions {
+        kept_revisions: identity.facts.etcd.map(|_| EtcdOptions::KEPT_REVISIONS),
+        ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
+    }
+}
+
+/// Waits until the cluster's state answers; `None`: however long it takes, since servers that start wait for each other.
+///
+/// # Errors
+/// The state's, after `patience`.
+pub fn await_answer(state: &State, patience: Option<Duration>) -> Result<(), StateError> {
+    let began = Instant::now();
+    let mut reminded = began;
+    loop {
+        let error = match ClusterRecord::find(state) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => StateError::Open("etcd has no records of this cluster".into()),
+            Err(error) => error,
+        };
+        if patience.is_some_and(|patience| began.elapsed() > patience) {
+            return Err(error);
+        }
+        if reminded.elapsed() > REMIND_EVERY {
+            reminded = Instant::now();
+            tracing::warn!(%error, "waiting for the cluster's state: most of the servers that run etcd must be up");
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The founder's etcd has the records of the single server that it was, from the first start on.
+fn founders_state(etcd: &EtcdState, file: &Path) -> Result<State, EngineError> {
+    let until = Instant::now() + FOUNDING_PATIENCE;
+    let is_formed = loop {
+        match etcd.is_formed() {
+            Ok(is_formed) => break is_formed,
+            // It starts, or elects itself.
+            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if is_formed {
+        return Ok(State::from(etcd.clone()));
+    }
+    let state = loop {
+        match State::open(file) {
+            // Threads of the single server that this was may need a moment to let go of the file.
+            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+            opened => break opened?,
+        }
+    };
+    carry(&state, etcd)?;
+    Ok(state)
+}
+
+/// Asks for the vote of the own member until it has it.
+fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
+    while !ended.load(Ordering::Acquire) {
+        let listed = etcd.members().list().unwrap_or_default();
+        let own = listed.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url));
+        match own {
+            Some(own) if !own.is_learner => return,
+            // Refused until it has caught up.
+            Some(own) if etcd.members().promote(own.id).is_ok() => {
+                tracing::info!("this server's member of etcd has its vote");
+                return;
+            }
+            _ => {}
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A single server's own state.
+struct SingleServer {
+    state: State,
+    program: Option<PathBuf>,
+}
+
+impl Engine for SingleServer {
+    fn view(&self) -> StateEngine {
+        StateEngine {
+            name: "redb".into(),
+            version: None,
+            revision: self.state.revision(),
+            members: Vec::new(),
+            quorum: 1,
+            notes: Vec::new(),
+        }
+    }
+
+    fn program_version(&self) -> Result<String, String> {
+        version_of(self.program.as_deref()).map_err(|error| error.to_string())
+    }
+
+    fn add_member(&self, _: &NodeRecord) -> Result<Vec<(String, String)>, String> {
+        Err("this server is in no cluster".into())
+    }
+
+    fn remove_member(&self, _: &NodeRecord) -> Result<(), String> {
+        Err("this server is in no cluster".into())
+    }
+}
+
+/// A cluster's state, with this server's member if it runs one.
+struct Etcd {
+    etcd: EtcdState,
+    process: Option<EtcdProcess>,
+    program: Option<PathBuf>,
+    /// This server's.
+    name: String,
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Engine for Etcd {
+    fn view(&self) -> StateEngine {
+        let mut notes = Vec::new();
+        let members = match self.etcd.members().list() {
+            Ok(members) => members,
+            Err(error) => {
+                notes.push(format!("etcd's members are not known: {error}"));
+                Vec::new()
+            }
+        };
+        notes.extend(self.etcd.trouble().map(|trouble| format!("etcd does not answer: {}", trouble.why)));
+        for alarm in self.etcd.members().alarms().unwrap_or_default() {
+            notes.push(format!("etcd raised an alarm: {alarm:?}"));
+        }
+        for learner in members.iter().filter(|member| member.is_learner) {
+            let name = if learner.name.is_empty() { "that was not started yet" } else { &learner.name };
+            notes.push(format!("member {name} of etcd has no vote yet"));
+        }
+        let version = self.process.as_ref().map(|process| process.version().to_owned());
+        if let Some(version) = version.as_ref().filter(|version| lacks_revision_fix(version)) {
+            notes.push(format!(
+                "etcd {version} lacks the fix of etcd #17780 (in 3.4.32 and 3.5.14); history is dropped here in a way that does not need it"
+            ));
+        }
+        let voters: Vec<String> =
+            members.iter().filter(|member| !member.is_learner).map(|member| member.name.clone()).collect();
+        StateEngine {
+            name: "etcd".into(),
+            version,
+            revision: self.etcd.revision(),
+            quorum: u32::try_from(voters.len() / 2 + 1).unwrap_or(u32::MAX),
+            members: voters,
+            notes,
+        }
+    }
+
+    fn program_version(&self) -> Result<String, String> {
+        version_of(self.program.as_deref()).map_err(|error| error.to_string())
+    }
+
+    fn add_member(&self, node: &NodeRecord) -> Result<Vec<(String, String)>, String> {
+        let Some(wanted) = &node.etcd else { return Ok(Vec::new()) };
+        let until = Instant::now() + MEMBERS_PATIENCE;
+        loop {
+            let listed = self.etcd.members().list().map_err(|error| error.to_string())?;
+            if listed.iter().any(|member| member.peer_urls.contains(&wanted.peer_url)) {
+                return Ok(initial_members(&listed, &wanted.name, &wanted.peer_url));
+            }
+            match self.etcd.members().add_learner(&wanted.peer_url) {
+                Ok(_) => {
+                    tracing::info!(node = node.name, "a member of etcd was added, without a vote so far")
+                }
+                Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(format!("{}: etcd did not take a member: {error}", self.name)),
+            }
+        }
+    }
+
+    fn remove_member(&self, node: &NodeRecord) -> Result<(), String> {
+        let Some(member) = &node.etcd else { return Ok(()) };
+        let until = Instant::now() + MEMBERS_PATIENCE;
+        loop {
+            let listed = self.etcd.members().list().map_err(|error| error.to_string())?;
+            let found = listed.iter().find(|other| other.peer_urls.contains(&member.peer_url));
+            let Some(found) = found else { return Ok(()) };
+            match self.etcd.members().remove(found.id) {
+                Ok(()) => return Ok(()),
+                Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}

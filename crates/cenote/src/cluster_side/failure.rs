@@ -1,0 +1,76 @@
+//! Why something asked of the cluster was not done, in the API's kinds.
+
+use super::asking::AskError;
+use super::identity::IdentityError;
+use super::tls::ClusterTlsError;
+use api::{ApiError, ErrorKind};
+use cluster::StateError;
+use cluster::admission::Refused;
+
+/// The state of things forbids it.
+pub fn conflict(message: impl Into<String>) -> ApiError {
+    ApiError::new(ErrorKind::Conflict, message)
+}
+
+/// Something is damaged, or failed.
+pub fn internal(error: impl std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Internal, error.to_string())
+}
+
+/// A refusal in the API's kinds.
+pub fn refused(error: Refused) -> ApiError {
+    let kind = match &error {
+        Refused::Name(_) | Refused::Address(_) => ErrorKind::Invalid,
+        Refused::NoSuchNode(_) => ErrorKind::NotFound,
+        Refused::State(StateError::Unknown(_)) => ErrorKind::Unavailable,
+        Refused::Authority(_) | Refused::Seal(_) | Refused::State(_) => ErrorKind::Internal,
+        _ => ErrorKind::Conflict,
+    };
+    ApiError::new(kind, error.to_string())
+}
+
+impl From<IdentityError> for ControlError {
+    fn from(error: IdentityError) -> Self {
+        Self(internal(error))
+    }
+}
+impl From<ClusterTlsError> for ControlError {
+    fn from(error: ClusterTlsError) -> Self {
+        Self(internal(error))
+    }
+}
+impl From<Refused> for ControlError {
+    fn from(error: Refused) -> Self {
+        Self(refused(error))
+    }
+}
+impl From<StateError> for ControlError {
+    fn from(error: StateError) -> Self {
+        Self(refused(error.into()))
+    }
+}
+impl From<ApiError> for ControlError {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+impl From<AskError> for ControlError {
+    fn from(error: AskError) -> Self {
+        let kind =
+            if matches!(error, AskError::Refused(_)) { ErrorKind::Conflict } else { ErrorKind::Unavailable };
+        Self(ApiError::new(kind, error.to_string()))
+    }
+}
+
+/// What goes wrong, on its way to the API.
+pub struct ControlError(pub ApiError);
+
+/// Does what waits for disks or other servers on a thread of its own.
+pub async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+) -> Result<T, ControlError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(_) => Err(ControlError(internal("the work was interrupted"))),
+    }
+}

@@ -1,0 +1,57 @@
+//! What other servers of the cluster changed comes into force on this one: accounts and shares, and certificates that are no longer good.
+//!
+//! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
+
+use super::control::ClusterControl;
+use crate::manager::Manager;
+use cluster::{Record, State};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// First segments of the records that a [`crate::directory::Directory`] is made of.
+const ACCOUNT_PREFIXES: [&str; 4] = ["user/", "group/", "share/", "settings/"];
+/// How long one wait lasts, after which it is seen whether anybody still follows.
+const WAIT: Duration = Duration::from_millis(200);
+/// Changes that come together are followed together.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// Tells of changes of keys that begin with one of `prefixes`, the first time at once.
+fn changes(state: &State, prefixes: &[&str]) -> tokio::sync::watch::Receiver<()> {
+    let (told, changed) = tokio::sync::watch::channel(());
+    for prefix in prefixes {
+        let (watch, told) = (state.watch(prefix), told.clone());
+        // A thread of its own for each: they sleep.
+        tokio::task::spawn_blocking(move || {
+            while !told.is_closed() {
+                if watch.wait(WAIT).is_some() {
+                    told.send_replace(());
+                }
+            }
+        });
+    }
+    changed
+}
+
+/// Follows accounts and shares until the task is dropped.
+pub async fn follow_accounts(state: State, manager: Arc<Manager>) {
+    let mut changed = changes(&state, &ACCOUNT_PREFIXES);
+    while changed.changed().await.is_ok() {
+        tokio::time::sleep(TOGETHER).await;
+        changed.mark_unchanged();
+        if let Err(error) = manager.refresh().await {
+            tracing::warn!(%error, "accounts and shares that another server changed cannot be read yet");
+        }
+    }
+}
+
+/// Follows revoked certificates until the task is dropped.
+pub async fn follow_revocations(state: State, control: Arc<ClusterControl>) {
+    let mut changed = changes(&state, &[cluster::ClusterRecord::PREFIX]);
+    while changed.changed().await.is_ok() {
+        let control = control.clone();
+        let done = tokio::task::spawn_blocking(move || control.follow_revocations()).await;
+        if let Ok(Err(why)) = done {
+            tracing::warn!(why, "etcd still takes certificates of servers that have left");
+        }
+    }
+}

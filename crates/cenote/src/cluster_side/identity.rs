@@ -1,0 +1,275 @@
+//! Who this server is in its cluster, as its data directory keeps it.
+//!
+//! Promises: `DATA/cluster` is there whole or not at all; its secrets have mode 0600. Until a join is answered, its key is in
+//! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
+
+use cluster::admission::EtcdAddresses;
+use cluster::authority::{AuthorityError, NodeKey};
+use cluster::seal::{SealError, SealKey};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use types::NodeId;
+use uuid::Uuid;
+
+pub const DIRECTORY: &str = "cluster";
+const DRAFT: &str = "cluster.new";
+const FACTS: &str = "identity.json";
+pub const KEY: &str = "node.key";
+pub const CERTIFICATE: &str = "node.pem";
+pub const AUTHORITY: &str = "authority.pem";
+/// Certificates that are no longer good, for etcd, which reads it for each connection.
+pub const REVOKED: &str = "revoked.pem";
+const SEAL_KEY: &str = "secret.key";
+const ETCD: &str = "etcd";
+
+/// Why the cluster's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("{path}: {source}")]
+    Io { path: String, source: io::Error },
+    #[error("{path} is damaged: {why}; restore DATA/cluster from a backup, or join the cluster anew")]
+    Damaged { path: String, why: String },
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error(transparent)]
+    Key(#[from] AuthorityError),
+}
+
+/// What is no secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The cluster's name.
+    pub cluster: String,
+    pub id: Uuid,
+    pub node: NodeId,
+    /// The server's name.
+    pub name: String,
+    pub server_guid: Uuid,
+    /// Where its own member of etcd listens, if it runs one.
+    #[serde(default)]
+    pub etcd: Option<EtcdAddresses>,
+    /// Names and peer URLs of the members when it joined.
+    #[serde(default)]
+    pub initial_members: Vec<(String, String)>,
+    /// It is the first: its member makes a new etcd, and the records come from the state of the single server that it was.
+    #[serde(default)]
+    pub founder: bool,
+    /// Client URLs of the members when it last looked.
+    pub endpoints: Vec<String>,
+    /// When its certificate was made.
+    #[serde(default)]
+    pub certified_unix_s: u64,
+}
+
+/// Everything that a server keeps of its cluster.
+pub struct Identity {
+    pub facts: Facts,
+    pub directory: PathBuf,
+    /// PEM.
+    pub certificate: String,
+    pub authority: String,
+    pub key: zeroize::Zeroizing<String>,
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+    let path = path.display().to_string();
+    move |source| IdentityError::Io { path, source }
+}
+
+/// Writes a file of mode 0600, whole or not at all.
+fn write_private(path: &Path, content: &[u8]) -> Result<(), IdentityError> {
+    let draft = path.with_extension("draft");
+    let _ = std::fs::remove_file(&draft);
+    let written =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()?;
+            std::fs::rename(&draft, path)
+        });
+    written.map_err(io_error(path))
+}
+
+fn sync(directory: &Path) -> Result<(), IdentityError> {
+    File::open(directory).and_then(|file| file.sync_all()).map_err(io_error(directory))
+}
+
+/// Has etcd refuse other certificates than before. `directory`: that of the identity.
+///
+/// # Errors
+/// [`IdentityError::Io`].
+pub fn write_revoked(directory: &Path, pem: &str) -> Result<(), IdentityError> {
+    write_private(&directory.join(REVOKED), pem.as_bytes())
+}
+
+/// The key with which this server joins or founds a cluster; the one of a try before, if there was one.
+///
+/// # Errors
+/// [`IdentityError`].
+pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
+    let draft = data.join(DRAFT);
+    DirBuilder::new().recursive(true).mode(0o700).create(&draft).map_err(io_error(&draft))?;
+    let path = draft.join(KEY);
+    if let Ok(pem) = std::fs::read_to_string(&path)
+        && let Ok(key) = NodeKey::from_pem(&pem)
+    {
+        return Ok(key);
+    }
+    let key = NodeKey::generate()?;
+    write_private(&path, key.pem().as_bytes())?;
+    Ok(key)
+}
+
+/// What the cluster gives a server, in PEM.
+pub struct Papers<'a> {
+    pub certificate: &'a str,
+    pub authority: &'a str,
+    pub revoked: &'a str,
+}
+
+/// Makes the draft with [`draft_key`]'s key what this server is from now on.
+///
+/// # Errors
+/// [`IdentityError`]; the server is in no cluster then.
+pub fn establish(
+    data: &Path,
+    facts: &Facts,
+    papers: &Papers<'_>,
+    seal_key: &SealKey,
+) -> Result<(), IdentityError> {
+    let draft = data.join(DRAFT);
+    write_private(&draft.join(CERTIFICATE), papers.certificate.as_bytes())?;
+    write_private(&draft.join(AUTHORITY), papers.authority.as_bytes())?;
+    write_private(&draft.join(REVOKED), papers.revoked.as_bytes())?;
+    seal_key.write_new(&draft.join(SEAL_KEY))?;
+    write_private(&draft.join(FACTS), &serde_json::to_vec_pretty(facts).unwrap_or_default())?;
+    sync(&draft)?;
+    let directory = data.join(DIRECTORY);
+    std::fs::rename(&draft, &directory).map_err(io_error(&directory))?;
+    sync(data)
+}
+
+impl Identity {
+    /// `None`: this is a single server.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn open(data: &Path) -> Result<Option<Self>, IdentityError> {
+        let directory = data.join(DIRECTORY);
+        if !directory.exists() {
+            return Ok(None);
+        }
+        let read = |name: &str| {
+            let path = directory.join(name);
+            std::fs::read_to_string(&path).map_err(io_error(&path))
+        };
+        let facts = read(FACTS)?;
+        let facts = serde_json::from_str(&facts).map_err(|error| IdentityError::Damaged {
+            path: directory.join(FACTS).display().to_string(),
+            why: error.to_string(),
+        })?;
+        Ok(Some(Self {
+            facts,
+            certificate: read(CERTIFICATE)?,
+            authority: read(AUTHORITY)?,
+            key: zeroize::Zeroizing::new(read(KEY)?),
+            directory,
+        }))
+    }
+
+    /// The cluster's key.
+    ///
+    /// # Errors
+    /// [`SealError`].
+    pub fn seal_key(&self) -> Result<SealKey, SealError> {
+        SealKey::open_existing(&self.directory.join(SEAL_KEY))
+    }
+
+    /// Where its member of etcd keeps its data.
+    pub fn etcd_directory(&self) -> PathBuf {
+        self.directory.join(ETCD)
+    }
+
+    /// Shows another certificate from now on.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn replace_certificate(&mut self, pem: String, certified_unix_s: u64) -> Result<(), IdentityError> {
+        write_private(&self.directory.join(CERTIFICATE), pem.as_bytes())?;
+        self.certificate = pem;
+        self.remember(Facts { certified_unix_s, ..self.facts.clone() })
+    }
+
+    /// Remembers where the members of etcd are now.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn remember(&mut self, facts: Facts) -> Result<(), IdentityError> {
+        if facts == self.facts {
+            return Ok(());
+        }
+        write_private(&self.directory.join(FACTS), &serde_json::to_vec_pretty(&facts).unwrap_or_default())?;
+        self.facts = facts;
+        sync(&self.directory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn facts() -> Facts {
+        Facts {
+            cluster: "C".into(),
+            id: Uuid::from_bytes([1; 16]),
+            node: NodeId(2),
+            name: "node-2".into(),
+            server_guid: Uuid::from_bytes([2; 16]),
+            etcd: None,
+            initial_members: vec![("node-1".into(), "https://10.1.0.11:40001".into())],
+            founder: false,
+            endpoints: Vec::new(),
+            certified_unix_s: 0,
+        }
+    }
+
+    const PAPERS: Papers<'_> =
+        Papers { certificate: "certificate", authority: "authority", revoked: "revoked" };
+
+    #[test]
+    fn a_server_is_in_no_cluster_until_all_of_its_files_are_there() {
+        let data = tempfile::tempdir().unwrap();
+        let first = draft_key(data.path()).unwrap();
+        assert!(Identity::open(data.path()).unwrap().is_none());
+        // A second try has the same key.
+        let proof = |key: &NodeKey| key.prove("x").unwrap().public_key;
+        assert_eq!(proof(&first), proof(&draft_key(data.path()).unwrap()));
+        let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
+        establish(data.path(), &facts(), &PAPERS, &seal).unwrap();
+        let mut found = Identity::open(data.path()).unwrap().unwrap();
+        assert_eq!(found.facts, facts());
+        let sealed = seal.seal("x", b"secret").unwrap();
+        assert_eq!(*found.seal_key().unwrap().open("x", &sealed).unwrap(), b"secret");
+        for name in [KEY, SEAL_KEY, FACTS] {
+            let mode = std::fs::metadata(found.directory.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        let changed = Facts { endpoints: vec!["https://10.1.0.11:1".into()], ..facts() };
+        found.remember(changed.clone()).unwrap();
+        assert_eq!(Identity::open(data.path()).unwrap().unwrap().facts, changed);
+    }
+
+    #[test]
+    fn a_damaged_identity_is_told_with_its_file() {
+        let data = tempfile::tempdir().unwrap();
+        draft_key(data.path()).unwrap();
+        let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
+        establish(data.path(), &facts(), &PAPERS, &seal).unwrap();
+        std::fs::write(data.path().join(DIRECTORY).join(FACTS), "{").unwrap();
+        let error = Identity::open(data.path()).err().unwrap().to_string();
+        assert!(error.contains("identity.json is damaged"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! `cenote cluster recover`: a server whose cluster has lost its majority for good goes on alone.
+//!
+//! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
+//! every other server is out of the cluster, so that none of them can come back with another history.
+
+use super::engine::{await_answer, etcd_options, process_options};
+use super::identity::Identity;
+use crate::daemon::{DaemonError, DataDirectory};
+use cluster::admission;
+use cluster::clock::unix_now_s;
+use cluster::etcd::EtcdState;
+use cluster::etcd::process::{EtcdProcess, EtcdStart};
+use cluster::{State, nodes};
+use std::path::Path;
+
+/// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with what is given up and the name to be typed.
+///
+/// # Errors
+/// Why nothing was done; or what is left to do.
+pub fn recover(
+    data: &Path,
+    program: Option<&Path>,
+    confirmed: impl FnOnce(&str, &str) -> Result<(), String>,
+) -> Result<String, DaemonError> {
+    let setup = DaemonError::Setup;
+    if !data.exists() {
+        return Err(setup(format!("there is no data directory {}", data.display())));
+    }
+    // It must not run: its member would be started twice.
+    let directory = DataDirectory::open_or_create(data)?;
+    let mut identity = Identity::open(directory.path())?
+        .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
+    let facts = identity.facts.clone();
+    if facts.etcd.is_none() || !identity.etcd_directory().exists() {
+        return Err(setup(format!(
+            "{} runs no member of etcd, so it has no copy of the cluster's state: recover on a server that does",
+            facts.name
+        )));
+    }
+    confirmed(
+        &format!(
+            "this makes {} the only server of cluster {}. What the cluster decided without it, since it last heard of the others, is lost: changes \
+             of accounts, shares and volumes, and which copies are newest. All other servers are out of the cluster; start none of them again \
+             before its data directory is empty",
+            facts.name, facts.cluster
+        ),
+        &facts.cluster,
+    )
+    .map_err(setup)?;
+    let mut options = process_options(&identity, program.map(Path::to_owned));
+    options.start = EtcdStart::ForceNew;
+    let own_url = options.client_url();
+    let peer_url = options.peer_url();
+    let process = EtcdProcess::start(options).map_err(|error| setup(error.to_string()))?;
+    let mut facts = facts;
+    facts.endpoints = vec![own_url];
+    facts.initial_members = vec![(facts.name.clone(), peer_url)];
+    identity.remember(facts.clone())?;
+    let etcd = EtcdState::connect(etcd_options(&identity))?;
+    let state = State::from(etcd.clone());
+    await_answer(&state, Some(super::engine::FOUNDING_PATIENCE))?;
+    let others: Vec<String> = nodes::members(&state)?
+        .into_iter()
+        .map(|node| node.value.name)
+        .filter(|name| *name != facts.name)
+        .collect();
+    for name in &others {
+        admission::remove(&state, name, unix_now_s()).map_err(|error| setup(error.to_string()))?;
+    }
+    process.stop();
+    let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
+    Ok(format!(
+        "{} is the only server of cluster {} now; out of it: {out}. Start the server; its health says which volumes lack copies",
+        facts.name, facts.cluster
+    ))
+}

@@ -1,0 +1,130 @@
+//! The cluster as it is shown: servers with what they hold, and what would be lost with one more.
+
+use super::preflight::Seen;
+use super::wire::Facts;
+use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
+use cluster::{DiskRecord, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
+use std::collections::BTreeSet;
+use types::NodeId;
+
+/// Which server has what, by the records.
+pub struct Holdings {
+    disks: Vec<DiskRecord>,
+    volumes: Vec<VolumeRecord>,
+}
+
+impl Holdings {
+    /// # Errors
+    /// Those of the state.
+    pub fn read(state: &State) -> Result<Self, StateError> {
+        let disks = state.list::<DiskRecord>()?.into_iter().map(|disk| disk.value);
+        let volumes = state.list::<VolumeRecord>()?.into_iter().map(|volume| volume.value);
+        Ok(Self { disks: disks.collect(), volumes: volumes.collect() })
+    }
+
+    fn disks_of<'a>(&'a self, node: &NodeRecord) -> impl Iterator<Item = &'a DiskRecord> {
+        let id = node.id;
+        self.disks.iter().filter(move |disk| disk.node == Some(id))
+    }
+
+    /// A server may leave only if no disk of the pool is on it.
+    ///
+    /// # Errors
+    /// Which are.
+    pub fn demand_nothing_on(&self, node: &NodeRecord) -> Result<(), String> {
+        let paths: Vec<&str> = self.disks_of(node).map(|disk| disk.path.as_str()).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "server '{}' has {} disks of the pool ({}): retire them first (`cenote disk retire`), and wait until they are empty",
+            node.name,
+            paths.len(),
+            paths.join(", ")
+        ))
+    }
+
+    /// Servers that hold every acknowledged write of the volume, by what is in sync.
+    fn holders(&self, volume: &VolumeRecord) -> BTreeSet<Option<NodeId>> {
+        let nodes = volume.in_sync.iter().filter_map(|id| self.disks.iter().find(|disk| disk.id == *id));
+        nodes.map(|disk| disk.node).collect()
+    }
+}
+
+/// `seen`: the servers other than `own`, as they answered.
+pub fn nodes(
+    members: &[NodeRecord],
+    own: Option<NodeId>,
+    seen: &[Seen],
+    holdings: &Holdings,
+) -> Vec<NodeView> {
+    let view = |node: &NodeRecord| {
+        let is_own = Some(node.id) == own;
+        let told = seen.iter().find(|seen| seen.name == node.name).and_then(|seen| seen.told.as_ref().ok());
+        let state = match node.state {
+            _ if !is_own && told.is_none() => NodeStatus::Down,
+            NodeState::Up | NodeState::Removed => NodeStatus::Up,
+            NodeState::Draining => NodeStatus::Draining,
+            NodeState::Drained => NodeStatus::Drained,
+        };
+        let volumes = holdings.volumes.iter().filter(|volume| volume.owner == Some(node.id));
+        // A process of this machine has a number that means something here.
+        let is_local = node.cluster.ip().is_loopback();
+        let pid =
+            if is_own { Some(std::process::id()) } else { told.filter(|_| is_local).map(|facts| facts.pid) };
+        NodeView {
+            name: node.name.clone(),
+            state,
+            id: node.id,
+            addresses: node.addresses.clone(),
+            pid,
+            smb: node.smb,
+            rdma: node.rdma,
+            cluster: node.cluster,
+            runs_etcd: node.etcd.is_some(),
+            rack: node.rack.clone(),
+            chassis: node.chassis.clone(),
+            version: told.map_or_else(|| node.version.clone(), |facts| facts.version.clone()),
+            joined_unix_s: node.joined_unix_s,
+            disks: u32::try_from(holdings.disks_of(node).count()).unwrap_or(u32::MAX),
+            volumes: volumes.map(|volume| volume.name.clone()).collect(),
+        }
+    };
+    members.iter().map(view).collect()
+}
+
+/// What would be lost if one more server died, a sentence each.
+pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if nodes.is_empty() {
+        return sentences;
+    }
+    let is_alive = |node: &&NodeView| node.state != NodeStatus::Down;
+    let alive = nodes.iter().filter(is_alive).filter(|node| node.runs_etcd).count();
+    if alive <= engine.quorum as usize {
+        sentences.push(format!(
+            "with one more server of {} the cluster's state has no majority: files stay readable and writable only until something changes",
+            engine.members.join(", ")
+        ));
+    }
+    for volume in &holdings.volumes {
+        if holdings.holders(volume).len() < 2 {
+            sentences
+                .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
+        }
+    }
+    sentences
+}
+
+/// The name of a server that is to join is nobody else's.
+pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
+    let taken = theirs.members.iter().find(|member| member.name.eq_ignore_ascii_case(&ours.name));
+    let (outcome, found) = match taken {
+        Some(member) => (
+            CheckOutcome::Failed,
+            format!("the server at {} has that name: set another server.name", member.cluster),
+        ),
+        None => (CheckOutcome::Good, "nobody else has it".to_owned()),
+    };
+    PreflightCheck { check: "name".into(), subject: ours.name.clone(), outcome, found }
+}

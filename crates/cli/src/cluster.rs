@@ -1,0 +1,181 @@
+//! `cenote cluster`, `cenote node`.
+
+use crate::args;
+use crate::client::{Client, Failure, escaped};
+use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
+use anstream::println;
+use api::cluster::{
+    CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeView, PreflightCheck,
+    TestCluster,
+};
+use owo_colors::OwoColorize;
+
+pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result<(), Failure> {
+    match command {
+        args::Cluster::Create { name } => {
+            let made: ClusterView = client.post("/cluster", &CreateCluster { name: name.clone() })?;
+            if as_json {
+                return json(&made);
+            }
+            println!(
+                "cluster {name} is made, with this server; `cenote cluster token` lets the next one join"
+            );
+            Ok(())
+        }
+        args::Cluster::Token => {
+            let made: NewToken = client.post("/cluster/tokens", &())?;
+            if as_json {
+                return json(&made);
+            }
+            println!("{}", made.token);
+            Ok(())
+        }
+        args::Cluster::Join { address, token } => {
+            let joined: Joined = client.post("/cluster/join", &JoinCluster { address, token })?;
+            if as_json {
+                return json(&joined);
+            }
+            println!(
+                "{} is server {} of cluster {}, and starts again as a part of it",
+                joined.name, joined.id, joined.cluster
+            );
+            Ok(())
+        }
+        args::Cluster::Test { address, token } => test(client, as_json, TestCluster { address, token }),
+        // It was carried out by the caller: no server runs.
+        args::Cluster::Recover { .. } => Ok(()),
+        args::Cluster::Status => {
+            let view: ClusterView = client.get("/cluster")?;
+            if as_json {
+                return json(&view);
+            }
+            show(&view);
+            Ok(())
+        }
+    }
+}
+
+/// Fails if something stands in the way.
+fn test(client: &Client, as_json: bool, request: TestCluster) -> Result<(), Failure> {
+    let checks: Vec<PreflightCheck> = client.post("/cluster/test", &request)?;
+    if as_json {
+        json(&checks)?;
+    } else {
+        let columns = ["CHECK", "SERVER", "RESULT", "FOUND"].map(|name| Column(name, Align::Left));
+        let rows = checks.iter().map(|check| {
+            let result = match check.outcome {
+                CheckOutcome::Good => "good".green().to_string(),
+                CheckOutcome::Warning => "warning".yellow().to_string(),
+                CheckOutcome::Failed => "failed".red().bold().to_string(),
+            };
+            vec![check.check.clone(), check.subject.clone(), result, check.found.clone()]
+        });
+        table(&columns, rows.collect(), "nothing was looked at");
+    }
+    match checks.iter().filter(|check| check.outcome == CheckOutcome::Failed).count() {
+        0 => Ok(()),
+        count => Err(Failure::new(format!("{count} of {} checks failed; nothing was changed", checks.len()))),
+    }
+}
+
+fn show(view: &ClusterView) {
+    let engine = &view.engine;
+    let version = engine.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
+    pairs(&[
+        ("cluster", view.name.clone().unwrap_or_else(|| "none: this is a single server".into())),
+        ("state", format!("{}{version}, revision {}", engine.name, engine.revision)),
+        (
+            "quorum",
+            match engine.members.as_slice() {
+                [] => "this server alone".to_owned(),
+                members => format!("{} of {} ({})", engine.quorum, members.len(), members.join(", ")),
+            },
+        ),
+    ]);
+    for note in engine.notes.iter().chain(&view.at_risk) {
+        println!("note       {note}");
+    }
+    if view.name.is_some() {
+        println!();
+        list(&view.nodes);
+    }
+}
+
+fn list(nodes: &[NodeView]) {
+    let columns = [
+        Column("NAME", Align::Left),
+        Column("STATE", Align::Left),
+        Column("ADDRESSES", Align::Left),
+        Column("DISKS", Align::Right),
+        Column("VOLUMES", Align::Left),
+        Column("PID", Align::Right),
+        Column("VERSION", Align::Left),
+    ];
+    let rows = nodes.iter().map(|node| {
+        let addresses: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
+        vec![
+            node.name.clone(),
+            word(node.state),
+            addresses.join(", "),
+            node.disks.to_string(),
+            node.volumes.join(", "),
+            node.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            node.version.clone(),
+        ]
+    });
+    table(
+        &columns,
+        rows.collect(),
+        "no servers: this is a single one; `cenote cluster create` makes it a cluster's first",
+    );
+}
+
+pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), Failure> {
+    match command {
+        args::Node::List => {
+            let nodes: Vec<NodeView> = client.get("/nodes")?;
+            if as_json {
+                return json(&nodes);
+            }
+            list(&nodes);
+            Ok(())
+        }
+        args::Node::Show { name } => {
+            let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
+            if as_json {
+                return json(&node);
+            }
+            show_node(&node);
+            Ok(())
+        }
+        args::Node::Remove { name, confirmation } => {
+            let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
+            let what = format!("this takes server '{}' out of the cluster for good", node.name);
+            confirm(&what, &node.name, confirmation.yes.as_deref())?;
+            let name = escaped(&node.name);
+            client.delete(&format!("/nodes/{name}?confirm={name}"))?;
+            say(as_json, format!("server '{}' is out of the cluster", node.name))
+        }
+    }
+}
+
+fn show_node(node: &NodeView) {
+    let none = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+    let addresses: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
+    pairs(&[
+        ("name", node.name.clone()),
+        ("number", node.id.to_string()),
+        ("state", word(node.state)),
+        ("addresses", addresses.join(", ")),
+        ("SMB", node.smb.to_string()),
+        ("SMB Direct", node.rdma.map_or_else(|| "none".to_owned(), |address| address.to_string())),
+        ("cluster", node.cluster.to_string()),
+        ("etcd", if node.runs_etcd { "runs a member" } else { "runs none" }.to_owned()),
+        ("rack", none(&node.rack)),
+        ("chassis", none(&node.chassis)),
+        ("disks", node.disks.to_string()),
+        ("volumes", none(&node.volumes.join(", "))),
+        ("version", node.version.clone()),
+        ("joined", show_utc(i64::try_from(node.joined_unix_s).unwrap_or_default())),
+    ]);
+}

@@ -1,0 +1,324 @@
+//! What the commands do.
+
+mod life;
+mod measure;
+mod run;
+mod show;
+mod sweep;
+mod watch;
+
+use crate::args::{Cli, Command, Durations, Output, Servers, Shape};
+use crate::nodes;
+use crate::outcome::Outcome;
+use crate::runner::{self, Live, Plan, RunError, Watching, unix_ms};
+use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, State};
+use crate::workload::{self, Times};
+use diskspd::profile::Profile;
+use std::fs;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a command ends, and its exit status.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub message: String,
+    pub exit_status: u8,
+}
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), exit_status: 1 }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::new(message)
+    }
+}
+
+impl From<crate::state::StateError> for Failure {
+    fn from(error: crate::state::StateError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let exit_status = if matches!(error, RunError::Interrupted) { 130 } else { 1 };
+        Self { message: error.to_string(), exit_status }
+    }
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// [`Failure`], to be printed.
+pub fn main(cli: &Cli) -> Result<(), Failure> {
+    let directory = &cli.fleet;
+    match &cli.command {
+        Command::New(options) => life::new(directory, options),
+        Command::Start(options) => life::start(directory, options),
+        Command::Stop => life::stop(directory),
+        Command::Set(options) => life::set(directory, options),
+        Command::Show { json } => show::show(directory, *json),
+        Command::Run(options) => run::run(directory, options),
+        Command::Sweep(options) => sweep::sweep(directory, options),
+        Command::Measure(options) => measure::measure(directory, options),
+        Command::Watch(options) => watch::watch(directory, options),
+        Command::Results { from, cpu_target, json } => show::results(from, *cpu_target, *json),
+        Command::Remove { yes } => life::remove(directory, yes.as_deref()),
+        Command::Profile { name, shape } => show::profile(name.as_deref(), shape),
+        Command::Worker => sys::interrupt::install()
+            .and_then(|()| crate::machine::serve(&|| sys::interrupt::received() > 0))
+            .map_err(|error| Failure::new(format!("worker: {error}"))),
+        Command::Man { directory } => show::man(directory),
+    }
+}
+
+/// Prints a line; a reader who went away is no failure.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
+}
+
+fn tell(text: &str) {
+    eprintln!("fleet: {text}");
+}
+
+/// The nodes that the command line names, or those behind a server's data directory. Says whether they are a cluster.
+fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
+    let (mut found, is_cluster) = if servers.node.is_empty() {
+        let data = servers.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from));
+        nodes::discover(&ApiAccess::Data(data.unwrap_or_else(|| "cenote-data".into())))?
+    } else {
+        (servers.node.iter().map(|text| nodes::parse(text)).collect::<Result<Vec<_>, _>>()?, false)
+    };
+    for node in &mut found {
+        match &mut node.api {
+            Some(ApiAccess::Address { token_file, .. }) => {
+                *token_file = token_file.take().or_else(|| servers.token_file.clone());
+            }
+            // Later commands may be given elsewhere.
+            Some(ApiAccess::Data(data)) => {
+                if let Ok(whole) = fs::canonicalize(&*data) {
+                    *data = whole;
+                }
+            }
+            None => {}
+        }
+    }
+    if let Some(count) = servers.nodes {
+        found.truncate(count as usize);
+    }
+    Ok((found, is_cluster))
+}
+
+/// The profile of a name or a file, changed as asked.
+fn profile_of(workload: &str, shape: &Shape) -> Result<Profile, Failure> {
+    let mut profile = match workload::named(workload) {
+        Some(named) => named.profile(),
+        None => {
+            let names: Vec<&str> = workload::NAMED.iter().map(|named| named.name).collect();
+            let mut bytes = Vec::new();
+            fs::File::open(workload)
+                .and_then(|file| {
+                    file.take(diskspd::xml::PROFILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)
+                })
+                .map_err(|error| {
+                    Failure::new(format!(
+                        "'{workload}' is neither a profile ({}) nor a file: {error}",
+                        names.join(", ")
+                    ))
+                })?;
+            diskspd::xml::read_profile(&bytes)
+                .map_err(|error| Failure::new(format!("{workload}: {error}")))?
+        }
+    };
+    shape.changes().apply(&mut profile);
+    let mut filled = profile.clone();
+    let templates =
+        filled.time_spans.iter().flat_map(|span| &span.targets).any(|target| target.path.starts_with('*'));
+    if !templates {
+        return Err(Failure::new(
+            "a fleet's profile has *1 for the path of each target: the worker's data file",
+        ));
+    }
+    filled.fill_templates(&["x".to_owned()])?;
+    let findings = filled.validate();
+    if !findings.errors.is_empty() {
+        return Err(Failure::new(findings.errors.join("\n")));
+    }
+    Ok(profile)
+}
+
+fn credentials(directory: &Path) -> Result<Option<String>, Failure> {
+    let path = directory.join(CREDENTIALS_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// A run with the fleet as it is described.
+struct Ready<'a> {
+    directory: &'a Path,
+    state: &'a State,
+    lead: Option<Duration>,
+    preparation: Duration,
+    alignment_percent: u32,
+}
+
+impl<'a> Ready<'a> {
+    fn new(directory: &'a Path, state: &'a State, durations: &Durations) -> Self {
+        let lead = durations.lead.map(|seconds| Duration::from_secs(seconds.into()));
+        Self { directory, state, lead, preparation: Duration::ZERO, alignment_percent: 100 }
+    }
+
+    /// Does a run on all nodes, or on some; shows progress on a terminal. `behind`: seconds of the runs that follow.
+    fn run(
+        &self,
+        label: &str,
+        profile: &Profile,
+        nodes: Vec<usize>,
+        behind_s: u64,
+    ) -> Result<Outcome, Failure> {
+        sys::interrupt::install().map_err(|error| Failure::new(format!("Ctrl-C: {error}")))?;
+        let plan = Plan {
+            state: self.state,
+            nodes,
+            profile,
+            transport: self.state.transport,
+            alignment_percent: self.alignment_percent,
+            label: label.to_owned(),
+            credentials: credentials(self.directory)?,
+            lead: self.lead,
+            preparation: self.preparation,
+        };
+        let is_terminal = std::io::stderr().is_terminal();
+        let mut last = (unix_ms(), 0);
+        let mut show = |live: &Live| {
+            let operations: u64 = live.nodes.values().map(|node| node.operations).sum();
+            let seconds = live.updated_unix_ms.saturating_sub(last.0).max(1) as f64 / 1000.0;
+            let rate = operations.saturating_sub(last.1) as f64 / seconds;
+            last = (live.updated_unix_ms, operations);
+            if is_terminal {
+                let left = live.ends_unix_ms.saturating_sub(live.updated_unix_ms) / 1000;
+                eprint!("\r\x1b[K{}", progress_line(live, rate, left, behind_s));
+                let _ = std::io::stderr().flush();
+            }
+        };
+        let is_interrupted = || sys::interrupt::received() > 0;
+        let mut watching =
+            Watching { directory: self.directory, is_interrupted: &is_interrupted, show: &mut show };
+        let outcome = runner::run(&plan, &mut watching);
+        if is_terminal {
+            eprint!("\r\x1b[K");
+        }
+        Ok(outcome?)
+    }
+
+    /// As [`Ready::run`]; an end before its time is a failure.
+    fn run_whole(
+        &self,
+        label: &str,
+        profile: &Profile,
+        nodes: Vec<usize>,
+        behind_s: u64,
+    ) -> Result<Outcome, Failure> {
+        let outcome = self.run(label, profile, nodes, behind_s)?;
+        if outcome.is_interrupted { Err(RunError::Interrupted.into()) } else { Ok(outcome) }
+    }
+}
+
+fn progress_line(live: &Live, rate: f64, left_s: u64, behind_s: u64) -> String {
+    let sum = |of: fn(&crate::job::NodeProgress) -> u64| live.nodes.values().map(of).sum::<u64>();
+    let (ready, processes) = (sum(|node| node.ready), sum(|node| node.processes));
+    let phase = if ready < processes {
+        format!("{ready} of {processes} processes are ready")
+    } else if live.updated_unix_ms < live.measure_from_unix_ms {
+        "warm-up".into()
+    } else {
+        "measuring".into()
+    };
+    let behind =
+        if behind_s > 0 { format!(", {} of all", show_seconds(left_s + behind_s)) } else { String::new() };
+    format!("{}: {phase}, {rate:.0} I/O per s, {} left{behind}", live.label, show_seconds(left_s))
+}
+
+/// `40 s`, `5 min 10 s`, `2 h 3 min`.
+fn show_seconds(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Seconds that a run takes with what is around it, about.
+fn run_seconds(times: Times) -> u64 {
+    times.total_s() + 3
+}
+
+/// The directory of results, made if it is not there; without a name a new one below the current one.
+fn output_directory(output: &Output, name: &str) -> Result<PathBuf, Failure> {
+    let made = |path: PathBuf| {
+        fs::create_dir_all(&path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        Ok(path)
+    };
+    if let Some(path) = &output.out {
+        return made(path.clone());
+    }
+    let stamp = unix_ms() / 1000;
+    made(PathBuf::from(format!("result-{name}-{stamp}")))
+}
+
+/// What the machine is, in a line of a report.
+fn machine() -> String {
+    let information = diskspd::system::information();
+    let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        text.lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok())
+    });
+    format!(
+        "{}: {} processors, {} of memory; {}.",
+        information.computer_name,
+        information.processors,
+        types::size::show_size(kib.unwrap_or_default() * 1024),
+        information.start_time
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_of_ones_own_are_read_and_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("own.xml");
+        let text = diskspd::xml::profile(&workload::named("sql").unwrap().profile(), 0);
+        fs::write(&path, &text).unwrap();
+        let shape = Shape { write: Some(50), ..Shape::default() };
+        let profile = profile_of(path.to_str().unwrap(), &shape).unwrap();
+        assert!(profile.time_spans[0].targets.iter().all(|target| target.write_percent == 50));
+        fs::write(&path, text.replace("*1", "/etc/passwd")).unwrap();
+        assert!(profile_of(path.to_str().unwrap(), &shape).unwrap_err().message.contains("*1"));
+        assert!(profile_of("nothing", &shape).unwrap_err().message.contains("peak"));
+    }
+
+    #[test]
+    fn progress_tells_what_is_waited_for() {
+        let node = crate::job::NodeProgress { ready: 1, processes: 2, ..Default::default() };
+        let mut live = Live { label: "x".into(), nodes: [("n".to_owned(), node)].into(), ..Live::default() };
+        assert!(progress_line(&live, 0.0, 5, 0).contains("1 of 2 processes are ready"));
+        live.nodes.get_mut("n").unwrap().ready = 2;
+        assert_eq!(
+            progress_line(&live, 12.3, 65, 60),
+            "x: measuring, 12 I/O per s, 1 min 5 s left, 2 min 5 s of all"
+        );
+    }
+}

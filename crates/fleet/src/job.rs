@@ -1,0 +1,162 @@
+//! What the coordinator tells a machine to do, and what that answers: one JSON object a line, over pipes or ssh.
+
+use crate::state::Template;
+use diskspd::statistics::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes of a line at most: histograms of 64 nodes, all of their values different.
+pub const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// The work of one machine in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Unique on the machine, in letters that a file name has.
+    pub name: String,
+    /// Lines username= and password=; `None`: anonymous.
+    pub credentials: Option<Credentials>,
+    /// When all workers begin, in milliseconds since 1970.
+    pub start_unix_ms: u64,
+    /// From the start to the end of the run.
+    pub length_ms: u64,
+    /// Options of DiskSpd beside the profile.
+    pub options: Vec<String>,
+    pub template: Option<Template>,
+    /// Profiles as XML; processes name them by their places.
+    pub profiles: Vec<String>,
+    pub processes: Vec<Process>,
+}
+
+/// A secret on its way to a machine: never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Credentials(pub String);
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials(..)")
+    }
+}
+
+/// A process of DiskSpd: one worker, or several of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    pub node: String,
+    pub profile: usize,
+    /// A data file for each worker.
+    pub targets: Vec<String>,
+}
+
+/// What a machine answers: progress, again and again, and the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Of each node's workers, since the run began.
+    Progress(BTreeMap<String, NodeProgress>),
+    Done(Done),
+    Failed(String),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeProgress {
+    pub workers: u64,
+    /// Processes that have opened their files.
+    pub ready: u64,
+    pub processes: u64,
+    pub operations: u64,
+    pub bytes: u64,
+    pub latency_ns: u64,
+}
+
+impl NodeProgress {
+    pub fn add(&mut self, other: &Self) {
+        self.workers += other.workers;
+        self.ready += other.ready;
+        self.processes += other.processes;
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.latency_ns += other.latency_ns;
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    pub nodes: BTreeMap<String, NodeDone>,
+    /// Of the machine, all that runs on it.
+    pub cpu_percent: Option<f64>,
+    /// `TCP`, `SMB Direct`.
+    pub transports: Vec<String>,
+    /// What held the workers, and what a reader of the figures must know.
+    pub notes: Vec<String>,
+}
+
+/// One node's workers on one machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeDone {
+    pub workers: u64,
+    pub read: Rate,
+    pub write: Rate,
+    /// (microseconds, count).
+    pub read_latencies: Vec<(u64, u64)>,
+    pub write_latencies: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    pub iops: f64,
+    pub bytes_per_s: f64,
+}
+
+/// Counts by microseconds as a histogram.
+///
+/// # Errors
+/// If counts do not fit.
+pub fn histogram(latencies: &[(u64, u64)]) -> Result<Histogram, String> {
+    let mut histogram = Histogram::default();
+    for (us, count) in latencies {
+        histogram
+            .record_many(us.saturating_mul(1000), *count)
+            .ok_or("a latency histogram has more counts than there can be")?;
+    }
+    Ok(histogram)
+}
+
+/// An object as a line.
+pub fn line(value: &impl Serialize) -> String {
+    // Maps with text for keys, numbers and text: nothing that JSON does not have.
+    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"failed\":\"{error}\"}}")) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        let node =
+            NodeDone { workers: 2, read_latencies: vec![(100, 7), (90_000, 1)], ..NodeDone::default() };
+        let done = Done { nodes: [("one".into(), node)].into(), cpu_percent: Some(12.5), ..Done::default() };
+        for answer in [Answer::Done(done), Answer::Failed("why".into()), Answer::Progress(BTreeMap::new())] {
+            let text = line(&answer);
+            assert_eq!(text.matches('\n').count(), 1);
+            assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+        }
+    }
+
+    #[test]
+    fn histograms_survive_the_way() {
+        let mut sent = Histogram::default();
+        [3_000, 3_000, 2_500_000].into_iter().for_each(|ns| sent.record(ns));
+        let entries: Vec<(u64, u64)> = sent.entries().collect();
+        let received = histogram(&entries).unwrap();
+        assert_eq!(received.entries().collect::<Vec<_>>(), entries);
+        assert!(histogram(&[(1, u64::MAX), (1, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn a_password_is_not_printed() {
+        assert!(!format!("{:?}", Some(Credentials("password=geheim".into()))).contains("geheim"));
+    }
+}

@@ -1,0 +1,150 @@
+//! Messages on their way out: sent at once as far as the socket takes them, the rest when it has room.
+//!
+//! What is large and was sent often leaves by reference ([`sys::driver::Lender`]); what is in flight then needs no keeping, as with a copy.
+
+use super::{CloseReason, Connection, ConnectionId, SEND, Tcp};
+use crate::framing::HEADER_BYTES;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use sys::driver::{Operation, Outcome};
+use sys::{BufMut, Payload};
+
+/// One send takes at most this many parts, and about this many bytes.
+const SEND_PARTS_MAX: usize = 128;
+const SEND_BYTES_MAX: usize = 4 << 20;
+
+impl Connection {
+    /// Messages from the queue with their headers, as much as one call takes; and the messages' bytes.
+    fn take_queued(&mut self) -> Option<(Payload, usize)> {
+        let (mut parts, mut bytes, mut count) = (0, 0, 0);
+        for (_, message) in &self.queue {
+            parts += 1 + message.parts().len();
+            bytes += message.len();
+            if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
+                break;
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
+        for ((length, _), target) in self.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
+            target.copy_from_slice(&length.header());
+        }
+        let headers = headers.freeze();
+        let mut data = Payload::new();
+        for (nth, (_, message)) in self.queue.drain(..count).enumerate() {
+            data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
+            data.append(message);
+        }
+        let message_bytes = data.len() - count * HEADER_BYTES;
+        Some((data, message_bytes))
+    }
+}
+
+impl Tcp {
+    /// Bytes that left by reference, of all connections there ever were.
+    pub fn lent_bytes(&self) -> u64 {
+        self.lender.lent_bytes()
+    }
+
+    /// Says why nothing leaves by reference, whatever is sent; `None`: what is large and was sent often does.
+    pub fn why_only_copies(&self) -> Option<&'static str> {
+        self.lender.why_only_copies()
+    }
+
+    /// Bytes that left by reference, of each connection, by its client's address and ours.
+    pub fn lent_by_connection(&self) -> HashMap<(SocketAddr, SocketAddr), u64> {
+        self.connections.iter().flatten().map(|entry| (entry.ends, entry.lent_bytes)).collect()
+    }
+
+    /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
+    pub(super) fn start_send(&mut self, id: ConnectionId) {
+        let now = self.now;
+        // Not by `connection`: the lender is borrowed beside it.
+        let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
+        if entry.id != id || entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
+            return;
+        }
+        while let Some((data, message_bytes)) = entry.take_queued() {
+            let before = self.lender.lent_bytes();
+            // An error shows again when the loop sends, and is acted on then.
+            let taken = self.lender.send_now(&entry.socket, &data).unwrap_or(0);
+            entry.lent_bytes += self.lender.lent_bytes() - before;
+            if taken >= data.len() {
+                entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
+                entry.active = true;
+                entry.last_progress = now;
+                continue;
+            }
+            entry.sending = true;
+            entry.sending_bytes = message_bytes;
+            let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
+            return self.send_when_writable(id, data);
+        }
+        self.all_sent(id);
+    }
+
+    /// Leaves the rest of what is being sent to the loop, until the socket has room.
+    fn send_when_writable(&mut self, id: ConnectionId, data: Payload) {
+        let Some(entry) = self.connections[id.0 as u32 as usize].as_mut() else { return };
+        let socket = entry.socket.clone();
+        let operation = if self.lender.lends_of(&data) {
+            entry.unsent = Some(data);
+            Operation::Writable { socket }
+        } else {
+            Operation::Send { socket, data }
+        };
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
+    }
+
+    pub(super) fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
+        let now = self.now;
+        let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
+        let id = entry.id;
+        let mut result = result;
+        if let Some(data) = entry.unsent.take()
+            && entry.closed.is_none()
+            && result.is_ok()
+        {
+            let before = self.lender.lent_bytes();
+            let taken = self.lender.send_now(&entry.socket, &data);
+            entry.lent_bytes += self.lender.lent_bytes() - before;
+            match taken {
+                Ok(taken) if taken < data.len() => {
+                    entry.active |= taken > 0;
+                    if taken > 0 {
+                        entry.last_progress = now;
+                    }
+                    return self.send_when_writable(id, data.slice(taken, data.len() - taken));
+                }
+                Ok(_) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        entry.sending = false;
+        entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
+        entry.active = true;
+        entry.last_progress = now;
+        if let Err(error) = result {
+            return self.shut(id, CloseReason::Network(error.kind()));
+        }
+        if entry.queue.is_empty() {
+            self.all_sent(id);
+        } else {
+            self.start_send(id);
+            self.start_receive(id);
+        }
+        self.finish(id);
+    }
+
+    /// Goes on when nothing is queued any more.
+    fn all_sent(&mut self, id: ConnectionId) {
+        match self.connection(id) {
+            Some(entry) if entry.closing && entry.closed.is_none() => self.shut(id, CloseReason::Server),
+            _ => self.start_receive(id),
+        }
+    }
+}
