@@ -231,6 +231,28 @@ fn an_etcd_that_is_empty_or_went_back_is_not_used() {
 }
 
 #[test]
+fn an_etcd_whose_data_were_made_anew_under_a_running_server_is_not_used() {
+    let Some(mut one) = One::start() else { return };
+    let mut options = one.client_options();
+    options.deadline = Duration::from_millis(500);
+    let state = one.state();
+    let server = EtcdState::connect(options).unwrap();
+    until("it answers", || server.call(Request::Get { key: "a".into() }).is_ok());
+    server.commit(Transaction::default().put("a", vec![1])).unwrap();
+    drop(state);
+    one.kill();
+    std::fs::remove_dir_all(&one.options.directory).unwrap();
+    one.restart();
+    // As many revisions as one likes: it is another history.
+    let other = one.state();
+    for _ in 0..20 {
+        other.commit(Transaction::default().put("a", vec![2])).unwrap();
+    }
+    until("it is told", || server.trouble().is_some_and(|trouble| trouble.why.contains("not used")));
+    assert!(server.call(Request::Get { key: "a".into() }).is_err());
+}
+
+#[test]
 fn a_cluster_is_formed_once_and_from_the_start_if_the_first_try_was_interrupted() {
     let Some(one) = One::start() else { return };
     let state = EtcdState::connect(one.client_options()).unwrap();

@@ -29,7 +29,7 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Follows the cluster's keys until the runtime ends.
 pub(super) async fn attend(shared: Arc<Shared>) {
-    let mut watching = Watching { shared, next: 0, compacted: 0 };
+    let mut watching = Watching { shared, next: 0, compacted: 0, origin: None };
     let mut pause = PAUSE_MIN;
     loop {
         let before = watching.next;
@@ -47,6 +47,8 @@ struct Watching {
     next: i64,
     /// History up to this revision of etcd was dropped by this process.
     compacted: i64,
+    /// The origin that was read first.
+    origin: Option<Origin>,
 }
 
 impl Watching {
@@ -62,11 +64,14 @@ impl Watching {
     }
 
     async fn follow_on(&mut self, connection: &Connection, patience: Duration) -> Result<(), String> {
-        let known = self.shared.translation.borrow().clone();
-        let translation = match known {
-            Some(known) => known,
-            None => in_time(patience, read_origin(&self.shared, connection)).await?,
-        };
+        let (origin, translation) = in_time(patience, read_origin(&self.shared, connection)).await?;
+        if self.origin.as_ref().is_some_and(|known| *known != origin) {
+            // Revisions of two histories do not compare.
+            self.shared.translation.send_replace(None);
+            return Err("the cluster's records in it were made anew by somebody; it is not used".into());
+        }
+        self.origin = Some(origin);
+        self.shared.translation.send_replace(Some(translation.clone()));
         let begun = self.begin(connection, &translation);
         let mut stream =
             in_time(patience, async { begun.await.map_err(|status| text_of(&status)) }).await?.into_inner();
@@ -119,6 +124,10 @@ impl Watching {
                 return Err(format!("history up to {} was dropped", message.compact_revision));
             }
             return Err(format!("the watch was refused: {}", message.cancel_reason));
+        }
+        if message.created && of_etcd + 1 < self.next {
+            // A watch from a revision that is not there yet would wait in silence. A member that has just started may be behind.
+            return Err(went_back(translation.revision(of_etcd), translation.revision(self.next - 1)));
         }
         shared.note_answer();
         if message.created {
@@ -180,8 +189,8 @@ impl Watching {
     }
 }
 
-/// Reads where the cluster's revisions begin; from then on requests are answered.
-async fn read_origin(shared: &Shared, connection: &Connection) -> Result<Arc<Translation>, String> {
+/// Reads where the cluster's revisions begin.
+async fn read_origin(shared: &Shared, connection: &Connection) -> Result<(Origin, Arc<Translation>), String> {
     let request = wire::RangeRequest { key: shared.keys.origin().into_bytes(), ..Default::default() };
     let answered = KvClient::new(connection.channel.clone()).range(request).await;
     let answered = answered.map_err(|status| text_of(&status))?.into_inner();
@@ -200,8 +209,7 @@ async fn read_origin(shared: &Shared, connection: &Connection) -> Result<Arc<Tra
         return Err(went_back(revision, floor));
     }
     shared.note_revision(revision);
-    shared.translation.send_replace(Some(translation.clone()));
-    Ok(translation)
+    Ok((origin, translation))
 }
 
 async fn in_time<T>(patience: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
