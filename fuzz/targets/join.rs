@@ -1,8 +1,8 @@
 //! What a stranger can send to the cluster's port, and tokens that people paste.
 #![no_main]
 
-use cenote::cluster_side::wire::{Ask, Tell, parse};
 use cluster::join_token::JoinToken;
+use cluster::wire::{Ask, Tell, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

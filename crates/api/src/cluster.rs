@@ -1,8 +1,5 @@
-//! What the API says of the cluster and asks of it.
-//!
-//! Owns the trait behind which the daemon's cluster side stands, and the views. Never knows HTTP.
+//! What the API says of the cluster and asks of it: data only.
 
-use crate::management::Answer;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use utoipa::ToSchema;
@@ -135,15 +132,4 @@ pub struct PreflightCheck {
     pub outcome: CheckOutcome,
     /// What was found, with figures; if it is not good, why and what to do.
     pub found: String,
-}
-
-/// The daemon's cluster side.
-pub trait ClusterManagement: Send + Sync + 'static {
-    fn view(&self) -> Answer<'_, ClusterView>;
-    fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
-    fn new_token(&self) -> Answer<'_, NewToken>;
-    fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
-    fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
-    /// `name`: a server that is gone for good, or from which everything was moved away.
-    fn remove_node(&self, name: String) -> Answer<'_, ()>;
 }

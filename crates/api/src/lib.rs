@@ -28,7 +28,7 @@ pub const ADDRESS_FILE: &str = "api.address";
 /// The file that the server has locked while it runs.
 pub const LOCK_FILE: &str = "lock";
 
-pub use management::{Answer, ApiError, ErrorKind, Management};
+pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

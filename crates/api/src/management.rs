@@ -2,7 +2,9 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::cluster::ClusterManagement;
+use crate::cluster::{
+    ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+};
 use crate::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
@@ -133,4 +135,15 @@ pub trait Management: Send + Sync + 'static {
 
     /// Writes a line to the audit log before the request is answered.
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
+}
+
+/// The daemon's cluster side.
+pub trait ClusterManagement: Send + Sync + 'static {
+    fn view(&self) -> Answer<'_, ClusterView>;
+    fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
+    fn new_token(&self) -> Answer<'_, NewToken>;
+    fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
+    fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
+    /// `name`: a server that is gone for good, or from which everything was moved away.
+    fn remove_node(&self, name: String) -> Answer<'_, ()>;
 }

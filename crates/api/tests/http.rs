@@ -1,8 +1,8 @@
 //! The API over real sockets, before a daemon that only remembers what it was asked.
 
+use api::ClusterManagement;
 use api::cluster::{
-    ClusterManagement, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck,
-    StateEngine, TestCluster,
+    ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, StateEngine, TestCluster,
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,

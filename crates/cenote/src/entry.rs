@@ -42,7 +42,7 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
                 output::confirm(what, name, recovery.yes.as_deref()).map_err(|failure| failure.message)
             };
             let program = recovery.etcd_program.as_deref();
-            let done = crate::cluster_side::recover(&data_directory(global), program, confirmed);
+            let done = crate::recover::recover(&data_directory(global), program, confirmed);
             output::say(global.json, done.map_err(|error| Failure::new(error.to_string()))?)
         }
     }

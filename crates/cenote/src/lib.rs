@@ -27,6 +27,7 @@ pub mod quickstart;
 mod quotas;
 pub mod rdma_devices;
 mod rdma_host;
+pub mod recover;
 mod service_manager;
 mod smart;
 pub mod trial;

@@ -17,7 +17,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
 use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
-use api::cluster::ClusterManagement;
+use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,

@@ -45,6 +45,7 @@ pub mod clock;
 pub mod etcd;
 mod handle;
 mod hexadecimal;
+pub mod identity;
 pub mod image;
 pub mod import;
 pub mod join_token;
@@ -58,6 +59,7 @@ pub mod settings;
 pub mod shares;
 mod state;
 mod watch;
+pub mod wire;
 
 pub use blocking::{BlockingState, Stored, Typed};
 pub use carry::{CarryError, Moved, carry};

@@ -4,6 +4,8 @@ use super::{Body, Confirm, Json, Name, Peer, Query, Reply, Shared, audited};
 use crate::requests::{DeletedPool, EraseDisk, ErasedDisk};
 use axum::extract::State;
 use types::DiskId;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Deletes a pool in which no volume lies: its disks become free. `confirm` must be its name.
 #[utoipa::path(delete, path = "/pools/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "What became of its disks", body = DeletedPool)))]
@@ -37,4 +39,8 @@ pub(super) async fn erase_disk(
     let path = body.path.clone();
     let Json(erased) = audited(&m, peer, "disk erase", &path, m.erase_disk(body)).await?;
     Ok(Json(erased))
+}
+
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(acknowledge_disk)).routes(routes!(erase_disk))
 }

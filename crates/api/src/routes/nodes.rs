@@ -5,16 +5,18 @@ use crate::cluster::{
     ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeView, PreflightCheck, TestCluster,
 };
 use axum::extract::State;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Shows the cluster: its servers, the engine of its state, and what would be lost with one more server.
 #[utoipa::path(get, path = "/cluster", responses((status = OK, description = "The cluster, or that this is a single server", body = ClusterView)))]
-pub(super) async fn cluster(State(m): State<Shared>) -> Reply<ClusterView> {
+async fn cluster(State(m): State<Shared>) -> Reply<ClusterView> {
     Ok(Json(m.cluster().view().await?))
 }
 
 /// Makes this server the first of a new cluster; its data, accounts and shares stay.
 #[utoipa::path(post, path = "/cluster", request_body = CreateCluster, responses((status = OK, description = "The new cluster", body = ClusterView)))]
-pub(super) async fn create_cluster(
+async fn create_cluster(
     State(m): State<Shared>,
     peer: Peer,
     Body(body): Body<CreateCluster>,
@@ -25,25 +27,21 @@ pub(super) async fn create_cluster(
 
 /// Makes a token that lets one server join within an hour.
 #[utoipa::path(post, path = "/cluster/tokens", responses((status = OK, description = "The token, which is not shown again", body = NewToken)))]
-pub(super) async fn new_token(State(m): State<Shared>, peer: Peer) -> Reply<NewToken> {
+async fn new_token(State(m): State<Shared>, peer: Peer) -> Reply<NewToken> {
     let cluster = m.cluster();
     audited(&m, peer, "cluster token", "", cluster.new_token()).await
 }
 
 /// Joins this server, which must hold nothing yet, to a cluster. It starts again as a part of it.
 #[utoipa::path(post, path = "/cluster/join", request_body = JoinCluster, responses((status = OK, description = "What this server is in the cluster", body = Joined)))]
-pub(super) async fn join_cluster(
-    State(m): State<Shared>,
-    peer: Peer,
-    Body(body): Body<JoinCluster>,
-) -> Reply<Joined> {
+async fn join_cluster(State(m): State<Shared>, peer: Peer, Body(body): Body<JoinCluster>) -> Reply<Joined> {
     let (cluster, target) = (m.cluster(), body.address.clone().unwrap_or_default());
     audited(&m, peer, "cluster join", &target, cluster.join(body)).await
 }
 
 /// Looks whether the servers fit together and reach each other; changes nothing.
 #[utoipa::path(post, path = "/cluster/test", request_body = TestCluster, responses((status = OK, description = "What was looked at, and what was found", body = Vec<PreflightCheck>)))]
-pub(super) async fn test_cluster(
+async fn test_cluster(
     State(m): State<Shared>,
     peer: Peer,
     Body(body): Body<TestCluster>,
@@ -54,20 +52,20 @@ pub(super) async fn test_cluster(
 
 /// Lists the servers of the cluster.
 #[utoipa::path(get, path = "/nodes", responses((status = OK, description = "All servers; none if this is a single one", body = Vec<NodeView>)))]
-pub(super) async fn nodes(State(m): State<Shared>) -> Reply<Vec<NodeView>> {
+async fn nodes(State(m): State<Shared>) -> Reply<Vec<NodeView>> {
     Ok(Json(m.cluster().view().await?.nodes))
 }
 
 /// Shows one server of the cluster.
 #[utoipa::path(get, path = "/nodes/{name}", params(("name" = String, Path)), responses((status = OK, description = "The server", body = NodeView)))]
-pub(super) async fn node(State(m): State<Shared>, Name(name): Name<String>) -> Reply<NodeView> {
+async fn node(State(m): State<Shared>, Name(name): Name<String>) -> Reply<NodeView> {
     let all = m.cluster().view().await?.nodes;
     only(all, "server", &name, |one| same(&one.name, &name))
 }
 
 /// Takes a server out of the cluster for good; `confirm` must be its name.
 #[utoipa::path(delete, path = "/nodes/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
-pub(super) async fn remove_node(
+async fn remove_node(
     State(m): State<Shared>,
     peer: Peer,
     Name(name): Name<String>,
@@ -76,4 +74,14 @@ pub(super) async fn remove_node(
     confirm.check(&m, peer, "node remove", "server", &name)?;
     let cluster = m.cluster();
     audited(&m, peer, "node remove", &name, cluster.remove_node(name.clone())).await
+}
+
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(cluster, create_cluster))
+        .routes(routes!(new_token))
+        .routes(routes!(join_cluster))
+        .routes(routes!(test_cluster))
+        .routes(routes!(nodes))
+        .routes(routes!(node, remove_node))
 }

@@ -1,8 +1,8 @@
 //! Asking another server on its cluster port.
 
 use super::tls::{ClusterTlsError, member_name};
-use super::wire::{Ask, Tell, receive, send};
 use cluster::authority::Fingerprint;
+use cluster::wire::{Ask, Tell, receive, send};
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;

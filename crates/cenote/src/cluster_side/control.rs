@@ -7,23 +7,22 @@ use super::applicant::{ClusterKeys, free_etcd_ports};
 use super::asking::{AskError, ask};
 use super::engine::Engine;
 use super::failure::{ControlError, conflict, internal, off_the_loop, refused};
-use super::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use super::listener::Host;
 use super::preflight::{self, Seen};
 use super::tls::{self, ClusterTlsError};
-use super::wire::{Admission, Ask, Facts, Secret, Target, Tell};
 use crate::control::ControlHandle;
-use api::cluster::{
-    ClusterManagement, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
-};
+use api::ClusterManagement;
+use api::cluster::{ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster};
 use api::{Answer, ApiError, ErrorKind};
 use cluster::accounts::Accounts;
 use cluster::admission::{self, Refused, proof_context};
 use cluster::authority::{Authority, Fingerprint};
 use cluster::clock::unix_now_s;
+use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
+use cluster::wire::{Admission, Ask, Facts, Secret, Target, Tell};
 use cluster::{NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
 use rustls::ClientConfig;
 use std::future::Future;

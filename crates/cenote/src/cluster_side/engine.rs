@@ -3,13 +3,13 @@
 //! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
 //! soon as it has caught up.
 
-use super::identity::Identity;
 use api::cluster::StateEngine;
 use cluster::etcd::members::lacks_revision_fix;
 use cluster::etcd::process::{
     EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart, TlsFiles, initial_members, version_of,
 };
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
+use cluster::identity::Identity;
 use cluster::nodes::ClusterRecord;
 use cluster::{CarryError, NodeRecord, State, StateError, carry};
 use std::path::{Path, PathBuf};
@@ -105,10 +105,10 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
         peer: facts.etcd.map_or(none, |addresses| addresses.peer),
         client: facts.etcd.map_or(none, |addresses| addresses.client),
         tls: Some(TlsFiles {
-            ca: file(super::identity::AUTHORITY),
-            certificate: file(super::identity::CERTIFICATE),
-            key: file(super::identity::KEY),
-            revoked: Some(file(super::identity::REVOKED)),
+            ca: file(cluster::identity::AUTHORITY),
+            certificate: file(cluster::identity::CERTIFICATE),
+            key: file(cluster::identity::KEY),
+            revoked: Some(file(cluster::identity::REVOKED)),
         }),
         token: facts.id.to_string(),
         start: if facts.founder { EtcdStart::New { members } } else { EtcdStart::Existing { members } },

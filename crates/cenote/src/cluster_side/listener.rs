@@ -3,8 +3,8 @@
 //! Promises: at most [`api::CONNECTIONS_MAX`] connections, of which strangers make room for others; one that says nothing, or rubbish, ends
 //! after [`PATIENCE`]; a question is answered in order. Never decides: that is [`Host`]'s.
 
-use super::wire::{Ask, PATIENCE, Tell, receive, send};
 use cluster::authority::Fingerprint;
+use cluster::wire::{Ask, PATIENCE, Tell, receive, send};
 use rustls::ServerConfig;
 use std::future::Future;
 use std::io;

@@ -9,22 +9,20 @@ mod control;
 mod engine;
 mod failure;
 mod following;
-mod identity;
 mod listener;
 mod preflight;
-mod recover;
 mod renewal;
 mod tls;
 mod view;
-pub mod wire;
 
 pub use applicant::ClusterKeys;
+pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
-pub use engine::{Engine, EngineError, open_state};
+pub use engine::{
+    Engine, EngineError, FOUNDING_PATIENCE, await_answer, etcd_options, open_state, process_options,
+};
 pub use following::{follow_accounts, follow_revocations};
-pub use identity::{Identity, IdentityError};
 pub use listener::serve;
-pub use recover::recover;
 pub use renewal::renew_if_due;
 pub use tls::{ClusterTlsError, listening};
 

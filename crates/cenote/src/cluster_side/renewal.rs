@@ -1,9 +1,9 @@
 //! A server's certificate is renewed when it starts, if half of its time is over.
 
-use super::identity::{Identity, IdentityError};
 use cluster::State;
 use cluster::admission::{self, proof_context};
 use cluster::authority::{NodeKey, is_due};
+use cluster::identity::{Identity, IdentityError};
 use cluster::seal::SealKey;
 
 /// Does nothing if there is time left, or if it cannot be done now: then the next start tries again.

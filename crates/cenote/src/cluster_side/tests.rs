@@ -3,19 +3,18 @@
 use super::asking::{AskError, ask};
 use super::engine::Engine;
 use super::listener::serve;
-use super::wire::{Ask, Secret, Tell};
 use super::*;
 use crate::config::Config;
 use crate::control::{Command, channel_with};
+use api::ClusterManagement;
 use api::ErrorKind;
-use api::cluster::{
-    CheckOutcome, ClusterManagement, CreateCluster, JoinCluster, NodeStatus, StateEngine, TestCluster,
-};
+use api::cluster::{CheckOutcome, CreateCluster, JoinCluster, NodeStatus, StateEngine, TestCluster};
 use api::model::Snapshot;
 use cluster::authority::Fingerprint;
 use cluster::join_token::JoinToken;
 use cluster::nodes;
 use cluster::seal::SealKey;
+use cluster::wire::{Ask, Secret, Tell};
 use cluster::{MemoryState, NodeRecord, State};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,8 +1,8 @@
 //! The cluster as it is shown: servers with what they hold, and what would be lost with one more.
 
 use super::preflight::Seen;
-use super::wire::Facts;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
+use cluster::wire::Facts;
 use cluster::{DiskRecord, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
 use std::collections::BTreeSet;
 use types::NodeId;

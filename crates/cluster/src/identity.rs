@@ -3,9 +3,9 @@
 //! Promises: `DATA/cluster` is there whole or not at all; its secrets have mode 0600. Until a join is answered, its key is in
 //! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
 
-use cluster::admission::EtcdAddresses;
-use cluster::authority::{AuthorityError, NodeKey};
-use cluster::seal::{SealError, SealKey};
+use crate::admission::EtcdAddresses;
+use crate::authority::{AuthorityError, NodeKey};
+use crate::seal::{SealError, SealKey};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

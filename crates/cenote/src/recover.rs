@@ -3,13 +3,13 @@
 //! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
 //! every other server is out of the cluster, so that none of them can come back with another history.
 
-use super::engine::{await_answer, etcd_options, process_options};
-use super::identity::Identity;
+use crate::cluster_side::{FOUNDING_PATIENCE, await_answer, etcd_options, process_options};
 use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
 use cluster::etcd::EtcdState;
 use cluster::etcd::process::{EtcdProcess, EtcdStart};
+use cluster::identity::Identity;
 use cluster::{State, nodes};
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub fn recover(
     identity.remember(facts.clone())?;
     let etcd = EtcdState::connect(etcd_options(&identity))?;
     let state = State::from(etcd.clone());
-    await_answer(&state, Some(super::engine::FOUNDING_PATIENCE))?;
+    await_answer(&state, Some(FOUNDING_PATIENCE))?;
     let others: Vec<String> = nodes::members(&state)?
         .into_iter()
         .map(|node| node.value.name)

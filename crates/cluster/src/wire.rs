@@ -2,8 +2,8 @@
 //!
 //! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
 
-use cluster::NodeRecord;
-use cluster::admission::Applicant;
+use crate::NodeRecord;
+use crate::admission::Applicant;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
