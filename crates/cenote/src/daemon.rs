@@ -3,9 +3,13 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
-use crate::cluster_side::{self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError};
+use crate::cluster_side::{
+    self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError, Liveness, LivenessParts,
+};
 use crate::config::{Config, Webhook};
-use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
+use crate::control::{
+    ClusterOptions, Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy,
+};
 use crate::descriptors;
 use crate::directory::SharedDirectory;
 use crate::health_watch;
@@ -17,12 +21,13 @@ use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
+use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
 use cluster::clock::unix_now_s;
+use cluster::membership::Timing;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
-use cluster::{MemoryState, State};
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -66,6 +71,8 @@ pub enum DaemonError {
     Engine(#[from] cluster_side::EngineError),
     #[error(transparent)]
     ClusterTls(#[from] cluster_side::ClusterTlsError),
+    #[error(transparent)]
+    Liveness(#[from] cluster_side::LivenessError),
     #[error(transparent)]
     DataPlane(#[from] CommandError),
     #[error("{0}")]
@@ -189,6 +196,8 @@ pub struct Daemon {
     cluster: Arc<ClusterControl>,
     /// Of a server that is in a cluster: its cluster port, and who it proves to be there.
     cluster_port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+    /// Of a server that is in a cluster.
+    liveness: Option<Liveness>,
 }
 
 /// Why a server that served has ended.
@@ -253,13 +262,14 @@ impl Daemon {
         let has_rdma = !interfaces.rdma.is_empty();
         let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
         let pulse = Pulse::default();
+        let shared_with_nodes = cluster_side::Shared::default();
         let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
             rdma_devices,
-            state: volumes_state(identity.as_ref(), &state),
-            cluster: None,
+            state: state.clone(),
+            cluster: identity.as_ref().map(|identity| cluster_options(identity, &shared_with_nodes)),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
@@ -269,6 +279,18 @@ impl Daemon {
             pulse: pulse.clone(),
         })?;
         drop(long_start);
+        let liveness = identity.as_ref().map(|identity| {
+            Liveness::start(LivenessParts {
+                facts: identity.facts.clone(),
+                state: state.clone(),
+                key: key.clone(),
+                control: data_plane.control.clone(),
+                pulse: pulse.clone(),
+                shared: shared_with_nodes,
+                listen: listeners.cluster.as_ref().map_or_else(no_port, TcpListener::local_addr)?,
+            })
+        });
+        let liveness = liveness.transpose()?;
         let parts = ClusterParts {
             data: directory.path().to_owned(),
             keys,
@@ -301,6 +323,7 @@ impl Daemon {
             pulse,
             cluster,
             cluster_port,
+            liveness,
         })
     }
 
@@ -381,6 +404,8 @@ impl Daemon {
             }
         };
         tasks.abort_all();
+        // The others hear of it when there is nothing left to answer.
+        drop(self.liveness);
         let _ = std::fs::remove_file(&address_file);
         match result {
             Ok(Ok(result)) => result.map(|()| end).map_err(DaemonError::DataPlane),
@@ -433,6 +458,10 @@ impl Records {
             cluster_side::open_state(identity.as_ref(), &directory.join(STATE_FILE), program)?;
         if let Some(identity) = &mut identity {
             cluster_side::renew_if_due(identity, &state, &key, unix_now_s())?;
+            if identity.facts.founder {
+                // Disks of the single server that it was.
+                node::adopt_records(&state, identity.facts.node, &identity.facts.name)?;
+            }
         }
         let settings = ServerSettings::open_or_create(&state)?.value;
         let server_guid = identity.as_ref().map_or(settings.server_guid, |found| found.facts.server_guid);
@@ -458,13 +487,20 @@ fn spawn_cluster_tasks(
     Ok(())
 }
 
-/// The records that the data plane works by. Two servers that open the same volumes would take them from each other for ever: one that has
-/// joined opens none of those that the records name.
-fn volumes_state(identity: Option<&Identity>, state: &State) -> State {
-    match identity {
-        Some(identity) if !identity.facts.founder => State::from(MemoryState::new()),
-        _ => state.clone(),
+/// What makes the data plane a node's.
+fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> ClusterOptions {
+    ClusterOptions {
+        node: identity.facts.node,
+        name: identity.facts.name.clone(),
+        lease: Timing::default().lease,
+        bus: bus::RemoteOptions::default(),
+        accounts: shared.accounts.clone(),
+        lease_until: shared.lease_until.clone(),
     }
+}
+
+fn no_port() -> io::Result<SocketAddr> {
+    Err(io::Error::other("this server is in a cluster, and needs cluster.listen in its configuration"))
 }
 
 /// The key that the service manager hands over, else the data directory's own.

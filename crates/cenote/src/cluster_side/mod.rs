@@ -10,6 +10,7 @@ mod engine;
 mod failure;
 mod following;
 mod listener;
+mod liveness;
 mod preflight;
 mod renewal;
 mod tls;
@@ -23,6 +24,7 @@ pub use engine::{
 };
 pub use following::{follow_accounts, follow_revocations};
 pub use listener::serve;
+pub use liveness::{Liveness, LivenessError, LivenessParts, Shared};
 pub use renewal::renew_if_due;
 pub use tls::{ClusterTlsError, listening};
 

@@ -56,7 +56,7 @@ impl LocalDisks for NodeDisks {
 pub(super) struct Bus {
     remote: Remote,
     lease_until: Arc<AtomicU64>,
-    /// The lease that the node was told last.
+    /// The lease that the node took last.
     told: Cell<Monotonic>,
 }
 
@@ -102,9 +102,18 @@ impl Bus {
     /// Carries what nodes say to each other; says whether something moved.
     pub fn poll(&self, node: &Node, now: Monotonic) -> bool {
         let lease_until = Monotonic(self.lease_until.load(Ordering::Acquire));
-        if lease_until > self.told.get() {
-            self.told.set(lease_until);
+        if lease_until > self.told.get().max(now) {
+            // A lease of another term begins behind the end of the last one, but perhaps not behind the beginning of this turn: the node
+            // has to see that it had none.
+            let now = sys::monotonic_now();
+            if self.told.get() <= now {
+                node.tell_time(now);
+            }
             node.set_lease(lease_until);
+            // Until its life is recorded, the node takes none: it is told again.
+            if node.incarnation().is_some() {
+                self.told.set(lease_until);
+            }
         }
         let moved = self.remote.poll(now);
         while let Some(event) = self.remote.poll_event() {

@@ -28,6 +28,8 @@ pub struct Surroundings {
     pub poke: Box<dyn Fn() + Send>,
     /// Called when events wait; must not block.
     pub wake: Box<dyn Fn() + Send>,
+    /// Told, at each heartbeat, until when this node may answer from memory; must not block.
+    pub answer_until: Box<dyn Fn(Monotonic) + Send>,
 }
 
 /// The peers as of now.
@@ -238,19 +240,23 @@ impl Beating {
             tracing::debug!(?event, "heartbeats");
         }
         let unconfirmed_term = self.membership.unconfirmed_term(monotonic_now());
+        let may_answer_until = self.membership.may_answer_until();
         let has_news;
         {
             let mut snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
             has_news = !events.is_empty()
                 || (unconfirmed_term.is_some() && unconfirmed_term != snapshot.unconfirmed_term);
             snapshot.unconfirmed_term = unconfirmed_term;
-            snapshot.may_answer_until = self.membership.may_answer_until();
+            snapshot.may_answer_until = may_answer_until;
             snapshot.peers =
                 Peers { verdicts: self.membership.verdicts(), refused: self.membership.refused() };
             snapshot.lease = Some(self.membership.lease());
             snapshot.events.extend(events);
             let overflow = snapshot.events.len().saturating_sub(EVENTS_MAX);
             snapshot.events.drain(..overflow);
+        }
+        if let Some(until) = may_answer_until {
+            (self.surroundings.answer_until)(until);
         }
         if has_news {
             (self.surroundings.wake)();

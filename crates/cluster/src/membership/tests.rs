@@ -577,6 +577,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
                 wake: Box::new(move || {
                     woken.fetch_add(1, Ordering::SeqCst);
                 }),
+                answer_until: Box::new(|_| {}),
             };
             // A machine that is busy with other tests is slow, not dead.
             let timing = Timing {
