@@ -183,6 +183,9 @@ pub struct Volume {
     pub name: String,
     #[schema(value_type = String)]
     pub pool: PoolId,
+    /// The server of a cluster that has it; what others tell of it leaves out what only that one knows.
+    #[serde(default)]
+    pub owner: Option<String>,
     pub health: Health,
     pub status: VolumeStatus,
     pub resiliency: Resiliency,

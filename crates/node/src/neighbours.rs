@@ -117,6 +117,16 @@ impl Neighbours {
         self.volumes.borrow().get(&volume)?.owner
     }
 
+    /// The name of a node, as far as it is known: this one's, and those of nodes with disks.
+    pub fn name(&self, node: NodeId) -> String {
+        if let Some(own) = self.membership.as_ref().filter(|own| own.node == node) {
+            return own.name.clone();
+        }
+        let disks = self.disks.borrow();
+        let of_node = disks.values().find(|disk| disk.node == Some(node));
+        of_node.map_or_else(|| node.to_string(), |disk| disk.fault_domain.node.clone())
+    }
+
     /// The volume's record when it was last read.
     pub(crate) fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
         self.volumes.borrow().get(&volume).cloned()
@@ -176,7 +186,7 @@ impl Neighbours {
     }
 
     /// Whether the disk's node is known to be down.
-    pub(crate) fn is_down(&self, disk: DiskId) -> bool {
+    pub fn is_down(&self, disk: DiskId) -> bool {
         let homes = self.homes.borrow();
         let nodes = self.nodes.borrow();
         homes.get(&disk).and_then(|node| nodes.get(node)).is_some_and(|life| !life.is_up)

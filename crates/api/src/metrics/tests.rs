@@ -131,6 +131,7 @@ fn volume(name: &str) -> Volume {
         used_bytes: 2,
         available_bytes: 3,
         footprint_bytes: 4,
+        owner: None,
         warn_at_percent: 90,
         copies: 2,
         in_sync_copies: 2,

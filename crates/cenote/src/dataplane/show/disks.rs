@@ -4,14 +4,45 @@ use super::disk_issues::{
     changed_file, disk_faults, lost_disk, retiring_disk, table_fault, unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
-use cluster::{DiskState, FaultDomain};
+use cluster::{DiskRecord, DiskState, FaultDomain};
 use node::Node;
 use node::damage::Damage;
 use node::disk_slot::{Condition, DiskSlot};
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
-    node.disks.slots().values().map(|slot| show_disk(node, slot, issues)).collect()
+    let mut disks: Vec<Disk> =
+        node.disks.slots().values().map(|slot| show_disk(node, slot, issues)).collect();
+    disks.extend(node.neighbours.disks().values().map(|record| show_remote_disk(node, record)));
+    disks
+}
+
+/// Shows another node's disk, of which that node knows more.
+fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
+    let is_retired = record.state == DiskState::Retired;
+    let (status, health) = match () {
+        () if node.neighbours.is_down(record.id) => (DiskStatus::LostCommunication, Health::Unhealthy),
+        () if is_retired => (DiskStatus::Retiring, Health::Warning),
+        () => (DiskStatus::Ok, Health::Healthy),
+    };
+    let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
+    let slabs = listed.iter().find(|disk| disk.disk == record.id);
+    let given = slabs.map_or(0, |disk| disk.total_slabs.saturating_sub(disk.free_slabs));
+    Disk {
+        id: record.id,
+        pool: Some(record.pool),
+        path: record.path.clone(),
+        fault_domain: show_fault_domain(&record.fault_domain),
+        health,
+        status,
+        usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
+        size_bytes: record.size_bytes,
+        allocated_bytes: given * record.slab_bytes,
+        block_bytes: 0,
+        rotational: false,
+        counters: DiskCounters::default(),
+        device_health: None,
+    }
 }
 
 fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {

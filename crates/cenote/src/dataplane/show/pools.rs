@@ -4,7 +4,6 @@ use super::SINCE_SEEN;
 use api::model::{Disk, Health, HealthIssue, Pool, Provisioning, Volume, VolumeStatus};
 use node::Node;
 use node::disk_slot::DiskSlot;
-use node::disks::Disks;
 use node::pools::{PoolEntry, Pools};
 use types::size::show_size;
 
@@ -63,7 +62,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
     let follows =
         node.pools.entries().get(&pool.id).is_some_and(|entry| entry.record.reserve_is_set == Some(false));
     issues.extend(low_reserve_issue(pool, node.disks.usual_reserve(pool.id), follows));
-    issues.extend(reserve_issue(pool, &node.disks));
+    issues.extend(reserve_issue(pool, node));
     issues.extend(node.pools.space(pool.id).and_then(|space| {
         let grows = |volume: &&Volume| {
             let all = volume.size_bytes.div_ceil(pool.slab_bytes.max(1)) * u64::from(volume.copies);
@@ -156,15 +155,23 @@ fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIss
 }
 
 /// Tells that less is free than is kept for repair.
-fn reserve_issue(pool: &Pool, disks: &Disks) -> Option<HealthIssue> {
-    let slots = disks.slots();
+fn reserve_issue(pool: &Pool, node: &Node) -> Option<HealthIssue> {
+    let slots = node.disks.slots();
     let own = || slots.values().filter(|slot| slot.record.pool == pool.id);
     let free = |slot: &DiskSlot| {
         let free = |store: &node::DiskStore| store.with(|store| u64::from(store.free_slabs()));
         slot.store().map_or(0, |store| free(store) * slot.record.slab_bytes)
     };
-    let free: u64 = own().filter(|slot| slot.is_usable()).map(free).sum();
-    let absent = own().filter(|slot| !slot.is_usable()).count() as u32;
+    let mut free: u64 = own().filter(|slot| slot.is_usable()).map(free).sum();
+    let mut absent = own().filter(|slot| !slot.is_usable()).count() as u32;
+    if let Some(space) = node.pools.space(pool.id) {
+        for disk in space.disks().into_iter().filter(|disk| space.is_remote(disk.disk)) {
+            match node.neighbours.is_down(disk.disk) {
+                true => absent += 1,
+                false => free += disk.free_slabs * pool.slab_bytes,
+            }
+        }
+    }
     if absent >= pool.reserve_disks || free >= pool.reserve_bytes {
         return None;
     }

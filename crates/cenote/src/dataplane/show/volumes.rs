@@ -37,6 +37,8 @@ struct Copies {
 struct Looked {
     record: VolumeRecord,
     is_served: bool,
+    /// Another node that is up has it.
+    is_elsewhere: bool,
     copies: Copies,
     /// The damage that lets it only be read, and since when (Unix seconds).
     read_only: Option<(FsError, u64)>,
@@ -61,7 +63,9 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
     let statistics =
         entry.served.as_ref().map(|served| served.with(|service| service.file_system().statistics()));
     let copies = Copies { in_work, ..copies.unwrap_or_default() };
-    Some(Looked { record, is_served, copies, read_only, statistics })
+    let is_elsewhere =
+        entry.is_elsewhere && node.neighbours.owner(id).is_some_and(|owner| node.neighbours.is_up(owner));
+    Some(Looked { record, is_served, is_elsewhere, copies, read_only, statistics })
 }
 
 impl Looked {
@@ -69,7 +73,7 @@ impl Looked {
         let Copies { few, in_work, .. } = self.copies;
         let (copies, has_stale) = (self.record.resiliency.copies(), !self.record.stale.is_empty());
         match () {
-            () if !self.is_served => VolumeStatus::Detached,
+            () if !self.is_served && !self.is_elsewhere => VolumeStatus::Detached,
             () if self.read_only.is_some() => VolumeStatus::ReadOnly,
             () if few > 0 && copies > 1 && !has_stale && in_work => VolumeStatus::InService,
             () if few > 0 && copies == 2 => VolumeStatus::NoRedundancy,
@@ -95,6 +99,7 @@ fn show_volume(
         id,
         name: record.name,
         pool: record.pool,
+        owner: record.owner.map(|owner| node.neighbours.name(owner)),
         health: match status {
             VolumeStatus::Ok => Health::Healthy,
             VolumeStatus::Detached | VolumeStatus::ReadOnly => Health::Unhealthy,
@@ -139,7 +144,7 @@ fn add_issues(
     let Looked { record, copies, read_only, statistics, .. } = looked;
     if let Some(why) = &entry.failure {
         issues.push(detached_volume(record, why));
-    } else if !looked.is_served {
+    } else if !looked.is_served && !looked.is_elsewhere {
         issues.push(waiting_volume(record, &node.disks));
     } else if copies.few > 0 {
         let chunks = (copies.few, copies.chunks, copies.without_room);
