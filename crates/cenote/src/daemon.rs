@@ -4,11 +4,10 @@
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
 use crate::cluster_side::{self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError};
-use crate::config::{Config, Webhook};
+use crate::config::Config;
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::descriptors;
 use crate::directory::SharedDirectory;
-use crate::health_watch;
 use crate::interfaces::{self, Interfaces};
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
@@ -16,6 +15,7 @@ use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
+use api::health_watch::{self, Webhook};
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
