@@ -6,6 +6,7 @@
 
 pub mod cluster;
 mod document;
+pub mod health_watch;
 pub mod https;
 pub mod management;
 mod metrics;

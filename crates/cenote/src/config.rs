@@ -7,6 +7,7 @@ use crate::control::SmbPolicy;
 use crate::interfaces::InterfaceRule;
 use crate::limits::Limits;
 use crate::rdma_devices::AUTO;
+use api::health_watch::Webhook;
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -107,15 +108,6 @@ pub struct LimitKeys {
     #[serde(deserialize_with = "deserialize_size")]
     pub scrub_bytes_per_s: u64,
     pub busy_poll_us: u64,
-}
-
-/// The receiver of changes.
-#[derive(Debug, Clone)]
-pub struct Webhook {
-    /// `http://` or `https://`.
-    pub url: String,
-    /// Who may vouch for an HTTPS server's name; `None`: those the system trusts.
-    pub authorities: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,13 +6,12 @@
 use crate::cluster_side::{
     self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError, Liveness, LivenessParts,
 };
-use crate::config::{Config, Webhook};
+use crate::config::Config;
 use crate::control::{
     ClusterOptions, Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy,
 };
 use crate::descriptors;
 use crate::directory::SharedDirectory;
-use crate::health_watch;
 use crate::interfaces::{self, Interfaces};
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
@@ -20,6 +19,7 @@ use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
+use api::health_watch::{self, Webhook};
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};

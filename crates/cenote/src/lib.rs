@@ -15,7 +15,6 @@ pub mod directory;
 pub mod entry;
 #[cfg(feature = "fault-injection")]
 pub mod faults;
-mod health_watch;
 pub mod interfaces;
 mod limits;
 mod locate;

@@ -239,6 +239,7 @@ impl Following {
         for pool in pools {
             let disk = disks.iter().find(|disk| disk.pool == pool.id);
             let slab_bytes = disk.map_or(0, |disk| disk.slab_bytes);
+            self.pools.note_record(pool);
             if pool.exported || slab_bytes == 0 || self.pools.space(pool.id).is_some() {
                 continue;
             }

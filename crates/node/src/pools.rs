@@ -89,6 +89,16 @@ impl Pools {
         Ok(())
     }
 
+    /// Heeds what another node recorded of a pool that is here.
+    pub(crate) fn note_record(&self, record: &PoolRecord) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&record.id)
+            && entry.record != *record
+        {
+            entry.record.clone_from(record);
+            entry.space.set_reserve_disks(record.reserve_disks);
+        }
+    }
+
     /// Lets go of a pool. Its volumes must be closed.
     pub(crate) fn remove(&self, pool: PoolId) {
         let entry = self.entries.borrow_mut().remove(&pool);

@@ -5,7 +5,7 @@ use crate::world::{Carried, SLAB, Space, VOLUME_OF_TESTS, World, disk};
 use bus::BusEvent;
 use cluster::{MemoryClient, Provisioning, Resiliency, Typed, VolumeRecord};
 use space::api::{SpaceCompletion, SpaceReply, SpaceRequest, VirtualDisk};
-use space::coordinator::Phase;
+use space::coordinator::{Phase, Predecessor};
 use space::fake_store::FakeStore;
 use space::local::VolumeHandle;
 use std::time::{Duration, Instant};
@@ -127,7 +127,8 @@ fn a_node_dies_under_writes_and_gets_what_it_missed_when_it_is_back() {
 fn another_node_takes_the_volume_over_and_the_old_owner_is_fenced() {
     let (mut world, mut handle) = serving(3, Carried::Tcp, Resiliency::ThreeWay);
     write(&mut world, &mut handle, 0, 100, 5);
-    let mut taken = world.nodes[1].space.take_over(VOLUME_OF_TESTS, 99 << 32, Some(NodeId(1)), None);
+    let predecessor = Predecessor { owner: Some(NodeId(1)), ..Predecessor::default() };
+    let mut taken = world.nodes[1].space.take_over(VOLUME_OF_TESTS, 99 << 32, predecessor);
     serve(&mut world, 1);
     assert_eq!(read(&mut world, &mut taken, 0, 100, None), vec![5; 100 * BLOCK_BYTES]);
     write(&mut world, &mut taken, 0, 100, 6);

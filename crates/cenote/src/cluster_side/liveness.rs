@@ -116,6 +116,7 @@ impl Liveness {
             members: Vec::new(),
             lives: BTreeMap::new(),
             dead: BTreeMap::new(),
+            confirmed: 0,
             told: BTreeMap::new(),
         };
         let is_stopped = stopped.clone();
@@ -172,6 +173,8 @@ fn random() -> std::io::Result<u64> {
 struct Dead {
     /// 0: none is recorded.
     life: u64,
+    /// Until when it may still answer for its volumes.
+    lease_until: Monotonic,
     /// A life that was recorded later, and when it was seen.
     later: Option<(u64, Monotonic)>,
 }
@@ -190,6 +193,8 @@ struct Following {
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,
     dead: BTreeMap<NodeId, Dead>,
+    /// The last term that was confirmed.
+    confirmed: u64,
     told: BTreeMap<NodeId, NodeLife>,
 }
 
@@ -259,9 +264,11 @@ impl Following {
     }
 
     /// Begins to answer in a new term once the lease of the term before is over.
-    fn confirm(&self) {
+    fn confirm(&mut self) {
         let Some(term) = self.heartbeats.unconfirmed_term() else { return };
-        if Monotonic(self.shared.lease_until.load(Ordering::Acquire)) <= monotonic_now() {
+        let lease_until = Monotonic(self.shared.lease_until.load(Ordering::Acquire));
+        if term > self.confirmed && lease_until <= monotonic_now() {
+            self.confirmed = term;
             tracing::info!(term, "a majority of the servers lets this one answer for its volumes");
             self.heartbeats.confirm(term);
         }
@@ -282,10 +289,12 @@ impl Following {
             };
             if let Some(Verdict::Down { lease_ends, .. }) = verdicts.get(&member.id) {
                 let recorded = self.lives.get(&member.id).copied().unwrap_or_default();
-                let dead = self.dead.entry(member.id).or_insert(Dead { life: recorded, later: None });
+                let new = Dead { life: recorded, lease_until: *lease_ends, later: None };
+                let dead = self.dead.entry(member.id).or_insert(new);
+                dead.heed(new, now);
                 life.is_up = false;
-                life.incarnation = Some(dead.about(recorded, now));
-                life.lease_until = *lease_ends;
+                life.incarnation = Some(dead.life);
+                life.lease_until = dead.lease_until;
             }
             nodes.insert(member.id, life);
         }
@@ -297,20 +306,39 @@ impl Following {
 }
 
 impl Dead {
-    /// The life that the verdict is about, with `recorded` as the last one on record.
-    fn about(&mut self, recorded: u64, now: Monotonic) -> u64 {
-        if recorded == self.life {
-            self.later = None;
-            return self.life;
-        }
+    /// Takes notice of the life that is on record by now, and of what the verdict says of its lease.
+    fn heed(&mut self, now_recorded: Self, now: Monotonic) {
         match self.later {
-            Some((life, since)) if life == recorded => {
+            _ if now_recorded.life == self.life => self.later = None,
+            Some((life, since)) if life == now_recorded.life => {
                 if now.since(since) >= VERDICT_STANDS {
-                    *self = Self { life, later: None };
+                    *self = now_recorded;
                 }
             }
-            _ => self.later = Some((recorded, now)),
+            _ => self.later = Some((now_recorded.life, now)),
         }
-        self.life
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_about_a_later_life_only_once_it_has_stood() {
+        let (second, recorded) =
+            (Duration::from_secs(1), |life, lease| Dead { life, lease_until: Monotonic(lease), later: None });
+        let mut dead = recorded(3, 10);
+        let begun = Monotonic(0);
+        dead.heed(recorded(3, 20), begun);
+        assert_eq!((dead.life, dead.lease_until), (3, Monotonic(10)), "the first word on its lease counts");
+        dead.heed(recorded(4, 30), begun);
+        dead.heed(recorded(4, 30), begun.after(second / 2));
+        assert_eq!(dead.life, 3, "it may be back: the verdict may be about to change");
+        dead.heed(recorded(5, 40), begun.after(second));
+        dead.heed(recorded(5, 40), begun.after(second * 3 / 2));
+        assert_eq!(dead.life, 3, "that is yet another life");
+        dead.heed(recorded(5, 50), begun.after(second * 2));
+        assert_eq!((dead.life, dead.lease_until), (5, Monotonic(50)));
     }
 }

@@ -70,6 +70,8 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
                 && volume.provisioning == Provisioning::Thin
                 && volume.status != VolumeStatus::Detached
                 && volume.footprint_bytes < all * pool.slab_bytes
+                // Whoever has a volume knows how it grows.
+                && !node.volumes.is_elsewhere(volume.id)
         };
         let thin: Vec<&Volume> = volumes.iter().filter(grows).collect();
         let has_none = |volume: &&&Volume| space.available_chunks(volume.copies) == 0;

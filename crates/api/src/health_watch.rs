@@ -3,12 +3,13 @@
 //! Promises: what could not be delivered is told with a later try, as long as it is still so; a webhook that does not answer holds
 //! nothing up. Never decides what is healthy.
 
-use crate::config::Webhook;
-use api::model::{Health, HealthIssue, HealthReport};
-use api::{Management, https};
+use crate::https;
+use crate::management::Management;
+use crate::model::{Health, HealthIssue, HealthReport};
 use cluster::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,6 +21,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Between tries of a webhook that does not take what it is sent: at first, and at last.
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// The receiver of changes.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// Who may vouch for an HTTPS server's name; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
+}
 
 /// What a webhook is sent, as JSON.
 #[derive(Debug, Serialize)]
