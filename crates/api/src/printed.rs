@@ -152,7 +152,6 @@ mod tests {
         let after = Performance {
             uptime_us: 3_000_000,
             cache_hit_bytes: 400,
-            owner: None,
             cache_miss_bytes: 100,
             disk_read_bytes: 50,
             ..reads(50, 30, 2500)

@@ -286,7 +286,7 @@ impl Daemon {
                 key: key.clone(),
                 control: data_plane.control.clone(),
                 pulse: pulse.clone(),
-                shared: shared_with_nodes,
+                shared: shared_with_nodes.clone(),
                 listen: listeners.cluster.as_ref().map_or_else(no_port, TcpListener::local_addr)?,
             })
         });
@@ -298,6 +298,7 @@ impl Daemon {
             key: key.clone(),
             engine,
             control: data_plane.control.clone(),
+            heartbeats: shared_with_nodes,
         };
         let cluster = Arc::new(ClusterControl::new(parts, identity.as_ref())?);
         let cluster_port = match (listeners.cluster, &identity) {

@@ -447,8 +447,11 @@ fn list_volumes(volumes: &[Volume], pools: &[Pool]) {
         Column("AVAILABLE", Align::Right),
         Column("FOOTPRINT", Align::Right),
     ];
+    let has_owners = volumes.iter().any(|volume| volume.owner.is_some());
+    let columns: Vec<Column> =
+        columns.into_iter().chain(has_owners.then_some(Column("SERVER", Align::Left))).collect();
     let rows = volumes.iter().map(|volume| {
-        vec![
+        let mut row = vec![
             volume.name.clone(),
             pool_name(pools, Some(volume.pool)),
             word(volume.health),
@@ -459,7 +462,11 @@ fn list_volumes(volumes: &[Volume], pools: &[Pool]) {
             show_size(volume.used_bytes),
             show_size(volume.available_bytes),
             show_size(volume.footprint_bytes),
-        ]
+        ];
+        if has_owners {
+            row.push(volume.owner.clone().unwrap_or_else(|| "-".into()));
+        }
+        row
     });
     table(&columns, rows.collect(), "no volumes; `cenote volume create NAME --size SIZE` makes one");
 }

@@ -8,6 +8,7 @@ use super::asking::{AskError, ask};
 use super::engine::Engine;
 use super::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use super::listener::Host;
+use super::liveness::Shared;
 use super::preflight::{self, Seen};
 use super::tls::{self, ClusterTlsError};
 use crate::control::ControlHandle;
@@ -53,6 +54,7 @@ pub struct ClusterControl {
     key: Arc<SealKey>,
     engine: Arc<dyn Engine>,
     control: ControlHandle,
+    heartbeats: Shared,
     membership: Option<Membership>,
     /// Held while the cluster is founded, joined, or changed by this server.
     changing: tokio::sync::Mutex<()>,
@@ -67,6 +69,7 @@ pub struct ClusterParts {
     pub key: Arc<SealKey>,
     pub engine: Arc<dyn Engine>,
     pub control: ControlHandle,
+    pub heartbeats: Shared,
 }
 
 impl ClusterControl {
@@ -75,7 +78,7 @@ impl ClusterControl {
     /// # Errors
     /// [`ClusterTlsError`].
     pub fn new(parts: ClusterParts, identity: Option<&Identity>) -> Result<Self, ClusterTlsError> {
-        let ClusterParts { data, keys, state, key, engine, control } = parts;
+        let ClusterParts { data, keys, state, key, engine, control, heartbeats } = parts;
         let membership = identity.map(|identity| {
             let asking = Arc::new(tls::asking(identity)?);
             Ok(Membership { facts: identity.facts.clone(), authority: identity.authority.clone(), asking })
@@ -87,6 +90,7 @@ impl ClusterControl {
             key,
             engine,
             control,
+            heartbeats,
             membership: membership.transpose()?,
             changing: tokio::sync::Mutex::default(),
             restart: Arc::default(),
@@ -177,12 +181,12 @@ impl ClusterControl {
         let own = self.membership.as_ref().map(|found| found.facts.node);
         let others: Vec<NodeRecord> = members.iter().filter(|node| Some(node.id) != own).cloned().collect();
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
-        let (state, engine) = (self.state.clone(), self.engine.clone());
+        let (state, engine, heartbeats) = (self.state.clone(), self.engine.clone(), self.heartbeats.clone());
         let name = self.membership.as_ref().map(|found| found.facts.cluster.clone());
         let id = self.membership.as_ref().map(|found| found.facts.id.to_string());
         off_the_loop(move || {
             let holdings = super::view::Holdings::read(&state)?;
-            let nodes = super::view::nodes(&members, own, &seen, &holdings);
+            let nodes = super::view::nodes(&members, own, &seen, &heartbeats, &holdings);
             let engine = engine.view();
             let at_risk = super::view::at_risk(&nodes, &engine, &holdings);
             Ok(ClusterView { name, id, nodes, engine, at_risk })

@@ -18,7 +18,7 @@ use node::NodeLife;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
@@ -56,6 +56,22 @@ pub struct Shared {
     pub accounts: NodeAccounts,
     /// Until when this node may answer for its volumes, in nanoseconds of [`Monotonic`].
     pub lease_until: Arc<AtomicU64>,
+    /// Whether each other server lives, if heartbeats tell.
+    lives: Arc<Mutex<BTreeMap<NodeId, bool>>>,
+}
+
+impl Shared {
+    /// Whether another server lives, if heartbeats tell.
+    pub fn is_up(&self, node: NodeId) -> Option<bool> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
+    }
+
+    fn set_lives(&self, verdicts: &BTreeMap<NodeId, Verdict>) {
+        let is_sure = |verdict: &Verdict| !matches!(verdict, Verdict::Suspect { .. });
+        let sure = verdicts.iter().filter(|(_, verdict)| is_sure(verdict));
+        let lives = sure.map(|(node, verdict)| (*node, verdict.is_up())).collect();
+        *self.lives.lock().unwrap_or_else(PoisonError::into_inner) = lives;
+    }
 }
 
 /// What it works with.
@@ -277,6 +293,7 @@ impl Following {
     /// Tells the data plane who lives, if that has changed.
     fn tell(&mut self) {
         let verdicts = self.heartbeats.peers().verdicts;
+        self.shared.set_lives(&verdicts);
         let now = monotonic_now();
         self.dead.retain(|node, _| verdicts.get(node).is_some_and(Verdict::is_down));
         let mut nodes = BTreeMap::new();

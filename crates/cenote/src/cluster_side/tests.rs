@@ -93,6 +93,7 @@ impl Server {
             key: self.key.clone(),
             engine: Arc::new(NoEngine),
             control,
+            heartbeats: Shared::default(),
         };
         Arc::new(ClusterControl::new(parts, identity.as_ref()).unwrap())
     }
@@ -245,8 +246,15 @@ async fn a_server_without_an_address_for_a_cluster_says_what_to_set() {
     let keys = ClusterKeys::of(&Config::default(), None, Uuid::nil());
     let (control, _commands) = channel_with(Arc::new(|| {}));
     let data = server.data.path().to_owned();
-    let parts =
-        ClusterParts { data, keys, state, key: server.key.clone(), engine: Arc::new(NoEngine), control };
+    let parts = ClusterParts {
+        data,
+        keys,
+        state,
+        key: server.key.clone(),
+        engine: Arc::new(NoEngine),
+        control,
+        heartbeats: Shared::default(),
+    };
     let control = ClusterControl::new(parts, None).unwrap();
     let error = control.create(CreateCluster { name: "C".into() }).await.unwrap_err();
     assert!(error.message.contains("cluster.listen"), "{error}");

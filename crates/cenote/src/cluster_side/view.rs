@@ -1,5 +1,6 @@
 //! The cluster as it is shown: servers with what they hold, and what would be lost with one more.
 
+use super::liveness::Shared;
 use super::preflight::Seen;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
 use cluster::wire::Facts;
@@ -51,18 +52,19 @@ impl Holdings {
     }
 }
 
-/// `seen`: the servers other than `own`, as they answered.
+/// `seen`: the servers other than `own`, as they answered. Heartbeats say who lives; if they do not know, whether it answered.
 pub fn nodes(
     members: &[NodeRecord],
     own: Option<NodeId>,
     seen: &[Seen],
+    heartbeats: &Shared,
     holdings: &Holdings,
 ) -> Vec<NodeView> {
     let view = |node: &NodeRecord| {
         let is_own = Some(node.id) == own;
         let told = seen.iter().find(|seen| seen.name == node.name).and_then(|seen| seen.told.as_ref().ok());
         let state = match node.state {
-            _ if !is_own && told.is_none() => NodeStatus::Down,
+            _ if !is_own && !heartbeats.is_up(node.id).unwrap_or(told.is_some()) => NodeStatus::Down,
             NodeState::Up | NodeState::Removed => NodeStatus::Up,
             NodeState::Draining => NodeStatus::Draining,
             NodeState::Drained => NodeStatus::Drained,

@@ -60,6 +60,7 @@ fn no_cluster(
         key: key.clone(),
         engine,
         control: control.clone(),
+        heartbeats: crate::cluster_side::Shared::default(),
     };
     Arc::new(crate::cluster_side::ClusterControl::new(parts, None).unwrap())
 }

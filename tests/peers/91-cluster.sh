@@ -1,0 +1,99 @@
+#!/bin/bash
+# A trial cluster of three servers: a file outlives the death of a server that has copies, and of the one that serves it, byte for byte.
+. "$(dirname "$0")/../lib.sh"
+command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
+command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
+
+base=$((130 + RANDOM % 60))
+address() { echo "127.0.0.$((base + $1))"; }
+node() { # NUMBER COMMAND...
+    local number=$1
+    shift
+    timeout 60 "$CENOTE" --data "$work/data/node-$number" "$@"
+}
+at() { # NUMBER SMBCLIENT-COMMANDS
+    timeout 60 smbclient "//$(address "$1")/$share" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$2"
+}
+await() { # SECONDS COMMAND...: until the command succeeds
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || return 1
+        sleep 0.1
+    done
+}
+start_cluster() {
+    "$CENOTE" quickstart --nodes 3 --addresses "$(address 1),$(address 2),$(address 3)" --data "$work/data" --smb "$smb_port" \
+        --rdma "$((smb_port + 1))" --http "$http_port" --disks 2 --disk-size 2GiB --restart-after 3 --user "$user" \
+        --password "$password" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
+    server_pid=$!
+    await 60 grep -x ready "$work/server.out"
+}
+# Its servers end with it, since their standard input does.
+cluster_cleanup() {
+    [[ -n $server_pid ]] && kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null
+    cleanup
+}
+trap cluster_cleanup EXIT
+field() { # ASKED-NODE NODE FIELD
+    node "$1" node show "node-$2" --json | sed -n "s/^ *\"$3\": \"\{0,1\}\([^\",]*\).*/\1/p"
+}
+is() { [[ $(field "$1" "$2" state) == "$3" ]]; } # ASKED-NODE NODE STATE
+is_whole() { node "$1" volume list | grep -q '3 of 3'; }
+owner() { node "$1" volume list --json | sed -n 's/^ *"owner": "node-\([0-9]*\)".*/\1/p'; } # ASKED-NODE
+
+# Not by check, whose subshell would keep the process's number.
+if start_cluster; then ok "three servers are ready"; else
+    not_ok "three servers are ready"
+    tail -n 20 "$work/server.err" "$work"/data/node-*.log
+    summary
+fi
+cd "$work" || exit 1
+random_file bytes 128
+whole=$(sha bytes)
+first=$(owner 1)
+[[ $first ]] || { not_ok "a server has the volume"; tail -n 20 data/node-*.log server.err; summary; }
+others=()
+for number in 1 2 3; do [[ $number == "$first" ]] || others+=("$number"); done
+for number in 1 2 3; do equal "server $number names the one that has the volume" "$first" "$(owner $number)"; done
+check "a file is written" at "$first" "put bytes data.bin"
+
+kill -9 "$(field "$first" "${others[0]}" pid)"
+check "the file is read while a server dies" at "$first" "get data.bin back"
+equal "it has the same bytes" "$whole" "$(sha back)"
+check "the server is known to be down" await 10 is "$first" "${others[0]}" down
+check "it is started again, and up" await 30 is "$first" "${others[0]}" up
+check "the volume is whole again" await 30 is_whole "$first"
+
+kill -9 "$(field "${others[1]}" "$first" pid)"
+began=$(date +%s%N)
+second=
+takes_over() {
+    for number in "${others[@]}"; do
+        rm -f back
+        at "$number" "get data.bin back" && second=$number && return
+    done
+    return 1
+}
+if await 20 takes_over; then ok "another server serves the volume, $((($(date +%s%N) - began) / 1000000)) ms after the death with the reading"; else
+    not_ok "another server serves the volume"
+    summary
+fi
+equal "with the same bytes" "$whole" "$(sha back)"
+equal "it is named as the one that has it" "$second" "$(owner "$second")"
+check "a file is written there" at "$second" "mkdir later"
+check "the dead server comes back" await 30 is "$second" "$first" up
+check "the volume is whole again" await 60 is_whole "$second"
+equal "it stays where it is" "$second" "$(owner "$first")"
+
+kill "$server_pid"
+wait "$server_pid" 2>/dev/null
+server_pid=
+: >server.out
+if start_cluster; then ok "all of them start again"; else not_ok "all of them start again"; fi
+last=$(owner 1)
+check "the file is there" await 30 at "$last" "get data.bin back"
+equal "with the same bytes" "$whole" "$(sha back)"
+
+((failed == 0)) || for log in data/node-*.log; do echo "$log"; tail -n 12 "$log"; done
+summary
