@@ -4,11 +4,11 @@
 //! refused with its name and line; the effective configuration, printed, reads back as itself. Never opens anything.
 
 use crate::control::SmbPolicy;
-use crate::interfaces::InterfaceRule;
 use crate::limits::Limits;
 use crate::rdma_devices::AUTO;
 use api::health_watch::Webhook;
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
+use machine::interfaces::InterfaceRule;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};

@@ -12,13 +12,11 @@ use crate::control::{
 };
 use crate::descriptors;
 use crate::directory::SharedDirectory;
-use crate::interfaces::{self, Interfaces};
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
-use crate::smart;
 use api::health_watch::{self, Webhook};
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::State;
@@ -28,6 +26,8 @@ use cluster::clock::unix_now_s;
 use cluster::membership::Timing;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use machine::interfaces::{self, Interfaces};
+use machine::smart;
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -279,18 +279,6 @@ impl Daemon {
             pulse: pulse.clone(),
         })?;
         drop(long_start);
-        let liveness = identity.as_ref().map(|identity| {
-            Liveness::start(LivenessParts {
-                facts: identity.facts.clone(),
-                state: state.clone(),
-                key: key.clone(),
-                control: data_plane.control.clone(),
-                pulse: pulse.clone(),
-                shared: shared_with_nodes.clone(),
-                listen: listeners.cluster.as_ref().map_or_else(no_port, TcpListener::local_addr)?,
-            })
-        });
-        let liveness = liveness.transpose()?;
         let parts = ClusterParts {
             data: directory.path().to_owned(),
             keys,
@@ -300,13 +288,9 @@ impl Daemon {
             control: data_plane.control.clone(),
             heartbeats: shared_with_nodes,
         };
+        let liveness = begin_liveness(identity.as_ref(), &parts, &pulse, listeners.cluster.as_ref())?;
         let cluster = Arc::new(ClusterControl::new(parts, identity.as_ref())?);
-        let cluster_port = match (listeners.cluster, &identity) {
-            (Some(listener), Some(identity)) => {
-                Some((listener, Arc::new(cluster_side::listening(identity)?)))
-            }
-            _ => None,
-        };
+        let cluster_port = cluster_port(listeners.cluster, identity.as_ref())?;
         let control = data_plane.control.clone();
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
@@ -500,8 +484,37 @@ fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> Cluste
     }
 }
 
-fn no_port() -> io::Result<SocketAddr> {
-    Err(io::Error::other("this server is in a cluster, and needs cluster.listen in its configuration"))
+/// The cluster's port, and who this server proves to be there, if it is in a cluster.
+fn cluster_port(
+    listener: Option<TcpListener>,
+    identity: Option<&Identity>,
+) -> Result<Option<(TcpListener, Arc<rustls::ServerConfig>)>, DaemonError> {
+    let Some((listener, identity)) = listener.zip(identity) else { return Ok(None) };
+    Ok(Some((listener, Arc::new(cluster_side::listening(identity)?))))
+}
+
+/// Begins to hear the other servers, if this one is in a cluster.
+fn begin_liveness(
+    identity: Option<&Identity>,
+    parts: &ClusterParts,
+    pulse: &Pulse,
+    port: Option<&TcpListener>,
+) -> Result<Option<Liveness>, DaemonError> {
+    let Some(identity) = identity else { return Ok(None) };
+    let Some(listen) = port.and_then(|listener| listener.local_addr().ok()) else {
+        let why = "this server is in a cluster, and needs cluster.listen in its configuration";
+        return Err(DaemonError::Setup(why.into()));
+    };
+    let liveness = Liveness::start(LivenessParts {
+        facts: identity.facts.clone(),
+        state: parts.state.clone(),
+        key: parts.key.clone(),
+        control: parts.control.clone(),
+        pulse: pulse.clone(),
+        shared: parts.heartbeats.clone(),
+        listen,
+    })?;
+    Ok(Some(liveness))
 }
 
 /// The key that the service manager hands over, else the data directory's own.

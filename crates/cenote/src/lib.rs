@@ -15,12 +15,9 @@ pub mod directory;
 pub mod entry;
 #[cfg(feature = "fault-injection")]
 pub mod faults;
-pub mod interfaces;
 mod limits;
-mod locate;
 pub mod logon_lines;
 pub mod manager;
-mod memory;
 pub mod pulse;
 pub mod quickstart;
 mod quotas;
@@ -28,5 +25,4 @@ pub mod rdma_devices;
 mod rdma_host;
 pub mod recover;
 mod service_manager;
-mod smart;
 pub mod trial;

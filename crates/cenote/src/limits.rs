@@ -39,7 +39,7 @@ impl Default for Limits {
             locks_per_open: 4096,
             requests_per_connection: 8192,
             bytes_in_flight: 256 << 20,
-            cache_bytes: crate::memory::default_cache_bytes(),
+            cache_bytes: machine::memory::default_cache_bytes(),
             disk_timeout: Duration::from_secs(5),
             repair_delay: Duration::from_secs(30 * 60),
             scrub_period: Duration::from_secs(14 * 24 * 3600),

@@ -15,7 +15,6 @@ use crate::control::{
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
-use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
 use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
@@ -34,6 +33,7 @@ use cluster::import;
 use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
+use machine::smart::DeviceHealths;
 use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -259,7 +259,7 @@ impl Management for Manager {
             let snapshot = self.look().await?;
             let found = snapshot.disks.iter().find(|known| known.id == disk);
             let path = found.ok_or_else(|| no_such("disk", &disk.to_string()))?.path.clone();
-            let located = tokio::task::spawn_blocking(move || crate::locate::locate(&path, on));
+            let located = tokio::task::spawn_blocking(move || machine::locate::locate(&path, on));
             located.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the search was interrupted"))
         })
     }

@@ -187,7 +187,7 @@ pub fn mtu_of(ip: IpAddr) -> Option<u32> {
             &interfaces.iter().find(|interface| ip.is_loopback() && interface.address.is_loopback())?.name
         }
     };
-    let path = std::path::Path::new(crate::interfaces::SYSFS).join(name).join("mtu");
+    let path = std::path::Path::new(machine::interfaces::SYSFS).join(name).join("mtu");
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
