@@ -62,6 +62,7 @@ kill -9 "$(field "$first" "${others[0]}" pid)"
 check "the file is read while a server dies" at "$first" "get data.bin back"
 equal "it has the same bytes" "$whole" "$(sha back)"
 check "the server is known to be down" await 10 is "$first" "${others[0]}" down
+check "a file that needs more of the pool is written without it" at "$first" "put bytes more.bin"
 check "it is started again, and up" await 30 is "$first" "${others[0]}" up
 check "the volume is whole again" await 30 is_whole "$first"
 

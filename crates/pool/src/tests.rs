@@ -97,6 +97,19 @@ fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
 }
 
 #[test]
+fn a_node_with_several_disks_has_room_for_one_copy_of_a_chunk() {
+    let mut disks: Vec<DiskView> =
+        (0..6).map(|number| disk(number, 8, ["a", "b", "c"][usize::from(number / 2)])).collect();
+    assert_eq!(PoolView::new(disks.clone(), 0).domains_with_room(3, &[]), 3);
+    disks[4..].iter_mut().for_each(|disk| (disk.usable, disk.expected) = (false, true));
+    let pool = PoolView::new(disks, 0);
+    assert_eq!(pool.domains_with_room(3, &[]), 2, "four disks are no third node");
+    assert_eq!(pool.domains_with_room(2, &[id(0)]), 2);
+    assert_eq!(pool.domains_with_room(2, &[id(0), id(1)]), 1);
+    assert_eq!(pool.domains_with_room(7, &[]), 0);
+}
+
+#[test]
 fn a_pool_that_began_on_one_node_is_spread_over_those_that_join() {
     let disks = (1..=3).map(|at| disk(at, 20, "a")).chain((4..=6).map(|at| disk(at, 20, "b")));
     let mut pool = PoolView::new(disks.collect(), 0);

@@ -103,6 +103,14 @@ impl PoolView {
         self.chunks_beyond(copies, self.reserve_slabs)
     }
 
+    /// Counts fault domains of which a chunk of `copies` copies could have a disk with room now, but for those of `excluded`.
+    pub fn domains_with_room(&self, copies: u8, excluded: &[DiskId]) -> usize {
+        let Some(level) = level(self, copies) else { return 0 };
+        let with_room = self.disks.iter().filter(|disk| disk.usable && disk.free_slabs > 0);
+        let with_room = with_room.filter(|disk| !excluded.contains(&disk.id));
+        with_room.map(|disk| disk.domain.name(disk.id, level)).collect::<BTreeSet<_>>().len()
+    }
+
     fn chunks_beyond(&self, copies: u8, kept_slabs: u64) -> u64 {
         let Some(level) = level(self, copies) else { return 0 };
         let copies = u64::from(copies.max(1));

@@ -212,11 +212,10 @@ pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
         return None;
     }
     let pool = ground.chunks.pool.borrow();
-    let takes_more =
-        |disk: &&pool::DiskView| disk.usable && disk.free_slabs > 0 && !excluded.contains(&disk.id);
-    let with_room = pool.disks().iter().filter(takes_more).count();
-    let possible = copies.min(u8::try_from(with_room).unwrap_or(u8::MAX));
-    (possible >= ground.membership.record().min_copies.clamp(1, copies)).then_some(possible)
+    let least = ground.membership.record().min_copies.clamp(1, copies);
+    (least..=copies)
+        .rev()
+        .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
 }
 
 /// Says why no disk has room: one that is in sync and cannot be reached is out soon, or back.

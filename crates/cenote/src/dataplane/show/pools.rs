@@ -74,7 +74,12 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
                 && !node.volumes.is_elsewhere(volume.id)
         };
         let thin: Vec<&Volume> = volumes.iter().filter(grows).collect();
-        let has_none = |volume: &&&Volume| space.available_chunks(volume.copies) == 0;
+        let has_none = |volume: &&&Volume| {
+            space.with_volume(volume.id, |coordinator| {
+                let all = volume.size_bytes.div_ceil(pool.slab_bytes.max(1));
+                coordinator.settled_chunk_counts().0 < all && coordinator.size().available.0 == 0
+            }) == Some(true)
+        };
         let refused = thin.iter().filter(has_none).map(|volume| volume.name.as_str()).collect();
         fill_issue(
             pool,

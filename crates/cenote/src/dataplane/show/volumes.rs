@@ -49,9 +49,10 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
     let space = node.pools.space(entry.pool)?;
     let is_served = entry.served.is_some();
     let record = space.record(id).filter(|_| is_served).unwrap_or_else(|| entry.record.clone());
+    let disks = space.disks();
     let copies = space.with_volume(id, |coordinator| {
         let (chunks, few) = coordinator.settled_chunk_counts();
-        let slabs = node.disks.slots().keys().map(|disk| coordinator.slabs_on(*disk)).sum();
+        let slabs = disks.iter().map(|disk| coordinator.slabs_on(disk.disk)).sum();
         Copies { chunks, few, without_room: coordinator.chunks_without_room(), slabs, in_work: false }
     });
     let in_work = space.jobs().iter().any(|(volume, _)| *volume == id);
