@@ -52,6 +52,8 @@ impl Manager {
                 *found.phase() == Phase::Serving
                     && found.record() == record
                     && (found.chunk_counts().1 == 0 || patient)
+                    // A client that lost its patience may have left a write on its way.
+                    && found.is_drained()
                     && found.is_reconciled()
             })
         })

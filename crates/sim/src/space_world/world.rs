@@ -54,6 +54,8 @@ struct SpaceWorld {
     traffic: Traffic,
     manager: Manager,
     membership: Membership,
+    /// Since when each node's coordinator serves, as it was last looked at.
+    serving_since: Vec<Option<u64>>,
     finished: bool,
 }
 
@@ -73,6 +75,7 @@ impl SpaceWorld {
             traffic: Traffic::new(clients, scenario.discards),
             manager: Manager::default(),
             membership: Membership::new(scenario.nodes, &record),
+            serving_since: vec![None; scenario.nodes],
             finished: false,
             course: Course::new(seed, scenario),
         };
@@ -220,13 +223,21 @@ impl SpaceWorld {
 
     /// Looks whether disks of dead nodes still count that others can do without.
     fn watch_dead_nodes(&mut self) {
-        let Self { course, servers, membership, judge, .. } = self;
-        if course.scenario.partitions || course.scenario.state_loss > 0 {
+        let Self { course, servers, membership, judge, serving_since, .. } = self;
+        // Another fault at the same time may hold the change of the record up, or make the dead node's copies the last.
+        let Scenario { partitions, state_loss, disk_faults, .. } = course.scenario;
+        if partitions || state_loss > 0 || disk_faults {
             return;
         }
         for (node, found) in servers.nodes.iter().enumerate() {
-            let Some(coordinator) = &found.coordinator else { continue };
-            if *coordinator.phase() != Phase::Serving || judge.record() != Some(coordinator.record()) {
+            let serving = found.coordinator.as_ref().filter(|found| *found.phase() == Phase::Serving);
+            let Some(coordinator) = serving else {
+                serving_since[node] = None;
+                continue;
+            };
+            // An opening changes no members before each disk that is not known to be dead has promised, or is late.
+            let since = *serving_since[node].get_or_insert(course.now);
+            if course.now - since < dead_nodes::PATIENCE || judge.record() != Some(coordinator.record()) {
                 continue;
             }
             let down = membership.down(course, servers, node, dead_nodes::PATIENCE);

@@ -653,7 +653,7 @@ impl Coordinator {
     }
 
     /// Whether no write is under way, of the volume or of a step on a region.
-    fn is_drained(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.operations.is_drained() && self.syncing.is_empty()
     }
 
