@@ -82,7 +82,7 @@ grep -E '^(ok|not ok)' <<<"$output"
 # --- ./run ------------------------------------------------------------------------------------------------------------
 options() { grep -oE '^ +(-., )?--[a-z-]+' <<<"$1" | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '; }
 own=$(sed '/^Global options/,$d' <<<"$("$CENOTE" quickstart --help)")
-equal "./run --help shows the options of the trial server" "--data $(options "$own" | sed 's/--help //; s/--version //')" "$(options "$(CARGO_TARGET_DIR=$work/none "$root/run" --help)")"
+equal "./run --help shows the options of the trial server" "$(options "$own"$'\n  --data DIR' | sed 's/--help //; s/--version //')" "$(options "$(CARGO_TARGET_DIR=$work/none "$root/run" --help)")"
 check "... and builds nothing" test ! -e "$work/none"
 
 # --- Man pages --------------------------------------------------------------------------------------------------------
