@@ -28,21 +28,7 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
     let slabs = listed.iter().find(|disk| disk.disk == record.id);
     let given = slabs.map_or(0, |disk| disk.total_slabs.saturating_sub(disk.free_slabs));
-    Disk {
-        id: record.id,
-        pool: Some(record.pool),
-        path: record.path.clone(),
-        fault_domain: show_fault_domain(&record.fault_domain),
-        health,
-        status,
-        usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
-        size_bytes: record.size_bytes,
-        allocated_bytes: given * record.slab_bytes,
-        block_bytes: 0,
-        rotational: false,
-        counters: DiskCounters::default(),
-        device_health: None,
-    }
+    Disk { health, status, allocated_bytes: given * record.slab_bytes, ..as_recorded(record) }
 }
 
 fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
@@ -83,18 +69,32 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         issues.extend(told);
     }
     Disk {
-        id: record.id,
-        pool: Some(record.pool),
-        path: record.path.clone(),
-        fault_domain: show_fault_domain(&record.fault_domain),
         health,
         status,
-        usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
-        size_bytes: record.size_bytes,
         allocated_bytes,
         block_bytes,
         rotational,
         counters: show_counters(slot, &damage, &node.damage.acknowledged(record.id)),
+        ..as_recorded(record)
+    }
+}
+
+/// Shows what the record alone tells of a disk: neither how it is nor what it holds.
+fn as_recorded(record: &DiskRecord) -> Disk {
+    let is_retired = record.state == DiskState::Retired;
+    Disk {
+        id: record.id,
+        pool: Some(record.pool),
+        path: record.path.clone(),
+        fault_domain: show_fault_domain(&record.fault_domain),
+        health: Health::Healthy,
+        status: DiskStatus::Ok,
+        usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
+        size_bytes: record.size_bytes,
+        allocated_bytes: 0,
+        block_bytes: 0,
+        rotational: false,
+        counters: DiskCounters::default(),
         device_health: None,
     }
 }
