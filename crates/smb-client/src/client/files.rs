@@ -167,13 +167,14 @@ impl Client {
     /// As [`Self::open`]; the file may then still be there under its first name.
     pub fn keep_as(&mut self, file: File, target: &str) -> Result<(), ClientError> {
         let tree = file.tree;
-        let set = |id, class, buffer: &[u8]| {
-            Request::set_info(tree.id, id, INFO_FILE, class, 0, buffer).within(tree)
+        let set = |class, buffer: &[u8]| {
+            Request::set_info(tree.id, file.id, INFO_FILE, class, 0, buffer).within(tree)
         };
+        // Each names the file: ksmbd of Linux 6.1 takes over a FileId from a CREATE alone.
         let requests = vec![
-            set(file.id, class::DISPOSITION, &[0]),
-            set(FileId::RELATED, class::RENAME, &rename_buffer(target, true)),
-            Request::close(tree.id, FileId::RELATED).within(tree),
+            set(class::DISPOSITION, &[0]),
+            set(class::RENAME, &rename_buffer(target, true)),
+            Request::close(tree.id, file.id).within(tree),
         ];
         let replies = self.call_compound(requests)?;
         let done = replies.iter().try_for_each(|reply| reply.success().map(drop));
