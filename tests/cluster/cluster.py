@@ -136,8 +136,8 @@ def until(what, seconds, attempt, pause=0.1):
 
 
 class Cluster:
-    def __init__(self, nodes, disks=2, disk_size="3GiB", volume_size="2GiB"):
-        self.nodes, self.disks, self.disk_size, self.volume_size = nodes, disks, disk_size, volume_size
+    def __init__(self, nodes, disks=2, disk_size="3GiB", volume_size="2GiB", promise="--continuously-available"):
+        self.nodes, self.disks, self.disk_size, self.volume_size, self.promise = nodes, disks, disk_size, volume_size, promise
         self.by_name = {node.name: node for node in nodes}
 
     def servers(self):
@@ -177,7 +177,7 @@ class Cluster:
     def furnish(self, first, resiliency):
         until("the volume", 30, lambda: first.cli("volume", "create", VOLUME, "--size", self.volume_size, "--resiliency", resiliency) or True, 1)
         first.cli("user", "add", USER, "--password", PASSWORD, "--group", "Administrators")
-        first.cli("share", "create", SHARE, "--volume", VOLUME, "--continuously-available", "--grant", f"{USER}:full")
+        first.cli("share", "create", SHARE, "--volume", VOLUME, *self.promise.split(), "--grant", f"{USER}:full")
 
     def running(self):
         return [node for node in self.nodes if node.process and node.process.poll() is None]

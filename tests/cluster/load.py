@@ -85,7 +85,7 @@ class Client(threading.Thread):
         self.made, self.removed = {}, set()
         self.node, self.link, self.files = None, None, {}
         self.ended, self.halt, self.halted = False, threading.Event(), threading.Event()
-        self.waiting_since, self.failures = None, {}
+        self.waiting_since, self.failures, self.write_flags = None, {}, smb.WRITE_THROUGH
 
     def run(self):
         self.links.start()
@@ -180,7 +180,7 @@ class Client(threading.Thread):
         stamps = [self.new_stamp() for _ in range(count)]
         data = b"".join(content(stamp, file, first + at) for at, stamp in enumerate(stamps))
         try:
-            self.link.write(self.files[file], first * BLOCK, data)
+            self.link.write(self.files[file], first * BLOCK, data, flags=self.write_flags)
         except (smb.Lost, smb.Refused):
             self.records.append((start, start + PENDING_S, self.node, True, file, first, stamps, False))
             raise
@@ -206,7 +206,8 @@ class Client(threading.Thread):
 class Load:
     """All clients, and what was found wrong so far."""
 
-    def __init__(self, servers, share, user, password, seed, history, roaming=3, pinned=(), patience_s=10.0, pinned_patience_s=30.0, pace_s=0.004):
+    def __init__(self, servers, share, user, password, seed, history, roaming=3, pinned=(), patience_s=10.0, pinned_patience_s=30.0, pace_s=0.004,
+                 write_flags=smb.WRITE_THROUGH):
         self.servers, self.share, self.user, self.password, self.history = servers, share, user, password, history
         self.clients = [Client(number, servers, share, user, password, seed, patience_s, pace_s) for number in range(1, roaming + 1)]
         for number, node in enumerate(pinned, roaming + 1):
@@ -214,6 +215,7 @@ class Load:
         self.roaming = self.clients[:roaming]
         self.settled, self.wrong, self.slow = [], [], []
         for client in self.clients:
+            client.write_flags = write_flags
             client.start()
 
     def first_answer(self, since, nodes, is_write):

@@ -40,7 +40,7 @@ class Torture:
         self.args, self.random = args, random.Random(args.seed)
         self.passed = self.failed = 0
         self.load = None
-        self.cluster = Cluster(self.make_nodes())
+        self.cluster = Cluster(self.make_nodes(), promise="--durability flush" if args.volatile else "--continuously-available")
         self.began = time.monotonic()
 
     def make_nodes(self):
@@ -76,7 +76,7 @@ class Torture:
         history = History()
         pinned = [node.name for node in self.cluster.nodes]
         self.load = Load(self.cluster.servers(), SHARE, USER, PASSWORD, self.args.seed, history, roaming=2, pinned=pinned,
-                         patience_s=self.patience_s, pinned_patience_s=self.pinned_patience_s)
+                         patience_s=self.patience_s, pinned_patience_s=self.pinned_patience_s, write_flags=0 if self.args.volatile else smb.WRITE_THROUGH)
         time.sleep(1)
         self.play()
         self.finish()

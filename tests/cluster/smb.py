@@ -151,9 +151,9 @@ class Connection:
         at, found = answer[2] - 64, struct.unpack_from("<I", answer, 4)[0]
         return answer[at:at + found]
 
-    def write(self, file, offset, data, seconds=None):
-        """Durable when it is answered."""
-        body = struct.pack("<HHIQ16sIIHHI", 49, 112, len(data), offset, file, 0, 0, 0, 0, WRITE_THROUGH)
+    def write(self, file, offset, data, seconds=None, flags=WRITE_THROUGH):
+        """Durable when it is answered, by the flag."""
+        body = struct.pack("<HHIQ16sIIHHI", 49, 112, len(data), offset, file, 0, 0, 0, 0, flags)
         answer = self.call(WRITE, body + data, seconds)
         done, = struct.unpack_from("<I", answer, 4)
         if done != len(data):

@@ -28,6 +28,8 @@ def main():
     parser.add_argument("--bytes", type=int, default=0, help="with owner: the size of a file that is put through two deaths")
     parser.add_argument("--seconds", type=float, default=8, help="with wire: how long")
     parser.add_argument("--kinds", nargs="*", help="with partition: of which kinds (see parts.py)")
+    parser.add_argument("--volatile", action="store_true",
+                        help="writes are not asked to be durable, on a share that promises none: losses that the checks have to find")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
     parser.add_argument("--cenote", type=pathlib.Path, required=True)
