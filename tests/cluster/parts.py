@@ -1,5 +1,5 @@
 """The parts of torture.py: what is done to the cluster, and what is measured meanwhile."""
-import hashlib, os, random, shutil, signal, subprocess, threading, time
+import hashlib, os, random, shutil, signal, struct, subprocess, threading, time
 
 import smb
 from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, until
@@ -151,11 +151,63 @@ class Replica(Torture):
         self.figures("from a server's return until all copies are in sync", wholes)
 
 
+class Holder:
+    """A client with a persistent handle that shares its file with nobody, and a lock: it has both still at the next owner, and nobody else gets the
+    file meanwhile (I12)."""
+
+    FILE, PERSISTENT = "held", 2
+    SHARING_VIOLATION, NOT_AVAILABLE = 0xC0000043, 0xC0000467
+
+    def __init__(self):
+        self.client, self.guid, self.stamp, self.file, self.link, self.wrong = os.urandom(16), os.urandom(16), 0, None, None, []
+
+    def connect(self, node, client):
+        link = smb.Connection(node.smb, USER, PASSWORD, 20, client)
+        link.connect_tree(SHARE)
+        return link
+
+    def hold(self, owner):
+        """Opens it the first time."""
+        self.link = self.connect(owner, self.client)
+        asked = struct.pack("<IIQ", 120_000, self.PERSISTENT, 0) + self.guid
+        self.file, _ = self.link.create(self.FILE, smb.OPEN_OR_MAKE, sharing=0, contexts=[(b"DH2Q", asked)])
+        if not struct.unpack_from("<II", self.link.contexts.get(b"DH2Q", bytes(8)))[1] & self.PERSISTENT:
+            self.wrong.append(f"{owner.name} gives no persistent handle")
+        self.link.lock(self.file, 0, BLOCK)
+        self.write()
+
+    def write(self):
+        self.stamp += 1
+        self.link.write(self.file, 0, content(self.stamp, 8, 0))
+
+    def reclaim(self, heir):
+        """Goes on at the next owner."""
+        self.link.close()
+        try:
+            self.connect(heir, None).create(self.FILE)
+            self.wrong.append(f"an intruder opened the file at {heir.name}")
+        except smb.Refused as refusal:
+            if refusal.status not in (self.SHARING_VIOLATION, self.NOT_AVAILABLE):
+                self.wrong.append(f"{heir.name} refused an intruder with {refusal}")
+        try:
+            self.link = self.connect(heir, self.client)
+            asked = self.file + self.guid + struct.pack("<I", self.PERSISTENT)
+            self.file, _ = self.link.create(self.FILE, smb.OPEN, sharing=0, contexts=[(b"DH2C", asked)])
+            if stamp_of(self.link.read(self.file, 0, BLOCK), 8, 0) != self.stamp:
+                self.wrong.append(f"the file has other bytes at {heir.name}")
+            self.write()
+        except (smb.Refused, smb.Lost) as error:
+            self.wrong.append(f"{heir.name} does not give the handle back: {error}")
+            self.guid = os.urandom(16)
+            self.hold(heir)
+
+
 class Owner(Torture):
     """The owner dies, and another server serves."""
 
     def play(self):
-        reads, writes, wholes = [], [], []
+        reads, writes, wholes, holder = [], [], [], Holder()
+        holder.hold(self.cluster.owner())
         for number in range(1, self.args.count + 1):
             owner = self.cluster.owner()
             others = {node.name for node in self.cluster.nodes if node is not owner}
@@ -169,10 +221,14 @@ class Owner(Torture):
             reads.append(read - since)
             writes.append(write - since)
             self.load.settled.append((owner.name, min(read, write)))
+            holder.reclaim(self.cluster.owner())
             owner.start()
             wholes.append(self.cluster.whole(WHOLE_S))
             self.say(f"kill {number} of {owner.name}: read after {reads[-1] * 1000:.0f} ms, write after {writes[-1] * 1000:.0f} ms, whole {wholes[-1]:.1f} s later")
             self.checked(number)
+        self.judge("a handle that shares with nobody, and its lock, are held through all of them", holder.wrong)
+        holder.link.close_file(holder.file)
+        holder.link.close()
         self.figures("from the owner's death to the first read that another server answers", reads)
         self.figures("from the owner's death to the first write that another server answers", writes)
         self.figures("from a server's return until all copies are in sync", wholes)
