@@ -1,5 +1,6 @@
 //! From a record to a served volume; and back, if the volume stops.
 
+use crate::answering::Answering;
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::jobs::{JobKind, JobState, Jobs};
@@ -31,6 +32,7 @@ pub(crate) struct VolumeOpener {
     pub volumes: Rc<Volumes>,
     pub neighbours: Rc<Neighbours>,
     pub jobs: Rc<RefCell<Jobs>>,
+    pub answering: Rc<Answering>,
 }
 
 impl VolumeOpener {
@@ -146,7 +148,7 @@ impl VolumeOpener {
         };
         let (now, wall_clock) = (self.tasks.now(), self.tasks.wall_clock());
         let service = Service::new(fs, self.volumes.service_config(), now, wall_clock);
-        let mut served = ServedVolume::new(service);
+        let mut served = ServedVolume::new(service, self.answering.clone());
         let failure = until(|| {
             // Nobody has an open yet: there is no event to lose.
             served.poll(&mut Vec::new());
@@ -166,7 +168,7 @@ impl VolumeOpener {
         if self.neighbours.own().is_none() {
             return space.open_volume(record.id, incarnation);
         }
-        let predecessor = self.neighbours.predecessor(record, self.tasks.now());
+        let predecessor = self.neighbours.predecessor(record);
         space.take_over(record.id, incarnation, predecessor)
     }
 

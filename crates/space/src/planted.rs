@@ -37,6 +37,8 @@ pub enum Planted {
     MoveFromOneCopy,
     /// A node answers although its lease is over.
     LeaseSkipped,
+    /// An owner serves although the one before may still answer.
+    PermissionSkipped,
     /// A volume is taken over from a node although that has come back since it was taken for dead.
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
@@ -69,7 +71,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
@@ -79,6 +81,7 @@ impl Planted {
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
         Self::NoReconcile,
+        Self::PermissionSkipped,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,

@@ -534,6 +534,10 @@ impl Membership {
         count_copies(&self.record, &mut next, &wants, facts.chunks, setting.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
+        if setting.serving() {
+            // Nobody answers any more who did before this opening.
+            next.before.clear();
+        }
         if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
             // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
             // keep what it has promised. Of one that has not, the doubt about them must stay.

@@ -48,7 +48,7 @@ mod terms;
 mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
-pub use opening::Predecessor;
+pub use opening::{Claimed, Predecessor};
 pub use state::StateToken;
 pub use terms::{Comparison, Config, Counters, Event, Phase};
 
