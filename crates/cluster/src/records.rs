@@ -121,6 +121,9 @@ pub struct VolumeRecord {
     /// of them before it serves, and takes them out with the next change after that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<NodeId>,
+    /// Nodes that could not open the volume since it was served last; others try in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<NodeId>,
     /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
     pub min_holders: u8,
     /// Every chunk has in-sync copies in at least so many of `homes`: all disks of so many nodes, less one, may be missing at an opening.
@@ -203,6 +206,7 @@ impl VolumeRecord {
             coordinator: 0,
             owner: None,
             before: Vec::new(),
+            tried: Vec::new(),
             min_holders: resiliency.copies(),
             min_homes: 0,
             homes: Vec::new(),

@@ -132,6 +132,8 @@ struct Rig {
     driver: Driver,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
+    /// Requests from one node to another are lost.
+    cut: BTreeSet<(NodeId, NodeId)>,
     directory: tempfile::TempDir,
     began: Instant,
     cared_at: Instant,
@@ -156,6 +158,7 @@ impl Rig {
             driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
             nodes: BTreeMap::new(),
             words: Words::default(),
+            cut: BTreeSet::new(),
             directory: tempfile::tempdir().expect("a directory"),
             began: Instant::now(),
             cared_at: Instant::now(),
@@ -267,7 +270,8 @@ impl Rig {
             let sent = std::mem::take(&mut running.ends.borrow_mut().sent);
             for (disk, request) in sent {
                 moved = true;
-                let to = owners.get(&disk).and_then(|owner| self.nodes.get(owner));
+                let reached = owners.get(&disk).filter(|owner| !self.cut.contains(&(*from, **owner)));
+                let to = reached.and_then(|owner| self.nodes.get(owner));
                 if let Some(to) = to.filter(|to| !to.is_dead && !running.is_dead) {
                     to.node.handle_remote(PeerId(from.0.into()), disk, request);
                 }
@@ -512,4 +516,43 @@ fn a_node_that_lives_says_that_it_acts_by_a_claim_and_is_not_waited_for_any_long
     rig.until("it is served", |rig| rig.servers(volume) == [2]);
     let claimed = rig.words.borrow()[&NodeId(1)].applied;
     assert!(claimed > 0 && !rig.of(1).volumes.is_served(volume));
+}
+
+#[test]
+fn another_node_with_copies_tries_when_the_one_that_is_named_cannot_open_a_volume() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.of(2).pools.supersede(pool, "a disk carries newer records");
+    rig.kill(1);
+    rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
+    assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
+    let failed = |rig: &Rig| {
+        let jobs = rig.of(2).jobs.borrow().list();
+        jobs.into_iter().find(|job| job.kind == JobKind::Takeover).is_some_and(|job| {
+            job.state == JobState::Failed && job.message.contains("newer records; node 3 tries")
+        })
+    };
+    rig.until("the second says so", failed);
+    rig.until("it is past", |rig| {
+        rig.record(volume).tried.is_empty() && rig.record(volume).before.is_empty()
+    });
+    assert!(rig.of(2).volumes.is_elsewhere(volume));
+}
+
+#[test]
+fn an_opening_that_waits_for_disks_which_another_node_reaches_is_left_to_that() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::TwoWay);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 2);
+    rig.cut.insert((NodeId(2), NodeId(3)));
+    rig.kill(1);
+    rig.until("the second claims it", |rig| rig.record(volume).owner == Some(NodeId(2)));
+    rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
+    // Both have tried, and nobody is left: the last one stays with it.
+    assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
 }

@@ -7,7 +7,7 @@ use crate::answering::Heartbeats;
 use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
 use space::coordinator::Predecessor;
 use space::message::Transport;
-use space::takeover::{Candidate, View, owners};
+use space::takeover::{self, Candidate, View, owners};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -270,17 +270,25 @@ impl Neighbours {
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }
 
+    /// The node that tries next to open a volume that this one could not open.
+    pub(crate) fn next_for(&self, record: &VolumeRecord) -> Option<NodeId> {
+        takeover::next(record, &self.view(), self.own()?)
+    }
+
     fn owners(&self) -> BTreeMap<VolumeId, NodeId> {
         if !self.is_told.get() {
             return BTreeMap::new();
         }
+        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
+        owners(&volumes, &self.view())
+    }
+
+    pub(crate) fn view(&self) -> View {
         let candidate = |life: &NodeLife| Candidate { is_up: life.is_up, takes_volumes: life.takes_volumes };
         let nodes = self.nodes.borrow();
-        let view = View {
+        View {
             nodes: nodes.iter().map(|(node, life)| (*node, candidate(life))).collect(),
             disks: self.homes.borrow().clone(),
-        };
-        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
-        owners(&volumes, &view)
+        }
     }
 }

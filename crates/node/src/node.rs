@@ -412,6 +412,7 @@ impl Shared {
             neighbours: self.neighbours.clone(),
             jobs: self.jobs.clone(),
             answering: self.answering.clone(),
+            state: self.state.clone(),
         }
     }
 

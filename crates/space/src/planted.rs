@@ -47,6 +47,8 @@ pub enum Planted {
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
+    /// What was found before another owner was noticed is answered after that.
+    AnswerAfterFencing,
     /// A read that met a corrupt copy fails if that cannot be repaired.
     ReadFailsWithRepair,
     /// A new copy of a region is not complete before every block of it is.
@@ -71,11 +73,12 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
         Self::AckFirstCopy,
+        Self::AnswerAfterFencing,
         Self::DeadDisksWaitedFor,
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,

@@ -233,9 +233,9 @@ impl SpaceWorld {
     /// Looks whether disks of dead nodes still count that others can do without.
     fn watch_dead_nodes(&mut self) {
         let Self { course, servers, membership, judge, serving_since, .. } = self;
-        // Another fault at the same time may hold the change of the record up, or make the dead node's copies the last.
-        let Scenario { partitions, state_loss, disk_faults, .. } = course.scenario;
-        if partitions || state_loss > 0 || disk_faults {
+        // What holds the change of the record up.
+        let Scenario { partitions, state_loss, .. } = course.scenario;
+        if partitions || state_loss > 0 {
             return;
         }
         for (node, found) in servers.nodes.iter().enumerate() {

@@ -28,6 +28,14 @@ impl Coordinator {
         self.opening.claimed().filter(|_| self.ground.setting.phase == Phase::Opening)
     }
 
+    /// The disks in sync that an opening waits for.
+    pub fn missing_disks(&self) -> Vec<DiskId> {
+        match self.ground.setting.phase {
+            Phase::Opening => self.opening.missing(&self.ground),
+            _ => Vec::new(),
+        }
+    }
+
     /// Nobody answers for the volume any more whom [`Coordinator::claimed`] named.
     pub fn permit(&mut self, now: Monotonic) {
         self.advance_time(now);

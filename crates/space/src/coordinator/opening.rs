@@ -26,6 +26,7 @@ use super::{Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
+use crate::takeover::may_answer;
 use cluster::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId};
@@ -142,6 +143,13 @@ impl Opening {
         self.is_permitted = true;
     }
 
+    /// The disks in sync that the opening waits for.
+    pub fn missing(&self, ground: &Ground) -> Vec<DiskId> {
+        let in_sync = ground.membership.record().in_sync.iter().copied();
+        let is_connecting = matches!(self.step, Step::Connect { .. });
+        in_sync.filter(|disk| is_connecting && !ground.calls.is_open(*disk)).collect()
+    }
+
     fn read_record(&mut self, ground: &mut Ground) {
         self.step = Step::Read { token: ground.membership.read_record() };
         self.retry_at = None;
@@ -185,7 +193,7 @@ impl Opening {
                 proposal.epoch = record.epoch.next();
                 proposal.coordinator = ground.setting.incarnation;
                 proposal.owner = ground.setting.config.node;
-                proposal.before = before(&record, ground.setting.config.node);
+                proposal.before = may_answer(&record, ground.setting.config.node);
                 ground.membership.load(record, found.revision);
                 self.claim(proposal, ground);
             }
@@ -264,6 +272,17 @@ impl Opening {
                 .take_up()
                 .into_iter()
                 .for_each(|disk| ground.membership.want_rewind(disk));
+            let record = ground.membership.record();
+            if !record.before.is_empty() || !record.tried.is_empty() {
+                // The record is to say that this is past.
+                ground.membership.want_rotation();
+            }
+            // Nodes may have died after their disks had listed what they have.
+            let in_sync = ground.membership.record().in_sync.iter().copied();
+            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.calls.is_down(*disk)).collect();
+            for disk in dead {
+                ground.fail_disk(disk, "its node is down");
+            }
             ground.reports.recheck = true;
             ground.reports.emit(Event::Serving { epoch: ground.membership.record().epoch });
         }
@@ -365,14 +384,4 @@ impl Opening {
         ground.membership.begin_stamps(stamp);
         self.drive(ground, suspects);
     }
-}
-
-/// The nodes that may answer for a volume that `own` claims: whom it is claimed from, unless that has let it go, and those before it.
-fn before(record: &VolumeRecord, own: Option<NodeId>) -> Vec<NodeId> {
-    let from = record.owner.filter(|_| record.coordinator != 0);
-    let mut nodes: Vec<NodeId> = record.before.iter().copied().chain(from).collect();
-    nodes.retain(|node| Some(*node) != own);
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
 }

@@ -429,6 +429,26 @@ fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names() {
 }
 
 #[test]
+fn a_node_that_dies_while_an_opening_waits_for_permission_is_not_waited_for_after_it() {
+    let mut cluster = Cluster::new(4, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 4);
+    cluster.kill(0);
+    let predecessor = Predecessor { owner: Some(NodeId(1)), ..Predecessor::default() };
+    let space = cluster.nodes[1].space.clone();
+    cluster.incarnation += 1;
+    cluster.nodes[1].handle = Some(space.take_over(VOLUME, cluster.incarnation, predecessor));
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.phase(1), Some(Phase::Opening));
+    cluster.kill(3);
+    space.permit(VOLUME);
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving));
+    let dead = cluster.disks_of(3);
+    assert!(cluster.record().in_sync.iter().all(|disk| !dead.contains(disk)), "{:?}", cluster.record());
+}
+
+#[test]
 fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
     let space = cluster.nodes[0].space.clone();
