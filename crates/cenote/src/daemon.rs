@@ -480,7 +480,7 @@ fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> Cluste
         lease: Timing::default().lease,
         bus: bus::RemoteOptions::default(),
         accounts: shared.accounts.clone(),
-        lease_until: shared.lease_until.clone(),
+        heartbeats: shared.link.clone(),
     }
 }
 
