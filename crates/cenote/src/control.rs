@@ -34,8 +34,9 @@ pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 /// What the control plane asks of the data plane.
 #[derive(Debug)]
 pub enum Command {
-    /// Everything there is to show.
+    /// Everything there is to show, or all but what clients have open.
     Snapshot {
+        with_opens: bool,
         reply: oneshot::Sender<Box<Snapshot>>,
     },
     /// The last protocol events of a connection over SMB Direct.
@@ -377,8 +378,20 @@ impl ControlHandle {
     /// # Errors
     /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
     pub async fn snapshot(&self) -> Result<Box<Snapshot>, CommandError> {
+        self.look(true).await
+    }
+
+    /// As [`ControlHandle::snapshot`], without what clients have open.
+    ///
+    /// # Errors
+    /// As [`ControlHandle::snapshot`].
+    pub async fn figures(&self) -> Result<Box<Snapshot>, CommandError> {
+        self.look(false).await
+    }
+
+    async fn look(&self, with_opens: bool) -> Result<Box<Snapshot>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        if !self.send(Command::Snapshot { reply }) {
+        if !self.send(Command::Snapshot { with_opens, reply }) {
             return Err(ended());
         }
         answer.await.map_err(|_| ended())
