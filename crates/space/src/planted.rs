@@ -73,7 +73,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 15] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
@@ -84,7 +84,6 @@ impl Planted {
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
         Self::NoReconcile,
-        Self::PermissionSkipped,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,
@@ -94,7 +93,7 @@ impl Planted {
 
     /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time; and one that
     /// needs a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 15] = [
+    pub const OF_DISKS: [Self; 16] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -103,6 +102,7 @@ impl Planted {
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
         Self::MoveFromOneCopy,
+        Self::PermissionSkipped,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
         Self::RebuildRetriesForEver,

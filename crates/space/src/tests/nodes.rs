@@ -394,7 +394,7 @@ fn a_node_without_a_lease_answers_nothing_and_one_that_knows_nothing_of_it_waits
 }
 
 #[test]
-fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names() {
+pub(super) fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names() {
     let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
     cluster.open(0);
     cluster.fill(0, 1);

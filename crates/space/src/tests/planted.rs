@@ -13,6 +13,9 @@ fn finder(bug: Planted) -> fn() {
             real_stores::an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch
         }
         Planted::ClaimWithoutFence => nodes::a_claim_on_the_volume_of_a_node_that_has_come_back_fails,
+        Planted::PermissionSkipped => {
+            nodes::an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names
+        }
         Planted::CorruptExpelsDisk => {
             damage::a_disk_with_an_unreadable_block_stays_in_sync_and_the_block_is_counted_and_written_again
         }
