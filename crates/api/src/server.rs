@@ -5,6 +5,7 @@
 //! audit log, in bounded numbers. Never listens: it is given sockets.
 
 use crate::document::documented;
+use crate::errands::hand_on;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
 use crate::refusals::{MINUTE, Refusals};
@@ -149,6 +150,7 @@ fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals:
             get(move || async { ([(header::CONTENT_TYPE, "application/json")], document) }),
         )
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
+        .layer(from_fn_with_state(management.clone(), hand_on))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))

@@ -10,6 +10,7 @@ use crate::disk_care::DiskCare;
 use crate::disk_files::DiskFiles;
 use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
+use crate::draining::Draining;
 use crate::erasing::Erasing;
 use crate::events::Events;
 use crate::following::Following;
@@ -111,6 +112,7 @@ pub struct Node {
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
+    pub(crate) draining_of_node: Draining,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -241,6 +243,8 @@ impl Node {
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
         self.disk_care.record_states();
         self.disk_care.end_retirements();
+        self.disk_care.end_orphans();
+        self.draining_of_node.look();
         self.retirements.update();
         self.disk_files.look_if_due();
         self.volume_opener.end_stopped();
@@ -315,6 +319,7 @@ impl Shared {
         let following = Following::new(&recovery, self.keeper.clone(), watch);
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
+        let draining_of_node = self.draining(volume_care.clone());
         let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
@@ -366,6 +371,7 @@ impl Shared {
             disk_opener,
             volume_opener,
             settled_once: Cell::default(),
+            draining_of_node,
             draining: Cell::default(),
         }
     }
@@ -399,6 +405,11 @@ impl Shared {
             neighbours: self.neighbours.clone(),
             jobs: self.jobs.clone(),
         }
+    }
+
+    fn draining(&self, care: VolumeCare) -> Draining {
+        let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
+        Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
     }
 
     fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {

@@ -17,6 +17,7 @@ impl Node {
     /// volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         self.following.set_nodes(nodes);
+        self.draining_of_node.look();
     }
 
     /// Lets this node answer for its volumes until then; without effect until its present life is recorded.

@@ -1,7 +1,7 @@
 //! The control plane's commands, handed to the part that does each. Each command is answered once.
 
 use super::Plane;
-use super::show::{show_damage, show_trace};
+use super::show::{show_damage, show_peer, show_trace};
 use crate::control::{Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand};
 use crate::quotas;
 use api::model;
@@ -32,7 +32,10 @@ impl Plane {
             },
             Command::Snapshot { reply } => {
                 // Nobody may be waiting any more.
-                let _ = reply.send(Box::new(self.show.snapshot(&self.node, &self.frontend)));
+                let mut snapshot = self.show.snapshot(&self.node, &self.frontend);
+                snapshot.bus =
+                    self.bus.iter().flat_map(|bus| bus.peers()).map(|peer| show_peer(&peer)).collect();
+                let _ = reply.send(Box::new(snapshot));
             }
             Command::RdmaTrace { connection, reply } => {
                 let trace = show_trace(&self.frontend, connection);
