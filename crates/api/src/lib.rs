@@ -7,6 +7,7 @@
 pub mod cluster;
 mod document;
 mod errands;
+pub mod fleet;
 pub mod health_watch;
 pub mod https;
 pub mod management;
@@ -33,5 +34,5 @@ pub const LOCK_FILE: &str = "lock";
 pub use errands::Errands;
 pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
-pub use server::{openapi, serve, serve_tls};
+pub use server::{Pages, openapi, serve, serve_tls};
 pub use token::Token;

@@ -71,6 +71,10 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send
 /// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
 pub trait Management: Send + Sync + 'static {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
+    /// The same without what clients have open, which may be a great many.
+    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
+        self.snapshot()
+    }
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
     /// The same, as values by section and key.
@@ -154,6 +158,14 @@ pub trait ClusterManagement: Send + Sync + 'static {
     /// The number of this server; `None`: it is in no cluster.
     fn own(&self) -> Option<NodeId>;
     fn view(&self) -> Answer<'_, ClusterView>;
+    /// The same of what this server knows, without asking the others.
+    fn known(&self) -> Answer<'_, ClusterView> {
+        self.view()
+    }
+    /// Whether another server lives, if heartbeats tell.
+    fn is_up(&self, _: NodeId) -> Option<bool> {
+        None
+    }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
     fn new_token(&self) -> Answer<'_, NewToken>;
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;

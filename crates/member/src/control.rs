@@ -195,7 +195,8 @@ impl ClusterControl {
         seen
     }
 
-    async fn view_now(&self) -> Result<ClusterView, ControlError> {
+    /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
+    async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let members = self.members().await?;
         let own = self.membership.as_ref().map(|found| found.facts());
         let (name, id) = match &own {
@@ -203,7 +204,8 @@ impl ClusterControl {
             None => (None, None),
         };
         let own = own.map(|facts| facts.node);
-        let others: Vec<NodeRecord> = members.iter().filter(|node| Some(node.id) != own).cloned().collect();
+        let is_asked = |node: &&NodeRecord| asks && Some(node.id) != own;
+        let others: Vec<NodeRecord> = members.iter().filter(is_asked).cloned().collect();
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         // A data plane that has ended is no reason to show nothing.
         let bus = self.server.bus().await.unwrap_or_default();
@@ -266,7 +268,7 @@ impl ClusterControl {
             node = founded.node.name,
             "a cluster was made; starting again as its first server"
         );
-        let mut view = self.view_now().await?;
+        let mut view = self.view_now(true).await?;
         view.name = Some(founded.cluster.name);
         view.id = Some(founded.cluster.id.to_string());
         self.restart.notify_one();
@@ -565,7 +567,13 @@ impl ClusterManagement for ClusterControl {
         self.membership.as_ref().map(|found| found.facts().node)
     }
     fn view(&self) -> Answer<'_, ClusterView> {
-        plain(self.view_now())
+        plain(self.view_now(true))
+    }
+    fn known(&self) -> Answer<'_, ClusterView> {
+        plain(self.view_now(false))
+    }
+    fn is_up(&self, node: NodeId) -> Option<bool> {
+        self.server.is_up(node)
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView> {
         plain(self.create_now(request.name))

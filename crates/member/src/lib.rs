@@ -38,8 +38,8 @@ pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
 pub use engine::{
-    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, await_answer, etcd_options, open_state,
-    process_options,
+    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, await_answer, etcd_options, forget_seen,
+    open_state, process_options,
 };
 pub use keeping::keep;
 pub use listener::{Host, serve};
