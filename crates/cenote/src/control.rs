@@ -12,6 +12,7 @@ use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
 use cluster::State;
+use cluster::membership::shell::Link;
 use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
@@ -19,7 +20,6 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -100,8 +100,8 @@ pub struct ClusterOptions {
     pub bus: bus::RemoteOptions,
     /// The machine accounts of all nodes.
     pub accounts: bus::NodeAccounts,
-    /// Until when this node may answer for its volumes, in nanoseconds of [`types::Monotonic`]; kept by the heartbeats.
-    pub lease_until: Arc<AtomicU64>,
+    /// What the heartbeats tell of this node's lease, and are told.
+    pub heartbeats: Link,
 }
 
 /// What the control plane asks of disks.

@@ -1,6 +1,7 @@
 //! The parts of a node, put together.
 
 use crate::acl_propagation::AclPropagations;
+use crate::answering::Answering;
 use crate::check::Checks;
 use crate::damage::DamageBook;
 use crate::damage_kept::{DamageKeeper, DamageSources};
@@ -10,6 +11,7 @@ use crate::disk_care::DiskCare;
 use crate::disk_files::DiskFiles;
 use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
+use crate::draining::Draining;
 use crate::erasing::Erasing;
 use crate::events::Events;
 use crate::following::Following;
@@ -111,6 +113,7 @@ pub struct Node {
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
+    pub(crate) draining_of_node: Draining,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -122,6 +125,7 @@ impl Node {
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
         let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
+        let answering = Answering::new(membership.as_ref().map(|membership| membership.heartbeats.clone()));
         let neighbours = Rc::new(Neighbours::new(membership));
         let is_single = neighbours.own().is_none();
         let waker = driver.waker();
@@ -139,7 +143,13 @@ impl Node {
         let shared = Shared {
             events: Rc::default(),
             disks: Rc::new(Disks::new(neighbours.clone(), settings.disk_timeout, now)),
-            pools: Rc::new(Pools::new(kept.clone(), neighbours.clone(), space_config, now)),
+            pools: Rc::new(Pools::new(
+                kept.clone(),
+                neighbours.clone(),
+                answering.clone(),
+                space_config,
+                now,
+            )),
             volumes: Rc::new(Volumes::new(front, settings.cache_bytes, opens, locks)),
             damage: Rc::default(),
             jobs: Rc::default(),
@@ -147,6 +157,7 @@ impl Node {
             tasks,
             state,
             neighbours: neighbours.clone(),
+            answering,
         };
         let search = Rc::new(search);
         let disk_opener = DiskOpener {
@@ -197,11 +208,14 @@ impl Node {
         if self.settled_once.get() {
             self.keeper.begin(&self.disks, &self.pools, &self.tasks);
         }
+        self.following.take_lease();
         self.following.look();
-        let moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
+        let mut moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
         for volume in self.lost.take() {
             self.volume_opener.lose(volume);
         }
+        self.following.tell_applied();
+        moved |= self.pools.permit();
         moved
     }
 
@@ -241,6 +255,8 @@ impl Node {
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
         self.disk_care.record_states();
         self.disk_care.end_retirements();
+        self.disk_care.end_orphans();
+        self.draining_of_node.look();
         self.retirements.update();
         self.disk_files.look_if_due();
         self.volume_opener.end_stopped();
@@ -297,6 +313,7 @@ struct Shared {
     jobs: Rc<RefCell<Jobs>>,
     keeper: Rc<Keeper>,
     neighbours: Rc<Neighbours>,
+    answering: Rc<Answering>,
 }
 
 impl Shared {
@@ -312,9 +329,10 @@ impl Shared {
         let volume_care = self.volume_care(volume_opener.clone());
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
-        let following = Following::new(&recovery, self.keeper.clone(), watch);
+        let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
+        let draining_of_node = self.draining(volume_care.clone());
         let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
@@ -366,6 +384,7 @@ impl Shared {
             disk_opener,
             volume_opener,
             settled_once: Cell::default(),
+            draining_of_node,
             draining: Cell::default(),
         }
     }
@@ -398,7 +417,14 @@ impl Shared {
             volumes: self.volumes.clone(),
             neighbours: self.neighbours.clone(),
             jobs: self.jobs.clone(),
+            answering: self.answering.clone(),
+            state: self.state.clone(),
         }
+    }
+
+    fn draining(&self, care: VolumeCare) -> Draining {
+        let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
+        Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
     }
 
     fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {
