@@ -138,7 +138,8 @@ impl VolumeOpener {
             return Err(if is_another { Error::new(ErrorKind::Conflict, error.message) } else { error });
         }
         claimed.set(self.tasks.now().since(began).as_millis());
-        tracing::debug!(volume = %record.id, ms = claimed.get(), "the volume is claimed, and its disks have promised so");
+        let epoch = space.record(record.id).map_or(0, |record| record.epoch.0);
+        tracing::info!(volume = %record.id, epoch, ms = claimed.get(), "a volume is claimed, and its disks have promised so");
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),

@@ -177,10 +177,11 @@ impl Client {
             Request::close(tree.id, file.id).within(tree),
         ];
         let replies = self.call_compound(requests)?;
-        let done = replies.iter().try_for_each(|reply| reply.success().map(drop));
-        if done.is_err() && replies.last().is_some_and(|closed| closed.success().is_err()) {
-            // Servers may fail what follows a failed request (MS-SMB2 3.3.5.2.7.2).
-            let _ = self.close(file);
+        let (closed, rest) = replies.split_last().ok_or(ClientError::Protocol("answers are missing"))?;
+        let done = rest.iter().try_for_each(|reply| reply.success().map(drop));
+        if closed.success().is_err() {
+            // Servers may fail what follows a failed request (MS-SMB2 3.3.5.2.7.2); ksmbd fails a related CLOSE whose chain no CREATE began.
+            return done.and(self.close(file));
         }
         done
     }

@@ -1,0 +1,470 @@
+"""The parts of torture.py: what is done to the cluster, and what is measured meanwhile."""
+import hashlib, os, random, shutil, signal, subprocess, threading, time
+
+import smb
+from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, until
+from history import BLOCK, History, content, stamp_of
+from load import Load
+from namespaces import Refused
+from switch import Switched
+
+# After an event: until all servers are up and all copies in sync again.
+WHOLE_S = 120
+# How many events are played between two checks of the histories.
+CHECK_EVERY = 5
+
+
+class Skipped(Exception):
+    """Why a part cannot be played here."""
+
+
+def distribution(values):
+    """Of seconds, in milliseconds and words."""
+    if not values:
+        return "none"
+    ordered = sorted(values)
+
+    def at(share):
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+
+    return f"{len(ordered)} times, p50 {at(0.5):.0f} ms, p90 {at(0.9):.0f} ms, p99 {at(0.99):.0f} ms, max {ordered[-1] * 1000:.0f} ms"
+
+
+class Torture:
+    """A formed cluster with clients on it."""
+
+    power_cuts = False
+    patience_s, pinned_patience_s = 10.0, 30.0
+
+    def __init__(self, args):
+        self.args, self.random = args, random.Random(args.seed)
+        self.passed = self.failed = 0
+        self.load = None
+        self.cluster = Cluster(self.make_nodes(), promise="--durability flush" if args.volatile else "--continuously-available")
+        self.began = time.monotonic()
+
+    def make_nodes(self):
+        base = 30 + 4 * (self.args.seed % 20)
+        smb_port, http_port = 22000 + self.args.seed % 7000, 30000 + self.args.seed % 2000
+        return [Node(number, self.args.cenote, self.args.work, f"127.0.0.{base + number}", smb_port, http_port, 9447, power_cuts=self.power_cuts)
+                for number in range(1, self.args.nodes + 1)]
+
+    def say(self, text):
+        print(f"{time.monotonic() - self.began:7.1f} s  {text}", flush=True)
+
+    def figures(self, name, values):
+        print(f"cluster: {name}: {distribution(values)}", flush=True)
+
+    def ok(self, text):
+        self.passed += 1
+        print(f"ok      {text}", flush=True)
+
+    def fail(self, text):
+        self.failed += 1
+        print(f"not ok  {text}", flush=True)
+
+    def judge(self, name, wrong):
+        if not wrong:
+            return self.ok(name)
+        self.fail(f"{name}: {len(wrong)} times")
+        for line in wrong[:20]:
+            print(f"        {line}", flush=True)
+
+    def run(self):
+        self.cluster.form()
+        self.say(f"{len(self.cluster.nodes)} servers are a cluster, and whole")
+        history = History()
+        pinned = [node.name for node in self.cluster.nodes]
+        self.load = Load(self.cluster.servers(), SHARE, USER, PASSWORD, self.args.seed, history, roaming=2, pinned=pinned,
+                         patience_s=self.patience_s, pinned_patience_s=self.pinned_patience_s, write_flags=0 if self.args.volatile else smb.WRITE_THROUGH)
+        time.sleep(1)
+        self.play()
+        self.finish()
+
+    def play(self):
+        raise NotImplementedError
+
+    def checked(self, number):
+        """Checks the histories now and then; the first violation ends the part, since what follows would tell of it again."""
+        if number % CHECK_EVERY == 0 and not self.load.check():
+            raise Trouble(f"event {number}: the histories do not fit")
+
+    def finish(self):
+        self.cluster.whole(WHOLE_S)
+        self.load.check(whole=True)
+        self.load.stop()
+        names = self.load.check_names()
+        wrong, self.load.wrong = self.load.wrong, []
+        self.judge(f"{self.load.history.operations} operations of clients on {self.load.history.checks} histories of blocks, and {names} names, fit one order", wrong)
+        self.judge("all copies are identical", self.cluster.check_copies())
+        self.judge("health is clean on all servers", self.cluster.healthy())
+        epochs = self.cluster.epochs()
+        self.judge(f"each of {len(epochs)} epochs was claimed by one server", [f"epoch {epoch}: {names}" for epoch, names in epochs.items() if len(names) > 1])
+        self.judge("no server panicked", [f"{node.name}: {line}" for node in self.cluster.nodes for line in node.log.read_text(errors="replace").splitlines() if "panicked" in line])
+        failures = ", ".join(f"{words}: {count}" for words, count in sorted(self.load.failures().items(), key=lambda one: -one[1])[:8])
+        self.say(f"what clients were told instead of answers: {failures or 'nothing'}")
+
+    def end(self):
+        if self.load:
+            for line in self.load.wrong[:20]:
+                print(f"        {line}", flush=True)
+            for client in self.load.clients:
+                client.ended = client.links.ended = True
+        if self.failed:
+            for node in self.cluster.nodes:
+                if node.log.exists():
+                    print(f"--- the end of {node.log}\n{node.tail()}", flush=True)
+        self.cluster.stop()
+
+
+class Replica(Torture):
+    """Servers other than the owner die or freeze."""
+
+    def play(self):
+        events = ["kill"] * self.args.count + ["stop"] * self.args.stops
+        self.random.shuffle(events)
+        waits, wholes = {"kill": [], "stop": []}, []
+        for number, event in enumerate(events, 1):
+            owner = self.cluster.owner()
+            victim = self.random.choice([node for node in self.cluster.nodes if node is not owner])
+            time.sleep(self.random.uniform(0.1, 0.6))
+            since = time.monotonic()
+            if event == "kill":
+                victim.kill()
+                time.sleep(self.random.uniform(0.7, 3))
+                victim.start()
+            else:
+                with_etcd = self.random.random() < 0.5
+                victim.freeze(with_etcd)
+                time.sleep(self.random.uniform(3, 8))
+                victim.thaw()
+            back = time.monotonic()
+            wholes.append(self.cluster.whole(WHOLE_S))
+            wait = self.load.longest_wait(since, time.monotonic())
+            waits[event].append(wait)
+            still = self.cluster.owner()
+            moved = "" if still is owner else f"; the volume went from {owner.name} to {still.name}"
+            self.say(f"{event} {number} of {victim.name}: longest wait {wait * 1000:.0f} ms, whole {time.monotonic() - back:.1f} s after it was back{moved}")
+            self.checked(number)
+        for event in ("kill", "stop"):
+            self.figures(f"longest wait of a client for each {event} of a replica's server", waits[event])
+        self.figures("from a server's return until all copies are in sync", wholes)
+
+
+class Owner(Torture):
+    """The owner dies, and another server serves."""
+
+    def play(self):
+        reads, writes, wholes = [], [], []
+        for number in range(1, self.args.count + 1):
+            owner = self.cluster.owner()
+            others = {node.name for node in self.cluster.nodes if node is not owner}
+            time.sleep(self.random.uniform(0.1, 0.6))
+            since = time.monotonic()
+            owner.kill()
+            time.sleep(self.random.uniform(2, 4))
+            until("a write at another server", 40, lambda: self.load.first_answer(since, others, True))
+            until("a read at another server", 40, lambda: self.load.first_answer(since, others, False))
+            read, write = (self.load.first_answer(since, others, is_write) for is_write in (False, True))
+            reads.append(read - since)
+            writes.append(write - since)
+            self.load.settled.append((owner.name, min(read, write)))
+            owner.start()
+            wholes.append(self.cluster.whole(WHOLE_S))
+            self.say(f"kill {number} of {owner.name}: read after {reads[-1] * 1000:.0f} ms, write after {writes[-1] * 1000:.0f} ms, whole {wholes[-1]:.1f} s later")
+            self.checked(number)
+        self.figures("from the owner's death to the first read that another server answers", reads)
+        self.figures("from the owner's death to the first write that another server answers", writes)
+        self.figures("from a server's return until all copies are in sync", wholes)
+        if self.args.bytes:
+            self.put_through_deaths()
+
+    def smbclient(self, node, commands):
+        address, port = node.smb
+        return subprocess.run(["smbclient", f"//{address}/{SHARE}", "-p", str(port), "-U", f"{USER}%{PASSWORD}", "-m", "SMB3_11", "-t", "120", "-c", commands],
+                              capture_output=True, text=True, timeout=900, cwd=self.args.work)
+
+    def put_through_deaths(self):
+        if not shutil.which("smbclient"):
+            return self.say("smbclient is missing: no large file")
+        written = hashlib.sha256()
+        with open(self.args.work / "large", "wb") as file:
+            for _ in range(0, self.args.bytes, 1 << 20):
+                piece = os.urandom(1 << 20)
+                written.update(piece)
+                file.write(piece)
+        owner = self.cluster.owner()
+        victim = self.random.choice([node for node in self.cluster.nodes if node is not owner])
+        put = []
+        putting = threading.Thread(target=lambda: put.append(self.smbclient(owner, "put large large")))
+        putting.start()
+        time.sleep(2)
+        victim.kill()
+        putting.join()
+        if put[0].returncode != 0:
+            return self.fail(f"{self.args.bytes >> 20} MiB are put while another server dies: {put[0].stdout}{put[0].stderr}")
+        self.ok(f"{self.args.bytes >> 20} MiB are put while another server dies")
+        victim.start()
+        self.say(f"whole {self.cluster.whole(300):.1f} s after it is back")
+        owner.kill()
+        heir = until("another server", 60, lambda: next((node for node in self.cluster.running() if node is self.cluster.owner(1)), None))
+        got = self.smbclient(heir, "get large back")
+        read = hashlib.sha256()
+        if got.returncode == 0:
+            with open(self.args.work / "back", "rb") as file:
+                while piece := file.read(1 << 20):
+                    read.update(piece)
+        self.judge("then the owner dies, and another server gives the same bytes", [] if read.digest() == written.digest() else [got.stdout + got.stderr])
+        owner.start()
+        for name in ("large", "back"):
+            (self.args.work / name).unlink(missing_ok=True)
+        self.smbclient(heir, "del large")
+
+
+class Probe:
+    """Requests that reach the owner while it is stopped: sessions and opens that it knows, on which they are sent when another server has already
+    changed the block. A read of the old bytes, or an acknowledged write, is a lie."""
+
+    def __init__(self, torture, owner, number):
+        self.torture, self.name, self.answers, self.asking = torture, f"probe-{number}", {}, []
+        self.links = [smb.Connection(owner.smb, USER, PASSWORD, 20) for _ in range(2)]
+        self.files = []
+        for link in self.links:
+            link.connect_tree(SHARE)
+            self.files.append(link.create(self.name, smb.OPEN_OR_MAKE)[0])
+        self.links[0].write(self.files[0], 0, content(1, 9, 0))
+
+    def change(self, heir):
+        """At the new owner."""
+        link = smb.Connection(heir.smb, USER, PASSWORD, 20)
+        link.connect_tree(SHARE)
+        file, _ = link.create(self.name)
+        link.write(file, 0, content(2, 9, 0))
+        link.close()
+
+    def ask(self):
+        def read():
+            found = stamp_of(self.links[0].read(self.files[0], 0, BLOCK, 20), 9, 0)
+            return "an old read" if found != 2 else "a read"
+
+        def write():
+            self.links[1].write(self.files[1], 0, content(3, 9, 0), 20)
+            return "an acknowledged write"
+
+        def guarded(name, action):
+            try:
+                self.answers[name] = action()
+            except (smb.Lost, smb.Refused) as error:
+                self.answers[name] = ""
+                self.torture.note_probe(error)
+
+        self.asking = [threading.Thread(target=guarded, args=(action.__name__, action), daemon=True) for action in (read, write)]
+        for asking in self.asking:
+            asking.start()
+
+    def wrong(self):
+        for asking in self.asking:
+            asking.join(25)
+        for link in self.links:
+            link.close()
+        return [found for found in self.answers.values() if found]
+
+
+class Frozen(Torture):
+    """The owner is stopped; it goes on when another server has taken over."""
+
+    patience_s = 2.0
+
+    def note_probe(self, error):
+        self.probed[str(error)] = self.probed.get(str(error), 0) + 1
+
+    def play(self):
+        reads, wrong, self.probed = [], [], {}
+        for number in range(1, self.args.count + 1):
+            owner = self.cluster.owner()
+            others = {node.name for node in self.cluster.nodes if node is not owner}
+            probe = Probe(self, owner, number)
+            time.sleep(self.random.uniform(0.1, 0.6))
+            with_etcd = self.random.random() < 0.3
+            since = owner.freeze(with_etcd)
+            until("a read at another server", 40, lambda: self.load.first_answer(since, others, False))
+            reads.append(self.load.first_answer(since, others, False) - since)
+            heir = until("the new owner", 40, lambda: next(iter([node for node in self.cluster.nodes if node is not owner and self.serves(node)]), None))
+            probe.change(heir)
+            probe.ask()
+            time.sleep(self.random.choice([0.1, 0.3, 1, 4]))
+            owner.thaw()
+            lies = probe.wrong()
+            wrong += [f"stop {number} of {owner.name}: {lie}" for lie in lies]
+            whole = self.cluster.whole(WHOLE_S)
+            self.say(f"stop {number} of {owner.name}: read elsewhere after {reads[-1] * 1000:.0f} ms, whole {whole:.1f} s after its return{', ' + ' and '.join(lies) if lies else ''}")
+            self.checked(number)
+        self.judge("a server that was stopped answers nothing for what it owned before", wrong)
+        self.say(f"what it said instead: {self.probed}")
+        self.figures("from the owner's stop to the first read that another server answers", reads)
+
+    @staticmethod
+    def serves(node):
+        volume = node.json("volume", "show", VOLUME)
+        return volume["owner"] == node.name
+
+
+class Wire(Torture):
+    """What the servers say to each other is SMB as tshark knows it."""
+
+    def __init__(self, args):
+        if os.geteuid() != 0 or not shutil.which("tshark"):
+            raise Skipped("tshark as root is needed")
+        super().__init__(args)
+
+    def play(self):
+        port = self.cluster.nodes[0].smb[1]
+        capture = self.args.work / "bus.pcap"
+        # Whole packets of loopback, which have up to 64 KiB.
+        shark = subprocess.Popen(["tshark", "-q", "-i", "lo", "-s", "0", "-f", f"tcp port {port}", "-w", str(capture), "-F", "pcap"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(2)
+        victim = next(node for node in self.cluster.nodes if node is not self.cluster.owner())
+        # Logons and the opening of disks are on the wire when one comes anew.
+        victim.kill()
+        time.sleep(1)
+        victim.start()
+        time.sleep(self.args.seconds)
+        self.cluster.whole(WHOLE_S)
+        shark.send_signal(signal.SIGINT)
+        shark.wait(30)
+        fields = ["tcp.stream", "smb2.tree", "smb2.cmd", "smb2.flags.response", "_ws.malformed", "smb2.flags.signature"]
+        done = subprocess.run(["tshark", "-r", str(capture), "-d", f"tcp.port=={port},nbss", "-Y", "smb2 || _ws.malformed", "-T", "fields",
+                               *[word for field in fields for word in ("-e", field)], "-E", "occurrence=a", "-E", "separator=;"],
+                              capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            return self.fail(f"tshark reads the capture: {done.stderr[-500:]}")
+        rows = [line.split(";") for line in done.stdout.splitlines()]
+        streams = {row[0] for row in rows if "bus$" in row[1]}
+        bus = [row for row in rows if row[0] in streams]
+        commands = {}
+        for row in bus:
+            for command in row[2].split(","):
+                commands[command] = commands.get(command, 0) + 1
+        self.say(f"{len(streams)} connections of the bus, {len(bus)} frames, commands {dict(sorted(commands.items()))}")
+        reads, writes, controls = (commands.get(word, 0) for word in ("8", "9", "11"))
+        self.judge("the bus decodes as SMB2", [] if streams and writes and controls else [f"{len(streams)} streams, {reads} READ, {writes} WRITE, {controls} IOCTL"])
+        self.judge("without a malformed frame", [";".join(row) for row in bus if row[4]])
+        unsigned = [row for row in bus if "1" not in row[5] and not set(row[2].split(",")) <= {"0", "1"}]
+        self.judge("and signed", [";".join(row) for row in unsigned])
+
+
+class Power(Torture):
+    """The whole cluster loses its power; what was not flushed is lost, kept or torn."""
+
+    power_cuts = True
+    patience_s, pinned_patience_s = 5.0, 5.0
+
+    def cut(self):
+        """All servers within a few milliseconds."""
+        seeds = [self.random.randrange(1 << 32) for _ in self.cluster.nodes]
+        cuts = [threading.Thread(target=node.cut_power, args=(seed,)) for node, seed in zip(self.cluster.nodes, seeds)]
+        for cutting in cuts:
+            cutting.start()
+        for cutting in cuts:
+            cutting.join()
+        for node in self.cluster.nodes:
+            node.kill()
+
+    def play(self):
+        starts, acknowledged = [], 0
+        for number in range(1, self.args.count + 1):
+            before = self.load.acknowledged()
+            time.sleep(self.random.choice([0.05, 0.3, 1, 2]) * self.random.uniform(0.5, 1.5))
+            self.cut()
+            acknowledged += self.load.acknowledged() - before
+            dead = time.monotonic()
+            for node in self.cluster.nodes:
+                node.start()
+            if self.random.random() < 0.125:
+                time.sleep(self.random.uniform(0, 2))
+                self.cut()
+                for node in self.cluster.nodes:
+                    node.start()
+            began = time.monotonic()
+            self.cluster.owner(WHOLE_S)
+            # Nothing that was asked of the dead takes effect any more.
+            self.load.settled += [(node.name, dead) for node in self.cluster.nodes]
+            if not self.load.check(seconds=WHOLE_S):
+                raise Trouble(f"round {number}: the histories do not fit")
+            starts.append(time.monotonic() - began)
+            whole = self.cluster.whole(WHOLE_S)
+            self.say(f"round {number}: read back {starts[-1]:.1f} s after the start, whole {whole:.1f} s later; {acknowledged} writes acknowledged so far")
+        self.figures("from the start of all servers until all was read back", starts)
+
+
+class Partition(Torture):
+    """A switch drops frames between servers, one way or both."""
+
+    patience_s = 3.0
+
+    def __init__(self, args):
+        try:
+            self.network = Switched(args.nodes)
+        except Refused as reason:
+            raise Skipped(str(reason)) from reason
+        super().__init__(args)
+
+    def make_nodes(self):
+        return [Node(number, self.args.cenote, self.args.work, self.network.address(number), 445, 9445, 9447, within=self.network.within(number))
+                for number in range(1, self.args.nodes + 1)]
+
+    def choose(self, owner):
+        """Which ways are cut, and in words."""
+        ports = [node.number for node in self.cluster.nodes]
+        one = owner.number if self.random.random() < 0.6 else self.random.choice(ports)
+        others = [port for port in ports if port != one]
+        kind = self.random.choice(self.args.kinds or ["to one", "from one", "with one", "deaf", "mute", "alone", "ring"])
+        two = self.random.choice(others)
+        out, back = [(one, port) for port in others], [(port, one) for port in others]
+        return {
+            "to one": [(one, two)], "from one": [(two, one)], "with one": [(one, two), (two, one)],
+            "deaf": back, "mute": out, "alone": out + back,
+            # Each hears the next one only.
+            "ring": [(port, ports[(at + 1) % len(ports)]) for at, port in enumerate(ports)],
+        }[kind], f"node-{one} {kind}" + (f" (node-{two})" if "one" in kind else "")
+
+    def play(self):
+        moved, waits = 0, []
+        for number in range(1, self.args.count + 1):
+            owner = self.cluster.owner(WHOLE_S)
+            time.sleep(self.random.uniform(0.1, 0.6))
+            since, words = time.monotonic(), []
+            for _ in range(self.random.choice([1, 1, 1, 2])):
+                pairs, told = self.choose(owner)
+                words.append(told)
+                self.network.cut(pairs)
+                time.sleep(self.random.choice([0.3, 1, 3, 6]) * self.random.uniform(0.7, 1.4))
+            self.network.cut([])
+            healed = time.monotonic()
+            self.cluster.whole(WHOLE_S)
+            waits.append(self.load.longest_wait(since, time.monotonic()))
+            still = self.cluster.owner()
+            moved += still is not owner
+            self.say(f"partition {number}: {', then '.join(words)}, for {healed - since:.1f} s; longest wait {waits[-1] * 1000:.0f} ms, whole {time.monotonic() - healed:.1f} s later, {owner.name} to {still.name}")
+            self.checked(number)
+        print(f"cluster: {moved} takeovers in {self.args.count} partitions", flush=True)
+        self.figures("longest wait of a client for each partition", waits)
+
+    def end(self):
+        self.network.cut([])
+        super().end()
+        self.network.close()
+
+
+class Short(Owner):
+    """An event of each common kind, on one cluster."""
+
+    note_probe, serves = Frozen.note_probe, staticmethod(Frozen.serves)
+
+    def play(self):
+        for kind in (Replica, Owner, Frozen):
+            kind.play(self)
+
+
+ALL = {"short": Short, "replica": Replica, "owner": Owner, "frozen": Frozen, "wire": Wire, "power": Power, "partition": Partition}
