@@ -59,9 +59,10 @@ impl Bug {
             }
             Self::Space(_) => None,
             Self::Store(bug) => match bug {
-                OfStore::AckBeforeDurable | OfStore::AnchorBeforeFlush | OfStore::FreshBeforeFlush => {
-                    stack(30)
-                }
+                OfStore::AckBeforeDurable
+                | OfStore::AnchorBeforeFlush
+                | OfStore::FreshBeforeFlush
+                | OfStore::PlacedWithoutRecord => stack(30),
                 OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk => stack(150),
                 _ => None,
             },

@@ -51,6 +51,42 @@ fn regions(rig: &mut Rig<CrashDisk>) -> Regions {
     }
 }
 
+/// How often a write that is alone waits for the disk before it is answered, and how many durable writes and flushes that takes.
+fn steps(rig: &mut Rig<CrashDisk>, class: WriteClass, lba: u64, blocks: usize) -> (usize, u64) {
+    rig.checkpoint();
+    let disk = rig.store.disk_mut().clone();
+    for target in [FaultTarget::Write, FaultTarget::Flush] {
+        disk.inject(Fault::every(target, FaultAction::Hang));
+    }
+    let before = disk.submitted_operations();
+    let token = rig.submit(write_request(class, lba, &pattern(7, blocks)));
+    for steps in 0..20 {
+        polls(rig);
+        if let Some(answer) = rig.answers.remove(&token) {
+            answer.unwrap();
+            disk.clear_faults();
+            return (steps, disk.submitted_operations() - before);
+        }
+        // The disk answers all that is in flight.
+        disk.release_hanging();
+    }
+    panic!("the write is not answered");
+}
+
+#[test]
+fn a_large_write_waits_once_for_the_disk_and_over_other_data_twice() {
+    let (mut rig, _) = empty();
+    rig.allocate(1, true);
+    rig.write(WriteClass::Fresh, 0, &pattern(1, 128)).unwrap();
+    rig.write(WriteClass::Append, 256, &pattern(1, 1)).unwrap();
+    rig.discard(0, 16).unwrap();
+    assert_eq!(steps(&mut rig, WriteClass::Fresh, 0, 16), (1, 2), "discarded before");
+    assert_eq!(steps(&mut rig, WriteClass::Fresh, 128, 128), (1, 2), "never written");
+    assert_eq!(steps(&mut rig, WriteClass::Fresh, 64, 64), (2, 3), "over other data");
+    assert_eq!(steps(&mut rig, WriteClass::Overwrite, 3, 4), (1, 1));
+    assert_eq!(steps(&mut rig, WriteClass::Append, 257, 1), (1, 1), "a volume's journal");
+}
+
 #[test]
 fn only_data_and_record_together_are_published() {
     let disk = with_both_in_flight();
