@@ -63,7 +63,9 @@ impl Bug {
                 | OfStore::AnchorBeforeFlush
                 | OfStore::FreshBeforeFlush
                 | OfStore::PlacedWithoutRecord => stack(30),
-                OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk => stack(150),
+                OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk | OfStore::PlacedUnverified => {
+                    stack(150)
+                }
                 _ => None,
             },
             Self::Volume(bug) => match bug {
