@@ -37,7 +37,7 @@ def run(binary, arguments, timeout):
 
 
 def target(server, name):
-    return f"smb://127.0.0.1:{server.data_port}/{server.share}/{name}"
+    return f"smb://{server.host}:{server.data_port}/{server.share}/{name}"
 
 
 def common(server, credentials):

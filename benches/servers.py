@@ -95,9 +95,10 @@ def written_bytes(pid):
 
 
 class Server:
-    """name, port, share, user and password to connect with; start() and stop(); make_cold() empties its caches."""
+    """name, host, port, share, user and password to connect with; start() and stop(); make_cold() empties its caches."""
 
     process = None
+    host = "127.0.0.1"
     share = "demo"
     user = USER
     password = PASSWORD

@@ -237,13 +237,24 @@ class Cluster:
         except Trouble as trouble:
             return [str(trouble)]
 
-    def epochs(self):
-        """Each epoch under which a server has opened the volume, as the logs tell: epoch to names of servers."""
-        found = {}
+    def claims(self):
+        """When which server claimed the volume, under which epoch: by the logs, in the order of their times."""
+        found = []
         for node in self.nodes:
             for line in node.log.read_text(errors="replace").splitlines():
-                if "a volume is claimed" in line and "epoch=" in line:
-                    found.setdefault(int(line.split("epoch=")[1].split()[0]), []).append(node.name)
+                if "a volume is claimed" in line:
+                    found.append((line.split()[0], int(line.split("epoch=")[1].split()[0]), node.name))
+        return sorted(found)
+
+    def promised(self):
+        """The epoch that each disk has promised to the volume, as a stopped server left it."""
+        found = {}
+        for node in self.nodes:
+            for disk in sorted(node.data.glob("disk-*.img")):
+                told = node.cli("disk", "inspect", disk)
+                lines = [line for line in told.splitlines() if line.startswith("volume") and "epoch" in line]
+                if lines:
+                    found[f"{node.name}/{disk.name}"] = int(lines[0].split("epoch")[1].split()[0])
         return found
 
     def stop(self):

@@ -6,6 +6,7 @@ forgotten with an old answer in its hands. Both keep sessions with the servers t
 import random, threading, time
 
 import smb
+from cluster import Trouble
 from history import BLOCK, PENDING_S, content, stamp_of
 
 # Files and their blocks: a small one in which all meet, and one over which writes of several blocks are spread.
@@ -233,12 +234,14 @@ class Load:
         waits += [until - client.waiting_since for client in self.roaming if client.waiting_since]
         return max(waits, default=0.05)
 
-    def halt(self, seconds=120):
+    def halt(self, seconds=60):
+        """Until no request is under way: what is asked later and seen earlier would look like a lie."""
         for client in self.clients:
             client.halt.set()
         until = time.monotonic() + seconds
-        for client in self.roaming:
-            client.halted.wait(max(0, until - time.monotonic()))
+        for client in self.clients:
+            if not client.halted.wait(max(0, until - time.monotonic())):
+                raise Trouble(f"client {client.number} got no answer from {client.node} within {seconds} s")
 
     def resume(self):
         for client in self.clients:
@@ -246,7 +249,7 @@ class Load:
             client.halt.clear()
 
     def check(self, whole=False, seconds=60):
-        """Halts the clients, reads back what they wrote, and adds what is wrong to `wrong`. Pinned clients may wait on meanwhile."""
+        """Halts the clients, reads back what they wrote, and adds what is wrong to `wrong`."""
         self.halt()
         records = []
         for client in self.clients:
@@ -279,7 +282,7 @@ class Load:
                 except (smb.Lost, smb.Refused) as error:
                     why = error
             time.sleep(0.1)
-        raise RuntimeError(f"no server serves the share within {seconds} s: {why}")
+        raise Trouble(f"no server serves the share within {seconds} s: {why}")
 
     def read_back(self, places, seconds):
         until = time.monotonic() + seconds
@@ -303,7 +306,7 @@ class Load:
                 return final
             except (smb.Lost, smb.Refused) as error:
                 if time.monotonic() > until:
-                    raise RuntimeError(f"what was written cannot be read back: {error}") from error
+                    raise Trouble(f"what was written cannot be read back: {error}") from error
 
     def check_names(self):
         """Files that were made are there with their bytes, and those removed are gone."""

@@ -1,5 +1,5 @@
 """The parts of torture.py: what is done to the cluster, and what is measured meanwhile."""
-import hashlib, os, random, shutil, signal, subprocess, threading, time
+import hashlib, os, random, shutil, signal, struct, subprocess, threading, time
 
 import smb
 from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, until
@@ -33,7 +33,7 @@ def distribution(values):
 class Torture:
     """A formed cluster with clients on it."""
 
-    power_cuts = False
+    power_cuts, smb_port = False, None
     patience_s, pinned_patience_s = 10.0, 30.0
 
     def __init__(self, args):
@@ -45,7 +45,7 @@ class Torture:
 
     def make_nodes(self):
         base = 30 + 4 * (self.args.seed % 20)
-        smb_port, http_port = 22000 + self.args.seed % 7000, 30000 + self.args.seed % 2000
+        smb_port, http_port = self.smb_port or 22000 + self.args.seed % 7000, 30000 + self.args.seed % 2000
         return [Node(number, self.args.cenote, self.args.work, f"127.0.0.{base + number}", smb_port, http_port, 9447, power_cuts=self.power_cuts)
                 for number in range(1, self.args.nodes + 1)]
 
@@ -98,8 +98,13 @@ class Torture:
         self.judge(f"{self.load.history.operations} operations of clients on {self.load.history.checks} histories of blocks, and {names} names, fit one order", wrong)
         self.judge("all copies are identical", self.cluster.check_copies())
         self.judge("health is clean on all servers", self.cluster.healthy())
-        epochs = self.cluster.epochs()
-        self.judge(f"each of {len(epochs)} epochs was claimed by one server", [f"epoch {epoch}: {names}" for epoch, names in epochs.items() if len(names) > 1])
+        self.cluster.stop()
+        claims = self.cluster.claims()
+        self.judge(f"each of {len(claims)} claims has an epoch beyond all before it",
+                   [f"{one} before {two}" for one, two in zip(claims, claims[1:]) if one[1] >= two[1]])
+        # Not all the same: the servers do not stop at one moment.
+        promised = self.cluster.promised()
+        self.judge("no disk has promised less than the last claim", [str(promised)] if min(promised.values()) < claims[-1][1] else [])
         self.judge("no server panicked", [f"{node.name}: {line}" for node in self.cluster.nodes for line in node.log.read_text(errors="replace").splitlines() if "panicked" in line])
         failures = ", ".join(f"{words}: {count}" for words, count in sorted(self.load.failures().items(), key=lambda one: -one[1])[:8])
         self.say(f"what clients were told instead of answers: {failures or 'nothing'}")
@@ -151,11 +156,63 @@ class Replica(Torture):
         self.figures("from a server's return until all copies are in sync", wholes)
 
 
+class Holder:
+    """A client with a persistent handle that shares its file with nobody, and a lock: it has both still at the next owner, and nobody else gets the
+    file meanwhile (I12)."""
+
+    FILE, PERSISTENT = "held", 2
+    SHARING_VIOLATION, NOT_AVAILABLE = 0xC0000043, 0xC0000467
+
+    def __init__(self):
+        self.client, self.guid, self.stamp, self.file, self.link, self.wrong = os.urandom(16), os.urandom(16), 0, None, None, []
+
+    def connect(self, node, client):
+        link = smb.Connection(node.smb, USER, PASSWORD, 20, client)
+        link.connect_tree(SHARE)
+        return link
+
+    def hold(self, owner):
+        """Opens it the first time."""
+        self.link = self.connect(owner, self.client)
+        asked = struct.pack("<IIQ", 120_000, self.PERSISTENT, 0) + self.guid
+        self.file, _ = self.link.create(self.FILE, smb.OPEN_OR_MAKE, sharing=0, contexts=[(b"DH2Q", asked)])
+        if not struct.unpack_from("<II", self.link.contexts.get(b"DH2Q", bytes(8)))[1] & self.PERSISTENT:
+            self.wrong.append(f"{owner.name} gives no persistent handle")
+        self.link.lock(self.file, 0, BLOCK)
+        self.write()
+
+    def write(self):
+        self.stamp += 1
+        self.link.write(self.file, 0, content(self.stamp, 8, 0))
+
+    def reclaim(self, heir):
+        """Goes on at the next owner."""
+        self.link.close()
+        try:
+            self.connect(heir, None).create(self.FILE)
+            self.wrong.append(f"an intruder opened the file at {heir.name}")
+        except smb.Refused as refusal:
+            if refusal.status not in (self.SHARING_VIOLATION, self.NOT_AVAILABLE):
+                self.wrong.append(f"{heir.name} refused an intruder with {refusal}")
+        try:
+            self.link = self.connect(heir, self.client)
+            asked = self.file + self.guid + struct.pack("<I", self.PERSISTENT)
+            self.file, _ = self.link.create(self.FILE, smb.OPEN, sharing=0, contexts=[(b"DH2C", asked)])
+            if stamp_of(self.link.read(self.file, 0, BLOCK), 8, 0) != self.stamp:
+                self.wrong.append(f"the file has other bytes at {heir.name}")
+            self.write()
+        except (smb.Refused, smb.Lost) as error:
+            self.wrong.append(f"{heir.name} does not give the handle back: {error}")
+            self.guid = os.urandom(16)
+            self.hold(heir)
+
+
 class Owner(Torture):
     """The owner dies, and another server serves."""
 
     def play(self):
-        reads, writes, wholes = [], [], []
+        reads, writes, wholes, holder = [], [], [], Holder()
+        holder.hold(self.cluster.owner())
         for number in range(1, self.args.count + 1):
             owner = self.cluster.owner()
             others = {node.name for node in self.cluster.nodes if node is not owner}
@@ -169,10 +226,14 @@ class Owner(Torture):
             reads.append(read - since)
             writes.append(write - since)
             self.load.settled.append((owner.name, min(read, write)))
+            holder.reclaim(self.cluster.owner())
             owner.start()
             wholes.append(self.cluster.whole(WHOLE_S))
             self.say(f"kill {number} of {owner.name}: read after {reads[-1] * 1000:.0f} ms, write after {writes[-1] * 1000:.0f} ms, whole {wholes[-1]:.1f} s later")
             self.checked(number)
+        self.judge("a handle that shares with nobody, and its lock, are held through all of them", holder.wrong)
+        holder.link.close_file(holder.file)
+        holder.link.close()
         self.figures("from the owner's death to the first read that another server answers", reads)
         self.figures("from the owner's death to the first write that another server answers", writes)
         self.figures("from a server's return until all copies are in sync", wholes)
@@ -312,6 +373,9 @@ class Frozen(Torture):
 class Wire(Torture):
     """What the servers say to each other is SMB as tshark knows it."""
 
+    # Elsewhere tshark takes the length of a frame for that of NetBIOS, which has 17 bits.
+    smb_port = 445
+
     def __init__(self, args):
         if os.geteuid() != 0 or not shutil.which("tshark"):
             raise Skipped("tshark as root is needed")
@@ -334,7 +398,7 @@ class Wire(Torture):
         shark.send_signal(signal.SIGINT)
         shark.wait(30)
         fields = ["tcp.stream", "smb2.tree", "smb2.cmd", "smb2.flags.response", "_ws.malformed", "smb2.flags.signature"]
-        done = subprocess.run(["tshark", "-r", str(capture), "-d", f"tcp.port=={port},nbss", "-Y", "smb2 || _ws.malformed", "-T", "fields",
+        done = subprocess.run(["tshark", "-r", str(capture), "-Y", "smb2 || _ws.malformed", "-T", "fields",
                                *[word for field in fields for word in ("-e", field)], "-E", "occurrence=a", "-E", "separator=;"],
                               capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
@@ -349,7 +413,8 @@ class Wire(Torture):
         self.say(f"{len(streams)} connections of the bus, {len(bus)} frames, commands {dict(sorted(commands.items()))}")
         reads, writes, controls = (commands.get(word, 0) for word in ("8", "9", "11"))
         self.judge("the bus decodes as SMB2", [] if streams and writes and controls else [f"{len(streams)} streams, {reads} READ, {writes} WRITE, {controls} IOCTL"])
-        self.judge("without a malformed frame", [";".join(row) for row in bus if row[4]])
+        # tshark 4.0 does not know the hint in SPNEGO's first token (MS-SPNG 2.2.1), which every server sends that Windows logs on to.
+        self.judge("without a malformed frame", [";".join(row) for row in bus if row[4] and (row[2] != "0" or "Packet" in row[4])])
         unsigned = [row for row in bus if "1" not in row[5] and not set(row[2].split(",")) <= {"0", "1"}]
         self.judge("and signed", [";".join(row) for row in unsigned])
 

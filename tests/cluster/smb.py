@@ -9,7 +9,7 @@ import spnego
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
-NEGOTIATE, SESSION_SETUP, TREE_CONNECT, CREATE, CLOSE, FLUSH, READ, WRITE = 0, 1, 3, 5, 6, 7, 8, 9
+NEGOTIATE, SESSION_SETUP, TREE_CONNECT, CREATE, CLOSE, READ, WRITE, LOCK = 0, 1, 3, 5, 6, 8, 9, 10
 PENDING, MORE_PROCESSING = 0x103, 0xC0000016
 SIGNED = 0x8
 NOT_FOUND, END_OF_FILE = 0xC0000034, 0xC0000011
@@ -37,8 +37,8 @@ class Lost(Exception):
 class Connection:
     """A session on a connection of its own. `seconds` bounds each wait."""
 
-    def __init__(self, address, user, password, seconds):
-        self.address, self.seconds = address, seconds
+    def __init__(self, address, user, password, seconds, client=None):
+        self.address, self.seconds, self.client = address, seconds, client or os.urandom(16)
         self.message, self.session, self.tree, self.key = 0, 0, 0, None
         try:
             self.socket = socket.create_connection(address, seconds)
@@ -110,7 +110,8 @@ class Connection:
         return answer[64:]
 
     def negotiate(self):
-        body = struct.pack("<HHHHI16sQH", 36, 1, 1, 0, 0x04, os.urandom(16), 0, 0x0302)
+        # Large transfers and persistent handles.
+        body = struct.pack("<HHHHI16sQH", 36, 1, 1, 0, 0x14, self.client, 0, 0x0302)
         answer = self.call(NEGOTIATE, body)
         at, length = struct.unpack_from("<HH", answer, 56)
         self.token = answer[at - 64:at - 64 + length]
@@ -137,14 +138,33 @@ class Connection:
         self.call(TREE_CONNECT, struct.pack("<HHHH", 9, 0, 72, len(path)) + path)
         self.tree = self.answered_tree
 
-    def create(self, name, disposition=OPEN, options=0):
-        """The file's id and its size in bytes. The open is shared with everyone for everything."""
+    def create(self, name, disposition=OPEN, options=0, sharing=7, contexts=()):
+        """The file's id and its size in bytes. The open is shared with everyone for everything unless told otherwise; `self.contexts` has those of
+        the answer."""
         path = name.encode("utf-16-le")
-        access, attributes, sharing = 0x0013019F, 0x80, 7
-        body = struct.pack("<HBBIQQIIIIIHHII", 57, 0, 0, 2, 0, 0, access, attributes, sharing, disposition, 0x40 | options, 120, len(path), 0, 0)
-        answer = self.call(CREATE, body + (path or b"\0"))
+        padded, blob = path + bytes(-len(path) % 8), b""
+        for at, (tag, data) in enumerate(contexts):
+            item = struct.pack("<HHHHI", 16, 4, 0, 24, len(data)) + tag + bytes(4) + data
+            item += bytes(-(4 + len(item)) % 8)
+            blob += struct.pack("<I", 4 + len(item) if at + 1 < len(contexts) else 0) + item
+        access, attributes = 0x0013019F, 0x80
+        body = struct.pack("<HBBIQQIIIIIHHII", 57, 0, 0, 2, 0, 0, access, attributes, sharing, disposition, 0x40 | options, 120, len(path),
+                           120 + len(padded) if blob else 0, len(blob))
+        answer = self.call(CREATE, body + (padded + blob or b"\0"))
         size, = struct.unpack_from("<Q", answer, 48)
+        at, length = struct.unpack_from("<II", answer, 80)
+        self.contexts, at = {}, at - 64
+        while length:
+            following, name_at, name_length, _, data_at, data_length = struct.unpack_from("<IHHHHI", answer, at)
+            self.contexts[answer[at + name_at:at + name_at + name_length]] = answer[at + data_at:at + data_at + data_length]
+            if not following:
+                break
+            at += following
         return answer[64:80], size
+
+    def lock(self, file, offset, length):
+        """Exclusively, at once or not at all."""
+        self.call(LOCK, struct.pack("<HHI16sQQII", 48, 1, 0, file, offset, length, 0x12, 0))
 
     def read(self, file, offset, length, seconds=None):
         answer = self.call(READ, struct.pack("<HBBIQ16sIIIHHB", 49, 0, 0, length, offset, file, 0, 0, 0, 0, 0, 0), seconds)

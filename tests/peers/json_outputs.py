@@ -115,6 +115,12 @@ def pools():
 
 
 @test
+def the_dashboards_link():
+    link = shows("DashboardLink", "dashboard", noun=1)["url"]
+    assert link.endswith("/#token=" + open(os.path.join(DATA, "api.token")).read().strip())
+
+
+@test
 def plans():
     plan = shows("Plan", "plan", "--nodes", "4", "--drives", "4x4TiB:nvme", noun=1)
     assert [choice["resiliency"] for choice in plan["choices"]] == ["simple", "two-way-mirror", "three-way-mirror"], plan

@@ -6,7 +6,8 @@
 use crate::management::{ApiError, ErrorKind};
 use crate::planned::Plan;
 use crate::printed::{
-    AddedUser, DiskInspection, Message, PerformanceSample, RdmaCounterSets, RdmaPing, RemoteFile,
+    AddedUser, DashboardLink, DiskInspection, Message, PerformanceSample, RdmaCounterSets, RdmaPing,
+    RemoteFile,
 };
 use crate::routes::{Shared, router};
 use axum::Router;
@@ -73,6 +74,7 @@ pub fn documented() -> (Router<Shared>, OpenApi) {
     add::<ApiError>(components, &mut schemas);
     add::<Message>(components, &mut schemas);
     add::<AddedUser>(components, &mut schemas);
+    add::<DashboardLink>(components, &mut schemas);
     add::<PerformanceSample>(components, &mut schemas);
     add::<RemoteFile>(components, &mut schemas);
     add::<RdmaCounterSets>(components, &mut schemas);

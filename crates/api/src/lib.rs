@@ -6,6 +6,7 @@
 
 pub mod cluster;
 mod document;
+pub mod fleet;
 pub mod health_watch;
 pub mod https;
 pub mod management;
@@ -31,5 +32,5 @@ pub const LOCK_FILE: &str = "lock";
 
 pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
-pub use server::{openapi, serve, serve_tls};
+pub use server::{Pages, openapi, serve, serve_tls};
 pub use token::Token;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use types::{DiskId, PoolId, VolumeId};
+use types::{DiskId, NodeId, PoolId, VolumeId};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -71,6 +71,10 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send
 /// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
 pub trait Management: Send + Sync + 'static {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
+    /// The same without what clients have open, which may be a great many.
+    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
+        self.snapshot()
+    }
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
     /// The same, as values by section and key.
@@ -140,6 +144,14 @@ pub trait Management: Send + Sync + 'static {
 /// The daemon's cluster side.
 pub trait ClusterManagement: Send + Sync + 'static {
     fn view(&self) -> Answer<'_, ClusterView>;
+    /// The same of what this server knows, without asking the others.
+    fn known(&self) -> Answer<'_, ClusterView> {
+        self.view()
+    }
+    /// Whether another server lives, if heartbeats tell.
+    fn is_up(&self, _: NodeId) -> Option<bool> {
+        None
+    }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
     fn new_token(&self) -> Answer<'_, NewToken>;
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;

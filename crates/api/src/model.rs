@@ -261,6 +261,10 @@ pub struct Session {
     pub opens: u64,
     pub since_unix_s: u64,
     pub idle_s: u64,
+    #[serde(default)]
+    pub reads: u64,
+    #[serde(default)]
+    pub writes: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
 }
@@ -461,6 +465,21 @@ pub struct Latency {
     pub histogram: LatencyHistogram,
 }
 
+/// What clients asked of a share since the daemon started.
+#[derive(Debug, Clone)]
+pub struct ShareFigures {
+    pub name: String,
+    pub volume: VolumeId,
+    pub reads: u64,
+    pub writes: u64,
+    /// Everything else that was asked of its open files.
+    pub others: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// Of reads and writes that did not wait for another client.
+    pub latency: LatencyHistogram,
+}
+
 /// Everything the data plane shows, as of one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -468,6 +487,7 @@ pub struct Snapshot {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
     pub sessions: Vec<Session>,
+    pub shares: Vec<ShareFigures>,
     pub opens: Vec<OpenFile>,
     /// Running ones, and the last 100 that ended.
     pub jobs: Vec<Job>,

@@ -14,6 +14,13 @@ pub struct Message {
     pub message: String,
 }
 
+/// Printed by `dashboard`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DashboardLink {
+    /// With the API's token behind `#token=`, which a browser does not send.
+    pub url: String,
+}
+
 /// Printed by `user add`.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AddedUser {

@@ -68,6 +68,13 @@ impl Seat {
         table.tasks.insert(self.id, task);
     }
 
+    /// Ends the connection.
+    pub fn end(&self) {
+        if let Some(task) = self.seats.table().tasks.remove(&self.id) {
+            task.abort();
+        }
+    }
+
     /// It has shown the token.
     pub fn prove(&self) {
         self.seats.table().admission.prove(self.id);

@@ -1,8 +1,8 @@
 //! The HTTP server of the API.
 //!
 //! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections a listener, each with bounded
-//! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
-//! audit log, in bounded numbers. Never listens: it is given sockets.
+//! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz` and the dashboard's files; what
+//! is refused is in the audit log, in bounded numbers. Never listens: it is given sockets.
 
 use crate::document::documented;
 use crate::management::{ApiError, ErrorKind, Management};
@@ -37,27 +37,31 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// What is served beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
+pub type Pages = Router;
+
 /// Who may ask for what without the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// Everything that is not under `/api/`.
     AllButApi,
-    Health,
+    /// Health, and the dashboard's files, which hold nothing of this server.
+    HealthAndPages,
 }
 
 impl Open {
     fn covers(self, path: &str) -> bool {
         match self {
             Self::AllButApi => !path.starts_with("/api/"),
-            Self::Health => path == "/healthz",
+            Self::HealthAndPages => matches!(path, "/healthz" | "/") || path.starts_with("/dashboard/"),
         }
     }
 }
 
 /// Serves in the clear, for loopback, until the task is dropped.
-pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>) {
+pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>, pages: Router) {
     let refusals = Refusals::new(management.clone());
-    let app = app(management, token, Open::AllButApi, refusals.clone());
+    let app = app(management, token, Open::AllButApi, refusals.clone(), pages);
     accept(listener, app, None, refusals).await;
 }
 
@@ -67,13 +71,14 @@ pub async fn serve_tls(
     identity: Arc<Identity>,
     management: Arc<dyn Management>,
     token: Arc<Token>,
+    pages: Pages,
 ) {
     let config = match identity.server_config() {
         Ok(config) => Arc::new(config),
         Err(error) => return tracing::error!(%error, "the API cannot serve TLS"),
     };
     let refusals = Refusals::new(management.clone());
-    let app = app(management, token, Open::Health, refusals.clone());
+    let app = app(management, token, Open::HealthAndPages, refusals.clone(), pages);
     accept(listener, app, Some(config.into()), refusals).await;
 }
 
@@ -136,7 +141,13 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer
 }
 
 /// The OpenAPI document, and everything that is served.
-fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals: Arc<Refusals>) -> Router {
+fn app(
+    management: Arc<dyn Management>,
+    token: Arc<Token>,
+    open: Open,
+    refusals: Arc<Refusals>,
+    pages: Pages,
+) -> Router {
     let (api, document) = documented();
     let (guard, pulse) = (Guard { refusals, token, open }, Pulse::default());
     let document = document.to_json().unwrap_or_default();
@@ -148,6 +159,7 @@ fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals:
             "/openapi.json",
             get(move || async { ([(header::CONTENT_TYPE, "application/json")], document) }),
         )
+        .merge(pages.with_state(()))
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

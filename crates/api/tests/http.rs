@@ -301,7 +301,7 @@ fn server() -> Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            api::serve(listener, served, Arc::new(token)).await;
+            api::serve(listener, served, Arc::new(token), axum::Router::new()).await;
         });
     });
     Server { address, token: text, daemon, _directory: directory }

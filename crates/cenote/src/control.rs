@@ -12,6 +12,7 @@ use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
 use cluster::State;
+use cluster::membership::shell::Link;
 use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
@@ -19,7 +20,6 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,8 +34,9 @@ pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 /// What the control plane asks of the data plane.
 #[derive(Debug)]
 pub enum Command {
-    /// Everything there is to show.
+    /// Everything there is to show, or all but what clients have open.
     Snapshot {
+        with_opens: bool,
         reply: oneshot::Sender<Box<Snapshot>>,
     },
     /// The last protocol events of a connection over SMB Direct.
@@ -99,8 +100,8 @@ pub struct ClusterOptions {
     pub bus: bus::RemoteOptions,
     /// The machine accounts of all nodes.
     pub accounts: bus::NodeAccounts,
-    /// Until when this node may answer for its volumes, in nanoseconds of [`types::Monotonic`]; kept by the heartbeats.
-    pub lease_until: Arc<AtomicU64>,
+    /// What the heartbeats tell of this node's lease, and are told.
+    pub heartbeats: Link,
 }
 
 /// What the control plane asks of disks.
@@ -377,8 +378,20 @@ impl ControlHandle {
     /// # Errors
     /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
     pub async fn snapshot(&self) -> Result<Box<Snapshot>, CommandError> {
+        self.look(true).await
+    }
+
+    /// As [`ControlHandle::snapshot`], without what clients have open.
+    ///
+    /// # Errors
+    /// As [`ControlHandle::snapshot`].
+    pub async fn figures(&self) -> Result<Box<Snapshot>, CommandError> {
+        self.look(false).await
+    }
+
+    async fn look(&self, with_opens: bool) -> Result<Box<Snapshot>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        if !self.send(Command::Snapshot { reply }) {
+        if !self.send(Command::Snapshot { with_opens, reply }) {
             return Err(ended());
         }
         answer.await.map_err(|_| ended())

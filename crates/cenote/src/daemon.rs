@@ -26,6 +26,7 @@ use cluster::clock::unix_now_s;
 use cluster::membership::Timing;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::smart;
 use sd_notify::NotifyState;
@@ -347,18 +348,20 @@ impl Daemon {
         write_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
-        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
         tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
+        let pages = begin_dashboard(&mut tasks, &self.manager, &self.server_name, &self.directory);
+        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
         tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
         if let Some(TlsListeners { listeners, identity }) = self.api_tls {
             for listener in listeners {
                 let (listener, identity) = (asynchronous(listener)?, identity.clone());
-                tasks.spawn(api::serve_tls(listener, identity, self.manager.clone(), self.token.clone()));
+                let (manager, token) = (self.manager.clone(), self.token.clone());
+                tasks.spawn(api::serve_tls(listener, identity, manager, token, pages.clone()));
             }
             tasks.spawn(identity.follow());
         }
         spawn_cluster_tasks(&mut tasks, &self.cluster, self.cluster_port, &self.manager)?;
-        tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
+        tasks.spawn(api::serve(listener, self.manager.clone(), self.token, pages));
         let restart = self.cluster.restart();
         ready();
         service_manager::tell(NotifyState::Ready);
@@ -455,6 +458,20 @@ impl Records {
     }
 }
 
+/// Begins to look at the server for the dashboard, and gives its pages.
+fn begin_dashboard(
+    tasks: &mut tokio::task::JoinSet<()>,
+    manager: &Arc<Manager>,
+    server: &str,
+    directory: &DataDirectory,
+) -> api::Pages {
+    let history = directory.join(dashboard::HISTORY_FILE);
+    let dashboard = Dashboard::new(manager.clone(), server.to_owned(), &history);
+    let pages = dashboard.pages();
+    tasks.spawn(dashboard.watch());
+    pages
+}
+
 /// What goes on beside the API in a server that is in a cluster.
 fn spawn_cluster_tasks(
     tasks: &mut tokio::task::JoinSet<()>,
@@ -480,7 +497,7 @@ fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> Cluste
         lease: Timing::default().lease,
         bus: bus::RemoteOptions::default(),
         accounts: shared.accounts.clone(),
-        lease_until: shared.lease_until.clone(),
+        heartbeats: shared.link.clone(),
     }
 }
 

@@ -155,6 +155,13 @@ impl Manager {
         self.control.snapshot().await.map_err(failed)
     }
 
+    /// A snapshot with what the control plane knows beside the data plane.
+    fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
+        self.tell_devices(&mut snapshot);
+        self.tell_files(&mut snapshot.health);
+        snapshot
+    }
+
     async fn volume_named(&self, name: &str) -> Result<VolumeId, ApiError> {
         let snapshot = self.look().await?;
         let found = snapshot.volumes.iter().find(|volume| same(&volume.name, name));
@@ -204,12 +211,11 @@ impl Manager {
 
 impl Management for Manager {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(async move {
-            let mut snapshot = self.look().await?;
-            self.tell_devices(&mut snapshot);
-            self.tell_files(&mut snapshot.health);
-            Ok(snapshot)
-        })
+        Box::pin(async move { Ok(self.told(self.look().await?)) })
+    }
+
+    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
+        Box::pin(async move { Ok(self.told(self.control.figures().await.map_err(failed)?)) })
     }
 
     fn config(&self) -> String {

@@ -3,7 +3,7 @@
 //! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
 //! every other server is out of the cluster, so that none of them can come back with another history.
 
-use crate::cluster_side::{FOUNDING_PATIENCE, await_answer, etcd_options, process_options};
+use crate::cluster_side::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
 use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
@@ -56,6 +56,8 @@ pub fn recover(
     facts.endpoints = vec![own_url];
     facts.initial_members = vec![(facts.name.clone(), peer_url)];
     identity.remember(facts.clone())?;
+    // Of what was seen of others some is given up: this member counts on from what it has.
+    forget_seen(&identity)?;
     let etcd = EtcdState::connect(etcd_options(&identity))?;
     let state = State::from(etcd.clone());
     await_answer(&state, Some(FOUNDING_PATIENCE))?;

@@ -153,6 +153,11 @@ impl Client {
         answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
+    /// A page of the server's dashboard, for somebody who may have the token: it stands behind `path`.
+    pub fn page(&self, path: &str) -> String {
+        format!("{}{path}{}", self.base.trim_end_matches("/api/v1"), self.token.as_str())
+    }
+
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }

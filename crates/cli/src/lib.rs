@@ -10,6 +10,7 @@ pub mod args;
 mod client;
 mod cluster;
 mod complete;
+mod dashboard;
 mod inspect;
 mod man;
 pub mod output;
@@ -23,6 +24,7 @@ mod storage;
 use args::{Cli, Command, Global, Own};
 use clap::Parser;
 pub use client::{Client, Failure, data_directory};
+pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;
 
@@ -84,6 +86,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Job(command) => activity::job(&client()?, global.json, command),
         Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
+        Command::Dashboard(options) => dashboard::dashboard(&client()?, global.json, &options),
         Command::Plan(options) => plan::plan(global, global.json, &options),
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {

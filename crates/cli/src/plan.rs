@@ -9,6 +9,7 @@ use crate::output::{Align, Column, json, pairs, table};
 use anstream::println;
 use api::model::{Disk, Pool};
 use api::planned::{Plan, PlanBounds, PlanChoice, PlanMemory, S2dChoice};
+use clap::Parser;
 use pool::s2d::{S2dResiliency, efficiency_of};
 use pool::{FaultDomain, Level, PlannedDisk, capacity};
 use std::collections::BTreeMap;
@@ -58,8 +59,15 @@ impl Node {
 }
 
 pub fn plan(global: &Global, as_json: bool, options: &args::Plan) -> Result<(), Failure> {
-    let nodes = nodes(global, options)?;
-    let plan = make(&nodes, options)?;
+    let running = match &options.pool {
+        Some(name) => {
+            let client = Client::find(global)?;
+            let pool: Pool = client.get(&format!("/pools/{}", escaped(name)))?;
+            of_pool(&pool, &client.get::<Vec<Disk>>("/disks")?)
+        }
+        None => Vec::new(),
+    };
+    let plan = make(&nodes(running, options)?, options)?;
     if as_json {
         return json(&plan);
     }
@@ -67,12 +75,35 @@ pub fn plan(global: &Global, as_json: bool, options: &args::Plan) -> Result<(), 
     Ok(())
 }
 
-/// The nodes that the command line names, or those of a running pool, with what is added and lost.
-fn nodes(global: &Global, options: &args::Plan) -> Result<Vec<Node>, Failure> {
-    let mut nodes = match &options.pool {
-        Some(name) => of_pool(&Client::find(global)?, name)?,
+/// The options alone, for those who have them as words.
+#[derive(Debug, Parser)]
+#[command(name = "plan", disable_help_flag = true)]
+struct Words {
+    #[command(flatten)]
+    options: args::Plan,
+}
+
+/// The plan for what would stand behind `cenote plan`, if the server has these pools and disks.
+///
+/// # Errors
+/// What the command line would say.
+pub fn plan_of_words(words: &[String], pools: &[Pool], disks: &[Disk]) -> Result<Plan, Failure> {
+    let words = std::iter::once("plan").chain(words.iter().map(String::as_str));
+    let Words { options } = Words::try_parse_from(words).map_err(|error| Failure::new(error.to_string()))?;
+    let running = match &options.pool {
+        Some(name) => {
+            let found = pools.iter().find(|pool| pool.name.to_lowercase() == name.to_lowercase());
+            let pool = found.ok_or_else(|| Failure::new(format!("there is no pool '{name}'")))?;
+            of_pool(pool, disks)
+        }
         None => Vec::new(),
     };
+    make(&nodes(running, &options)?, &options)
+}
+
+/// The nodes that the command line names, or those of a running pool, with what is added and lost.
+fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure> {
+    let mut nodes = running;
     if let Some(largest) = nodes.iter().max_by_key(|node| node.bytes()).cloned() {
         // A new node stands in no rack that has one.
         let added = Node { rack: String::new(), ..largest };
@@ -102,9 +133,7 @@ fn nodes(global: &Global, options: &args::Plan) -> Result<Vec<Node>, Failure> {
 }
 
 /// The nodes of a running pool: drives by the rack and node of their fault domains.
-fn of_pool(client: &Client, name: &str) -> Result<Vec<Node>, Failure> {
-    let pool: Pool = client.get(&format!("/pools/{}", escaped(name)))?;
-    let disks: Vec<Disk> = client.get("/disks")?;
+fn of_pool(pool: &Pool, disks: &[Disk]) -> Vec<Node> {
     let mut nodes: BTreeMap<(String, String), Vec<Drives>> = BTreeMap::new();
     for disk in disks.iter().filter(|disk| disk.pool == Some(pool.id)) {
         // RACK/NODE/ENCLOSURE without those that have no name: one alone is the node.
@@ -117,7 +146,7 @@ fn of_pool(client: &Client, name: &str) -> Result<Vec<Node>, Failure> {
         let drive = if disk.rotational { DriveType::Hdd } else { DriveType::Ssd };
         nodes.entry(place).or_default().push(Drives { count: 1, size_bytes: disk.size_bytes, drive });
     }
-    Ok(nodes.into_iter().map(|((rack, _), drives)| Node { rack, drives }).collect())
+    nodes.into_iter().map(|((rack, _), drives)| Node { rack, drives }).collect()
 }
 
 fn make(nodes: &[Node], options: &args::Plan) -> Result<Plan, Failure> {

@@ -117,6 +117,13 @@ pub struct VolumeRecord {
     /// The node that has the volume open, or is to open it; `None`: the one server that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<NodeId>,
+    /// Nodes that may still answer for the volume from memory: those that it was taken from since a node served it. An owner waits for all
+    /// of them before it serves, and takes them out with the next change after that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<NodeId>,
+    /// Nodes that could not open the volume since it was served last; others try in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<NodeId>,
     /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
     pub min_holders: u8,
     /// Every chunk has in-sync copies in at least so many of `homes`: all disks of so many nodes, less one, may be missing at an opening.
@@ -198,6 +205,8 @@ impl VolumeRecord {
             promised: Epoch(0),
             coordinator: 0,
             owner: None,
+            before: Vec::new(),
+            tried: Vec::new(),
             min_holders: resiliency.copies(),
             min_homes: 0,
             homes: Vec::new(),

@@ -12,6 +12,7 @@ use crate::nodes;
 use crate::outcome::Outcome;
 use crate::runner::{self, Live, Plan, RunError, Watching, unix_ms};
 use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, State};
+use crate::telling::Telling;
 use crate::workload::{self, Times};
 use diskspd::profile::Profile;
 use std::fs;
@@ -200,7 +201,9 @@ impl<'a> Ready<'a> {
         };
         let is_terminal = std::io::stderr().is_terminal();
         let mut last = (unix_ms(), 0);
+        let telling = Telling::begin(self.state.nodes.clone());
         let mut show = |live: &Live| {
+            telling.tell(live);
             let operations: u64 = live.nodes.values().map(|node| node.operations).sum();
             let seconds = live.updated_unix_ms.saturating_sub(last.0).max(1) as f64 / 1000.0;
             let rate = operations.saturating_sub(last.1) as f64 / seconds;

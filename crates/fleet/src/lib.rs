@@ -24,5 +24,6 @@ pub mod server;
 pub mod state;
 pub mod sweep;
 pub mod table;
+pub mod telling;
 pub mod tsv;
 pub mod workload;

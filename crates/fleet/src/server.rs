@@ -3,6 +3,7 @@
 use crate::outcome::{Side, VolumeFigures};
 use crate::state::ApiAccess;
 use crate::table::Rates;
+use api::fleet::FleetProgress;
 use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions};
@@ -54,6 +55,14 @@ impl Server {
     /// If the server does not answer.
     pub fn performance(&self) -> Result<Performance, String> {
         self.0.get("/perf").map_err(told)
+    }
+
+    /// Tells the dashboard of a run.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn tell(&self, progress: &FleetProgress) -> Result<(), String> {
+        self.0.post("/dashboard/fleet", progress).map_err(told)
     }
 
     /// What `node list --json` shows; `None` if the server knows no nodes.

@@ -1,5 +1,6 @@
 //! Several nodes in one process, over one state, and a bus in memory.
 
+use crate::answering::Heartbeats;
 use crate::formatting::NewDisk;
 use crate::jobs::{JobKind, JobState};
 use crate::neighbours::{Membership, NodeLife};
@@ -8,6 +9,8 @@ use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
+use cluster::membership::Offer;
+use cluster::membership::shell::Claim;
 use cluster::{
     DeletedVolume, DiskRecord, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed, VolumeRecord,
 };
@@ -18,8 +21,8 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
-use types::{DiskId, FileTime, Monotonic, NodeId, PoolId, VolumeId};
-use volume::backend::Backend;
+use types::{DiskId, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
+use volume::backend::{Backend, Operation, Reply, WideString};
 
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,8 +61,64 @@ impl Front for Server {
     }
 }
 
+/// What is known of a node by its heartbeats.
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    is_dead: bool,
+    lease_until: Monotonic,
+    applied: u64,
+    /// What it says is not heard.
+    is_mute: bool,
+}
+
+type Words = Rc<RefCell<BTreeMap<NodeId, Word>>>;
+
+/// The heartbeats of a node.
+struct Heart {
+    node: NodeId,
+    began: Instant,
+    offer: Cell<Option<Offer>>,
+    words: Words,
+}
+
+impl Heart {
+    /// Offers the node a lease.
+    fn beat(&self, term: u64) {
+        let until = self.now().after(LEASE);
+        self.offer.set(Some(Offer { term, until }));
+        self.words.borrow_mut().entry(self.node).or_default().lease_until = until;
+    }
+}
+
+impl Heartbeats for Heart {
+    fn now(&self) -> Monotonic {
+        Monotonic(1_000_000_000).after(self.began.elapsed())
+    }
+    fn offer(&self) -> Option<Offer> {
+        self.offer.get()
+    }
+    fn may_answer_for(&self, _: VolumeId, claim: &Claim) -> bool {
+        let words = self.words.borrow();
+        claim.before.iter().all(|node| {
+            let Word { is_dead, lease_until, applied, .. } = words[node];
+            applied >= claim.revision || (is_dead && lease_until <= self.now())
+        })
+    }
+    fn forget_claim(&self, _: VolumeId) {}
+    fn note_applied(&self, revision: u64) {
+        let mut words = self.words.borrow_mut();
+        let word = words.entry(self.node).or_default();
+        word.applied = if word.is_mute { word.applied } else { revision };
+    }
+}
+
 struct Running {
     node: Node,
+    heart: Rc<Heart>,
+    /// Of its lease.
+    term: u64,
+    /// It gets no lease.
+    is_refused: bool,
     server: Server,
     ends: Rc<RefCell<Ends>>,
     /// Nobody hears it any more.
@@ -72,6 +131,9 @@ struct Rig {
     state: State,
     driver: Driver,
     nodes: BTreeMap<NodeId, Running>,
+    words: Words,
+    /// Requests from one node to another are lost.
+    cut: BTreeSet<(NodeId, NodeId)>,
     directory: tempfile::TempDir,
     began: Instant,
     cared_at: Instant,
@@ -95,6 +157,8 @@ impl Rig {
             state: State::from(MemoryState::new()),
             driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
             nodes: BTreeMap::new(),
+            words: Words::default(),
+            cut: BTreeSet::new(),
             directory: tempfile::tempdir().expect("a directory"),
             began: Instant::now(),
             cared_at: Instant::now(),
@@ -111,10 +175,13 @@ impl Rig {
     fn start(&mut self, id: NodeId) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
         let link = ends.clone();
+        let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
+        let heart = Rc::new(Heart { node: id, began, offer, words });
         let membership = Membership {
             node: id,
             name: format!("node-{id}"),
             lease: LEASE,
+            heartbeats: heart.clone(),
             transport: Box::new(move |_| Box::new(Link(link.clone()))),
         };
         let options = Options {
@@ -129,7 +196,10 @@ impl Rig {
         };
         let node = Node::new(options, self.now(), FileTime::from_unix_nanos(1_700_000_000_000_000_000));
         node.recover();
-        self.nodes.insert(id, Running { node, server, ends, is_dead: false, incarnation: Cell::new(0) });
+        let incarnation = Cell::new(0);
+        let running =
+            Running { node, heart, term: 1, is_refused: false, server, ends, is_dead: false, incarnation };
+        self.nodes.insert(id, running);
     }
 
     fn of(&self, node: u32) -> &Node {
@@ -141,7 +211,6 @@ impl Rig {
         let life = |running: &Running| NodeLife {
             is_up: !running.is_dead,
             takes_volumes: true,
-            lease_until: self.now(),
             incarnation: Some(running.incarnation.get()),
         };
         let lives: BTreeMap<NodeId, NodeLife> =
@@ -155,11 +224,39 @@ impl Rig {
     fn kill(&mut self, node: u32) {
         if let Some(running) = self.nodes.get_mut(&NodeId(node)) {
             running.is_dead = true;
+            running.term += 1;
+            self.words.borrow_mut().entry(NodeId(node)).or_default().is_dead = true;
         }
         for running in self.nodes.values() {
             running.node.end_peer(PeerId(node.into()));
         }
         self.tell_lives();
+    }
+
+    fn revive(&mut self, node: u32) {
+        self.nodes.get_mut(&NodeId(node)).expect("it").is_dead = false;
+        self.words.borrow_mut().entry(NodeId(node)).or_default().is_dead = false;
+        self.tell_lives();
+    }
+
+    /// Asks a volume for what it has in memory.
+    fn ask(&mut self, node: u32, volume: VolumeId) -> Rc<RefCell<Option<Result<Reply, NtStatus>>>> {
+        let served = self.of(node).volumes.served(volume).expect("it is served");
+        let (answer, now) = (Rc::new(RefCell::new(None)), self.now());
+        let into = answer.clone();
+        self.of(node).tasks.spawn(async move {
+            let root = Operation::OpenRoot { path: WideString::default() };
+            let result = served.perform(root, now).await;
+            into.replace(Some(result));
+        });
+        answer
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < duration {
+            self.turn();
+        }
     }
 
     /// Carries requests and answers between the nodes; whether there were any.
@@ -173,7 +270,8 @@ impl Rig {
             let sent = std::mem::take(&mut running.ends.borrow_mut().sent);
             for (disk, request) in sent {
                 moved = true;
-                let to = owners.get(&disk).and_then(|owner| self.nodes.get(owner));
+                let reached = owners.get(&disk).filter(|owner| !self.cut.contains(&(*from, **owner)));
+                let to = reached.and_then(|owner| self.nodes.get(owner));
                 if let Some(to) = to.filter(|to| !to.is_dead && !running.is_dead) {
                     to.node.handle_remote(PeerId(from.0.into()), disk, request);
                 }
@@ -202,7 +300,9 @@ impl Rig {
         for running in self.nodes.values() {
             running.node.tell_time(now);
             if !running.is_dead {
-                running.node.set_lease(now.after(LEASE));
+                if !running.is_refused {
+                    running.heart.beat(running.term);
+                }
                 running.incarnation.set(running.node.incarnation().unwrap_or(running.incarnation.get()));
             }
             if cares {
@@ -311,8 +411,7 @@ fn a_volume_lies_on_all_nodes_and_another_one_takes_it_over_when_its_node_dies()
     let told = jobs.iter().find(|job| job.kind == JobKind::Takeover).expect("a job");
     assert!(told.state == JobState::Completed && told.message.contains("served after"), "{told:?}");
     // The one before is heard again: it finds that it has lost the volume, and does not claim it back.
-    rig.nodes.get_mut(&NodeId(1)).expect("it").is_dead = false;
-    rig.tell_lives();
+    rig.revive(1);
     rig.until("it is withdrawn", |rig| rig.servers(volume) == [2]);
     rig.until("all copies are there", |rig| rig.record(volume).stale.is_empty());
     assert!(rig.of(1).volumes.is_elsewhere(volume));
@@ -355,4 +454,105 @@ fn a_volume_that_is_deleted_gives_its_slabs_back_on_every_node() {
         rig.state.list::<DeletedVolume>().is_ok_and(|notes| notes.is_empty())
     });
     rig.until("it is forgotten", |rig| rig.of(2).volumes.of_pool(pool).is_empty());
+}
+
+#[test]
+fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    let answer = rig.ask(1, volume);
+    rig.until("an answer from memory", |_| answer.borrow().is_some());
+    assert!(matches!(answer.take(), Some(Ok(Reply::Root(_)))));
+    let refuse = |rig: &mut Rig, is_refused: bool, terms: u64| {
+        let running = rig.nodes.get_mut(&NodeId(1)).expect("it");
+        running.is_refused = is_refused;
+        running.term += terms;
+    };
+    // It lapses, and comes back in the same term: nobody has taken the node for dead.
+    let life = rig.of(1).incarnation();
+    refuse(&mut rig, true, 0);
+    rig.pass(LEASE);
+    let held = rig.ask(1, volume);
+    rig.pass(LEASE);
+    assert!(held.borrow().is_none(), "it answers without a lease");
+    refuse(&mut rig, false, 0);
+    rig.until("the answer that was held", |_| held.borrow().is_some());
+    assert_eq!((rig.of(1).incarnation(), held.take().map(|answer| answer.is_ok())), (life, Some(true)));
+    // In another term it answers by the lease before to its end, and then when it has read the records.
+    refuse(&mut rig, false, 1);
+    rig.until("another life", |rig| rig.of(1).incarnation() > life);
+    let answer = rig.ask(1, volume);
+    rig.until("an answer", |_| answer.borrow().is_some());
+    assert!(matches!(answer.take(), Some(Ok(Reply::Root(_)))));
+}
+
+#[test]
+fn whoever_takes_a_volume_over_serves_when_the_lease_before_is_over() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("the others know of it", |rig| rig.of(2).volumes.is_elsewhere(volume));
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let until = rig.now().after(Duration::from_secs(3));
+    rig.kill(1);
+    // A majority let it answer for longer, and its process may live; nobody hears it say that it has read of the claim.
+    rig.words
+        .borrow_mut()
+        .insert(NodeId(1), Word { is_dead: true, is_mute: true, lease_until: until, applied: 0 });
+    rig.until("it is claimed", |rig| rig.record(volume).owner == Some(NodeId(2)));
+    assert_eq!(rig.record(volume).before, [NodeId(1)]);
+    while rig.now() < until {
+        assert!(rig.now() >= until || rig.servers(volume).is_empty(), "both may answer");
+        rig.turn();
+    }
+    rig.until("it is served", |rig| rig.servers(volume) == [2]);
+    rig.until("nobody is left to be asked", |rig| rig.record(volume).before.is_empty());
+}
+
+#[test]
+fn a_node_that_lives_says_that_it_acts_by_a_claim_and_is_not_waited_for_any_longer() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("the others know of it", |rig| rig.of(2).volumes.is_elsewhere(volume));
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.kill(1);
+    rig.words.borrow_mut().insert(NodeId(1), Word { lease_until: Monotonic(u64::MAX), ..Word::default() });
+    rig.until("it is served", |rig| rig.servers(volume) == [2]);
+    let claimed = rig.words.borrow()[&NodeId(1)].applied;
+    assert!(claimed > 0 && !rig.of(1).volumes.is_served(volume));
+}
+
+#[test]
+fn another_node_with_copies_tries_when_the_one_that_is_named_cannot_open_a_volume() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.of(2).pools.supersede(pool, "a disk carries newer records");
+    rig.kill(1);
+    rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
+    assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
+    let failed = |rig: &Rig| {
+        let jobs = rig.of(2).jobs.borrow().list();
+        jobs.into_iter().find(|job| job.kind == JobKind::Takeover).is_some_and(|job| {
+            job.state == JobState::Failed && job.message.contains("newer records; node 3 tries")
+        })
+    };
+    rig.until("the second says so", failed);
+    rig.until("it is past", |rig| {
+        rig.record(volume).tried.is_empty() && rig.record(volume).before.is_empty()
+    });
+    assert!(rig.of(2).volumes.is_elsewhere(volume));
+}
+
+#[test]
+fn an_opening_that_waits_for_disks_which_another_node_reaches_is_left_to_that() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::TwoWay);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 2);
+    rig.cut.insert((NodeId(2), NodeId(3)));
+    rig.kill(1);
+    rig.until("the second claims it", |rig| rig.record(volume).owner == Some(NodeId(2)));
+    rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
+    // Both have tried, and nobody is left: the last one stays with it.
+    assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use types::{DiskId, Monotonic};
 
 /// Pause between two looks.
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Looks after the files.
 #[derive(Clone)]

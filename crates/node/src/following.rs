@@ -4,6 +4,7 @@
 //! is taken over by the node that the rule names ([`space::takeover`]). Never decides what is safe: a claim is a compare-and-swap, and disks
 //! refuse old epochs (I2, I3). Of a single server nothing is done here.
 
+use crate::answering::Answering;
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
 use crate::neighbours::{Neighbours, NodeLife, Turned};
@@ -23,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
+use types::{DiskId, NodeId, PoolId, VolumeId};
 
 /// Pause before records that could not be read are read again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -62,6 +63,7 @@ pub(crate) struct Following {
     pub neighbours: Rc<Neighbours>,
     pub opener: VolumeOpener,
     pub care: VolumeCare,
+    pub answering: Rc<Answering>,
     /// None on a single server.
     pub watch: Rc<Option<Watch>>,
     /// The records were read once.
@@ -72,6 +74,8 @@ pub(crate) struct Following {
     /// Volumes that were being made when a process ended, this one's predecessor or another node's, and whether they are being removed.
     unfinished: Rc<RefCell<BTreeMap<VolumeId, bool>>>,
     admission: Rc<Cell<Admission>>,
+    /// The last change of a volume that was heeded.
+    applied: Rc<Cell<u64>>,
 }
 
 /// What a part of the records is about.
@@ -88,7 +92,12 @@ fn concerns(changes: &Changes) -> bool {
 }
 
 impl Following {
-    pub fn new(parts: &crate::recovery::Recovery, keeper: Rc<Keeper>, watch: Option<Watch>) -> Self {
+    pub fn new(
+        parts: &crate::recovery::Recovery,
+        keeper: Rc<Keeper>,
+        answering: Rc<Answering>,
+        watch: Option<Watch>,
+    ) -> Self {
         Self {
             tasks: parts.tasks.clone(),
             state: parts.state.clone(),
@@ -100,6 +109,7 @@ impl Following {
             neighbours: parts.neighbours.clone(),
             opener: parts.opener.clone(),
             care: parts.care.clone(),
+            answering,
             watch: Rc::new(watch),
             began: Rc::default(),
             wanted: Rc::default(),
@@ -107,6 +117,7 @@ impl Following {
             seen: Rc::default(),
             unfinished: Rc::default(),
             admission: Rc::default(),
+            applied: Rc::default(),
         }
     }
 
@@ -142,21 +153,23 @@ impl Following {
         }
     }
 
-    /// Lets this node answer until then. After a time without a lease another node may have claimed its volumes, or be about to: it answers
-    /// again when it has recorded a new life, which such a claim does not survive, and has read which volumes are its own.
-    pub fn set_lease(&self, valid_until: Monotonic) {
-        let lease_until = self.pools.lease_until();
-        match self.admission.get() {
-            Admission::Inside(_) if lease_until.is_none_or(|until| until > self.tasks.now()) => {
-                self.pools.set_lease(valid_until);
-            }
-            Admission::Inside(_) | Admission::Outside => self.admit(),
-            Admission::UnderWay => {}
+    /// Takes the lease. In a new term of it another node may have claimed this one's volumes, or be about to: it answers by it when it has
+    /// recorded a new life, which such a claim does not survive, and has read which volumes are its own.
+    pub fn take_lease(&self) {
+        match self.answering.take_offer() {
+            None => self.pools.tell_lease(),
+            Some(term) if self.admission.get() != Admission::UnderWay => self.admit(term),
+            Some(_) => {}
         }
     }
 
-    /// Begins to record a new life of this node.
-    fn admit(&self) {
+    /// Says that what was followed so far is done: volumes that are another node's by now are withdrawn.
+    pub fn tell_applied(&self) {
+        self.answering.note_applied(self.applied.get());
+    }
+
+    /// Begins to record a new life of this node, for a lease of this term.
+    fn admit(&self, term: u64) {
         let Some(own) = self.neighbours.own() else { return };
         self.admission.set(Admission::UnderWay);
         let following = self.clone();
@@ -167,9 +180,9 @@ impl Following {
             });
             match admitted.await {
                 Ok((incarnation, records)) => {
-                    tracing::info!(node = %own, incarnation, "this node answers for its volumes from now on");
+                    tracing::info!(node = %own, incarnation, term, "this node answers for its volumes from now on");
                     following.follow(records);
-                    following.pools.end_lease();
+                    following.answering.admit(term);
                     following.admission.set(Admission::Inside(incarnation));
                 }
                 Err(error) => {
@@ -214,6 +227,8 @@ impl Following {
             let unfinished = volumes.iter().filter(|volume| volume.value.is_unfinished);
             self.unfinished.borrow_mut().extend(unfinished.map(|volume| (volume.value.id, false)));
         }
+        let last = volumes.iter().map(|volume| volume.revision).max().unwrap_or_default();
+        self.applied.set(self.applied.get().max(last));
         let pools: Vec<PoolRecord> = values(pools);
         let disks: Vec<DiskRecord> = values(disks);
         let volumes: Vec<VolumeRecord> = values(volumes);

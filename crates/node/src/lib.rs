@@ -7,11 +7,12 @@
 //! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`], [`jobs`], [`records`]. Everything else works
 //! on a few of these, which its fields name. To find: a disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by
 //! [`disk_care`]; a volume is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; what other nodes of a cluster
-//! record, and what becomes of them, is followed by `following`. [`Node`] puts them together.
+//! record, and what becomes of them, is followed by `following`; whether anything may be answered, says `answering`. [`Node`] puts them together.
 
 #![forbid(unsafe_code)]
 
 pub mod acl_propagation;
+mod answering;
 mod backoff;
 mod check;
 mod counted;
@@ -56,6 +57,7 @@ pub mod volumes;
 mod cluster_tests;
 
 pub use acl_propagation::AclPropagations;
+pub use answering::Heartbeats;
 pub use check::Checks;
 pub use disk_opening::{OnLoop, on_loop};
 pub use disk_store::DiskStore;

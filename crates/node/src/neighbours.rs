@@ -3,12 +3,14 @@
 //! Owns what heartbeats and records say of other nodes. Promises: pure bookkeeping; verdicts come from outside. Of one server there is nothing
 //! in here, and nothing is asked of it.
 
+use crate::answering::Heartbeats;
 use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
 use space::coordinator::Predecessor;
 use space::message::Transport;
-use space::takeover::{Candidate, View, owners};
+use space::takeover::{self, Candidate, View, owners};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 
@@ -23,20 +25,19 @@ pub struct Membership {
     pub name: String,
     /// For how long a majority of the nodes lets one answer for its volumes.
     pub lease: Duration,
+    /// Whether this node may answer for its volumes.
+    pub heartbeats: Rc<dyn Heartbeats>,
     pub transport: MakeTransport,
 }
 
 /// Whether a node lives, as a majority of the nodes sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLife {
-    /// A majority hears it. A node that is not heard is let answer no more: a verdict of fewer nodes than that must not be told here.
+    /// A majority hears it. A verdict of fewer nodes than that must not be told here.
     pub is_up: bool,
     /// It is to have volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
-    /// If it is down: until when it may still answer for its volumes.
-    pub lease_until: Monotonic,
-    /// The life of it that is up, or down, as its heartbeats said ([`crate::Node::incarnation`]); `None`: the last that is recorded. One that a
-    /// majority took for dead must be let answer no more: it comes back as another.
+    /// The life of it that is up, or down; `None`: the last that is recorded. One that a majority took for dead comes back as another.
     pub incarnation: Option<u64>,
 }
 
@@ -206,15 +207,14 @@ impl Neighbours {
 
     /// Whom the volume is taken over from, by its record. The life of the node that died is a condition of the claim; a node that is this one,
     /// or has let the volume go, needs none.
-    pub(crate) fn predecessor(&self, record: &VolumeRecord, now: Monotonic) -> Predecessor {
-        let (owner, until) = (record.owner, Some(now));
+    pub(crate) fn predecessor(&self, record: &VolumeRecord) -> Predecessor {
+        let (owner, is_waited_out) = (record.owner, false);
         let Some(other) = owner.filter(|owner| Some(*owner) != self.own() && record.coordinator != 0) else {
-            return Predecessor { owner, until, fence: None };
+            return Predecessor { owner, fence: None, is_waited_out };
         };
-        let until = self.nodes.borrow().get(&other).map(|life| life.lease_until);
         let revision = self.leases.borrow().get(&other).map_or(0, |lease| lease.revision);
         let fence = Some(Condition { key: NodeLease::key_of(&other.to_string()), revision });
-        Predecessor { owner, until, fence }
+        Predecessor { owner, fence, is_waited_out }
     }
 
     /// Whether the volume is recorded to be with another node, or to have come from one.
@@ -270,17 +270,25 @@ impl Neighbours {
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }
 
+    /// The node that tries next to open a volume that this one could not open.
+    pub(crate) fn next_for(&self, record: &VolumeRecord) -> Option<NodeId> {
+        takeover::next(record, &self.view(), self.own()?)
+    }
+
     fn owners(&self) -> BTreeMap<VolumeId, NodeId> {
         if !self.is_told.get() {
             return BTreeMap::new();
         }
+        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
+        owners(&volumes, &self.view())
+    }
+
+    pub(crate) fn view(&self) -> View {
         let candidate = |life: &NodeLife| Candidate { is_up: life.is_up, takes_volumes: life.takes_volumes };
         let nodes = self.nodes.borrow();
-        let view = View {
+        View {
             nodes: nodes.iter().map(|(node, life)| (*node, candidate(life))).collect(),
             disks: self.homes.borrow().clone(),
-        };
-        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
-        owners(&volumes, &view)
+        }
     }
 }

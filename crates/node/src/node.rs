@@ -1,6 +1,7 @@
 //! The parts of a node, put together.
 
 use crate::acl_propagation::AclPropagations;
+use crate::answering::Answering;
 use crate::check::Checks;
 use crate::damage::DamageBook;
 use crate::damage_kept::{DamageKeeper, DamageSources};
@@ -122,6 +123,7 @@ impl Node {
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
         let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
+        let answering = Answering::new(membership.as_ref().map(|membership| membership.heartbeats.clone()));
         let neighbours = Rc::new(Neighbours::new(membership));
         let is_single = neighbours.own().is_none();
         let waker = driver.waker();
@@ -139,7 +141,13 @@ impl Node {
         let shared = Shared {
             events: Rc::default(),
             disks: Rc::new(Disks::new(neighbours.clone(), settings.disk_timeout, now)),
-            pools: Rc::new(Pools::new(kept.clone(), neighbours.clone(), space_config, now)),
+            pools: Rc::new(Pools::new(
+                kept.clone(),
+                neighbours.clone(),
+                answering.clone(),
+                space_config,
+                now,
+            )),
             volumes: Rc::new(Volumes::new(front, settings.cache_bytes, opens, locks)),
             damage: Rc::default(),
             jobs: Rc::default(),
@@ -147,6 +155,7 @@ impl Node {
             tasks,
             state,
             neighbours: neighbours.clone(),
+            answering,
         };
         let search = Rc::new(search);
         let disk_opener = DiskOpener {
@@ -197,11 +206,14 @@ impl Node {
         if self.settled_once.get() {
             self.keeper.begin(&self.disks, &self.pools, &self.tasks);
         }
+        self.following.take_lease();
         self.following.look();
-        let moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
+        let mut moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
         for volume in self.lost.take() {
             self.volume_opener.lose(volume);
         }
+        self.following.tell_applied();
+        moved |= self.pools.permit();
         moved
     }
 
@@ -297,6 +309,7 @@ struct Shared {
     jobs: Rc<RefCell<Jobs>>,
     keeper: Rc<Keeper>,
     neighbours: Rc<Neighbours>,
+    answering: Rc<Answering>,
 }
 
 impl Shared {
@@ -312,7 +325,7 @@ impl Shared {
         let volume_care = self.volume_care(volume_opener.clone());
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
-        let following = Following::new(&recovery, self.keeper.clone(), watch);
+        let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
         let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
@@ -398,6 +411,8 @@ impl Shared {
             volumes: self.volumes.clone(),
             neighbours: self.neighbours.clone(),
             jobs: self.jobs.clone(),
+            answering: self.answering.clone(),
+            state: self.state.clone(),
         }
     }
 

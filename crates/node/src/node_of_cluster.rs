@@ -7,7 +7,7 @@ use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed}
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
 use std::collections::BTreeMap;
-use types::{DiskId, Monotonic, NodeId};
+use types::{DiskId, NodeId};
 
 /// How often a record is written over one that was changed meanwhile.
 const WRITES_MAX: usize = 10;
@@ -19,12 +19,7 @@ impl Node {
         self.following.set_nodes(nodes);
     }
 
-    /// Lets this node answer for its volumes until then; without effect until its present life is recorded.
-    pub fn set_lease(&self, valid_until: Monotonic) {
-        self.following.set_lease(valid_until);
-    }
-
-    /// The life of this node that may answer, for its heartbeats: another one after each time without a lease. None: it is about to be recorded.
+    /// The life of this node that may answer: another one in each term of its lease. None: it is about to be recorded.
     pub fn incarnation(&self) -> Option<u64> {
         self.following.incarnation()
     }

@@ -1,5 +1,6 @@
 //! The pools of this server: each has one space, which holds its volumes' virtual disks.
 
+use crate::answering::Answering;
 use crate::damage::DamageBook;
 use crate::disk_store::DiskStore;
 use crate::error::{Done, Error, ErrorKind};
@@ -39,16 +40,16 @@ pub struct Pools {
     superseded: RefCell<BTreeMap<PoolId, String>>,
     kept: Rc<KeptState>,
     neighbours: Rc<Neighbours>,
-    /// Until when this node may answer, in a cluster.
-    lease_until: Cell<Option<Monotonic>>,
+    answering: Rc<Answering>,
     space_config: Config,
     recheck_lost_at: Cell<Monotonic>,
 }
 
 impl Pools {
-    pub fn new(
+    pub(crate) fn new(
         kept: Rc<KeptState>,
         neighbours: Rc<Neighbours>,
+        answering: Rc<Answering>,
         space_config: Config,
         now: Monotonic,
     ) -> Self {
@@ -57,7 +58,7 @@ impl Pools {
             superseded: RefCell::default(),
             kept,
             neighbours,
-            lease_until: Cell::default(),
+            answering,
             space_config,
             recheck_lost_at: Cell::new(now),
         }
@@ -83,7 +84,7 @@ impl Pools {
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
         if let Some(transport) = self.neighbours.transport(record.id) {
             space.set_remote(transport);
-            space.set_node_lease(self.lease_until.get().unwrap_or_default());
+            space.set_node_lease(self.answering.until());
         }
         self.entries.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
         Ok(())
@@ -116,22 +117,16 @@ impl Pools {
         self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
     }
 
-    /// Until when this node may answer; none: its present life has just begun.
-    pub(crate) fn lease_until(&self) -> Option<Monotonic> {
-        self.lease_until.get()
-    }
-
-    /// The lease was over; the next one begins another life.
-    pub(crate) fn end_lease(&self) {
-        self.lease_until.set(None);
-    }
-
-    /// Lets this node answer for its volumes until then.
-    pub(crate) fn set_lease(&self, valid_until: Monotonic) {
-        self.lease_until.set(self.lease_until.get().max(Some(valid_until)));
+    /// Tells the spaces until when answers may be given.
+    pub(crate) fn tell_lease(&self) {
         for entry in self.entries.borrow().values() {
-            entry.space.set_node_lease(valid_until);
+            entry.space.set_node_lease(self.answering.until());
         }
+    }
+
+    /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
+    pub(crate) fn permit(&self) -> bool {
+        self.answering.permit(self.entries.borrow().values().map(|entry| entry.space.clone()))
     }
 
     pub fn slab_bytes(&self, pool: PoolId) -> Option<u64> {

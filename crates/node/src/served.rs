@@ -1,5 +1,8 @@
 //! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
+//!
+//! In a cluster it lets no answer out without the node's lease ([`crate::answering`]), in whatever part of memory the answer was found.
 
+use crate::answering::Answering;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,6 +19,9 @@ type Answers = HashMap<u64, Option<Result<Reply, NtStatus>>>;
 struct Shared {
     service: RefCell<Service>,
     answers: RefCell<Answers>,
+    answering: Rc<Answering>,
+    /// What waits for the lease, in its order; as much as operations are under way.
+    held: RefCell<Vec<Event>>,
     next: Cell<u64>,
     /// Nobody polls the service any more.
     dismounted: Cell<bool>,
@@ -28,10 +34,12 @@ struct Shared {
 pub struct ServedVolume(Rc<Shared>);
 
 impl ServedVolume {
-    pub fn new(service: Service) -> Self {
+    pub(crate) fn new(service: Service, answering: Rc<Answering>) -> Self {
         Self(Rc::new(Shared {
             service: RefCell::new(service),
             answers: RefCell::default(),
+            answering,
+            held: RefCell::default(),
             next: Cell::new(COMMAND),
             dismounted: Cell::new(false),
         }))
@@ -86,6 +94,30 @@ impl ServedVolume {
         .map(|_| ())
     }
 
+    /// Holds back what the service told from `begin` on, and lets go of what was held: as the lease says now, when all of it is gathered.
+    fn hold(&self, out: &mut Vec<Event>, begin: usize) {
+        let mut held = self.0.held.borrow_mut();
+        if out.len() == begin && held.is_empty() {
+            return;
+        }
+        if self.0.answering.may_answer() {
+            if !held.is_empty() {
+                out.splice(begin..begin, held.drain(..));
+            }
+            return;
+        }
+        held.extend(out.drain(begin..));
+        if self.with(|service| service.failure().is_some()) {
+            // It stopped, perhaps since it is another node's: nothing that was found before is told, and nobody waits for ever.
+            out.extend(held.drain(..).map(|event| match event {
+                Event::Done { operation, result: Ok(_) } => {
+                    Event::Done { operation, result: Err(NtStatus::VOLUME_DISMOUNTED) }
+                }
+                event => event,
+            }));
+        }
+    }
+
     fn expect(&self) -> u64 {
         let id = self.0.next.get();
         self.0.next.set(id + 1);
@@ -119,7 +151,9 @@ impl Backend for ServedVolume {
 
     #[inline]
     fn poll(&mut self, out: &mut Vec<Event>) {
+        let begin = out.len();
         self.0.service.borrow_mut().poll(out);
+        self.hold(out, begin);
         if self.0.answers.borrow().is_empty() {
             return;
         }
@@ -163,7 +197,8 @@ pub(crate) mod tests {
         let (id, now) = ([3; 16], FileTime(1_000_000));
         let format = Format { id, label: "test".into(), serial: 1, now, root_security };
         let fs = FileSystem::format(disk, &format, Config::default());
-        ServedVolume::new(Service::new(fs, ServiceConfig::default(), Monotonic(1), now))
+        let service = Service::new(fs, ServiceConfig::default(), Monotonic(1), now);
+        ServedVolume::new(service, Answering::new(None))
     }
 
     #[test]

@@ -1,24 +1,32 @@
 //! From a record to a served volume; and back, if the volume stops.
 
+use crate::answering::Answering;
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::jobs::{JobKind, JobState, Jobs};
 use crate::neighbours::Neighbours;
 use crate::pools::{PoolSpace, PoolVolume, Pools};
 use crate::served::ServedVolume;
+use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::VolumeRecord;
+use cluster::{Condition, Record, StateError, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
-use space::coordinator::Phase;
+use space::coordinator::{Coordinator, Phase};
+use space::takeover::{self, View};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use types::VolumeId;
+use types::{Monotonic, NodeId, VolumeId};
 use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
 
+/// An opening that waits longer for disks is left to another node, which may reach them.
+const DISKS_PATIENCE: Duration = Duration::from_secs(10);
+/// How often an opening that waits for disks is looked at after that: others may have come that could do better.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const UNREACHED: SpaceError = SpaceError::Invalid("it waits for disks that another node may reach");
 /// How long it may take to record that a volume was made.
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,6 +39,8 @@ pub(crate) struct VolumeOpener {
     pub volumes: Rc<Volumes>,
     pub neighbours: Rc<Neighbours>,
     pub jobs: Rc<RefCell<Jobs>>,
+    pub answering: Rc<Answering>,
+    pub state: State,
 }
 
 impl VolumeOpener {
@@ -60,8 +70,18 @@ impl VolumeOpener {
                 }
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
-                    opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
-                    (JobState::Failed, error.message)
+                    let message = match opener.pass_on(&record).await {
+                        Some(node) => {
+                            tracing::error!(volume = %id, name = record.name, to = %node, "another node tries to open a volume");
+                            opener.volumes.note_claimed_elsewhere(id);
+                            format!("{}; node {node} tries", error.message)
+                        }
+                        None => {
+                            opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
+                            error.message
+                        }
+                    };
+                    (JobState::Failed, message)
                 }
             };
             if let Some(job) = job {
@@ -121,8 +141,9 @@ impl VolumeOpener {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
         let disk = Box::new(self.claim(&space, record, incarnation));
+        let look_at = Cell::new(self.tasks.now().after(DISKS_PATIENCE));
         let stopped = until(|| match space.phase(record.id) {
-            Some(Phase::Opening) => None,
+            Some(Phase::Opening) => self.is_hopeless(&space, record, &look_at).then_some(Some(UNREACHED)),
             Some(Phase::Serving) => Some(None),
             Some(Phase::Stopped(why)) => Some(Some(why)),
             Some(Phase::Closing | Phase::Closed) | None => Some(Some(SpaceError::Invalid("it was closed"))),
@@ -147,7 +168,7 @@ impl VolumeOpener {
         };
         let (now, wall_clock) = (self.tasks.now(), self.tasks.wall_clock());
         let service = Service::new(fs, self.volumes.service_config(), now, wall_clock);
-        let mut served = ServedVolume::new(service);
+        let mut served = ServedVolume::new(service, self.answering.clone());
         let failure = until(|| {
             // Nobody has an open yet: there is no event to lose.
             served.poll(&mut Vec::new());
@@ -162,12 +183,44 @@ impl VolumeOpener {
         }
     }
 
+    /// Lets another node try to open the volume; `None`: there is no other one, or it is not this node that has it.
+    async fn pass_on(&self, record: &VolumeRecord) -> Option<NodeId> {
+        let own = self.neighbours.own().filter(|_| !record.is_unfinished)?;
+        let (volume, view) = (record.id, self.neighbours.view());
+        let fence = self.neighbours.predecessor(record).fence;
+        let passed = self.state.change(move |state| pass_on(state, volume, own, &view, fence)).await;
+        match passed {
+            Ok(node) => node,
+            Err(error) => {
+                tracing::warn!(%volume, %error, "that another node is to open a volume cannot be recorded");
+                None
+            }
+        }
+    }
+
+    /// Whether an opening is left to another node, since it waits too long for disks that one might reach. `look_at`: when this is looked at next.
+    fn is_hopeless(&self, space: &PoolSpace, record: &VolumeRecord, look_at: &Cell<Monotonic>) -> bool {
+        if self.neighbours.own().is_none() {
+            return false;
+        }
+        let now = self.tasks.now();
+        let is_due = now >= look_at.get();
+        if is_due {
+            look_at.set(now.after(LOOK_AGAIN));
+        }
+        self.tasks.wake_at(look_at.get());
+        let missing = |coordinator: &mut Coordinator| !coordinator.missing_disks().is_empty();
+        is_due
+            && space.with_volume(record.id, missing) == Some(true)
+            && space.record(record.id).is_some_and(|record| self.neighbours.next_for(&record).is_some())
+    }
+
     /// Begins to open the virtual disk: in a cluster, if its record still names the node that it is known to be with.
     fn claim(&self, space: &PoolSpace, record: &VolumeRecord, incarnation: u128) -> PoolVolume {
         if self.neighbours.own().is_none() {
             return space.open_volume(record.id, incarnation);
         }
-        let predecessor = self.neighbours.predecessor(record, self.tasks.now());
+        let predecessor = self.neighbours.predecessor(record);
         space.take_over(record.id, incarnation, predecessor)
     }
 
@@ -229,4 +282,36 @@ impl VolumeOpener {
             self.open(self.neighbours.record(record.id).unwrap_or(record));
         }
     }
+}
+
+/// Records that another node is to try, of those that have not tried yet; if all have, that a new round may begin.
+fn pass_on(
+    state: &cluster::State,
+    volume: VolumeId,
+    own: NodeId,
+    view: &View,
+    fence: Option<Condition>,
+) -> Result<Option<NodeId>, StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(None) };
+    let mut record = found.value;
+    let is_ours = record.owner == Some(own);
+    let next = takeover::next(&record, view, own);
+    let mut changes = Transaction::default().when(record.key(), found.revision);
+    match next {
+        // Whoever it is to be taken from may be back.
+        Some(_) if !is_ours && fence.is_none() => return Ok(None),
+        Some(next) => {
+            record.before = takeover::may_answer(&record, Some(next));
+            record.before.retain(|node| *node != own);
+            (record.owner, record.coordinator) = (Some(next), 0);
+            record.tried.push(own);
+        }
+        None if is_ours && !record.tried.is_empty() => record.tried.clear(),
+        None => return Ok(None),
+    }
+    if let Some(fence) = fence.filter(|_| !is_ours) {
+        changes = changes.when(fence.key, fence.revision);
+    }
+    state.commit(changes.put(record.key(), record.encode()))?;
+    Ok(next)
 }

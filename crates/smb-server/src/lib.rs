@@ -42,3 +42,4 @@ pub use server::Server;
 pub use state::RandomSource;
 pub use state::connections::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use state::counters::{Counters, RequestKind};
+pub use state::share_figures::ShareFigures;

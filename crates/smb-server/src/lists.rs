@@ -41,6 +41,8 @@ pub struct SessionInfo {
     pub opens: usize,
     pub age_s: u64,
     pub idle_s: u64,
+    pub reads: u64,
+    pub writes: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
 }
@@ -110,6 +112,8 @@ pub(crate) fn sessions<B: Backend, D: Directory>(state: &State<B, D>, now: Monot
                 opens: session.opens.len(),
                 age_s: now.since(session.created_at).as_secs(),
                 idle_s: now.since(session.last_request_at).as_secs(),
+                reads: session.reads,
+                writes: session.writes,
                 read_bytes: session.read_bytes,
                 written_bytes: session.written_bytes,
             }

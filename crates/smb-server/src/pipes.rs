@@ -8,6 +8,7 @@ use crate::state::keys::OpenKey;
 use crate::state::opens::{Enumeration, Open, OpenKind};
 use crate::state::pipe::Pipe;
 use crate::state::sessions::{SessionState, Sessions};
+use crate::state::share_figures::FiguresSlot;
 use crate::state::{State, Wake};
 use smb::rpc::{
     AccountEntry, PipeError, PipeRead, RpcCaller, ServerEntry, SessionEntry, ShareEntry, ShareKind,
@@ -133,6 +134,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
         connection: context.connection,
         lease: None,
         tree_id: context.tree_id,
+        figures: FiguresSlot::default(),
         kind: OpenKind::Pipe(Box::new(Pipe::new(end))),
         persistent,
         path,

@@ -10,6 +10,7 @@ use crate::state::connections::{ConnectionId, ConnectionInfo, Outgoing};
 use crate::state::counters::{Counters, RequestKind};
 use crate::state::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use crate::state::policy;
+use crate::state::share_figures::ShareFigures;
 use crate::state::tree::Target;
 use crate::state::{RandomSource, State};
 use smallvec::SmallVec;
@@ -302,12 +303,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Tells the time at which the transport was given the answers since the last call, as `now` of other calls stands still while a
     /// turn of the loop lasts.
     pub fn settle_latencies(&mut self, now: Monotonic) {
-        self.state.latencies.settle(now);
+        self.state.latencies.settle(&mut self.state.share_figures, now);
     }
 
     /// Requests of this kind, from being taken in to being answered; without those that waited for another client.
     pub fn latency(&self, kind: RequestKind) -> &LatencyHistogram {
         self.state.latencies.of(kind)
+    }
+
+    /// What was asked of each share that was connected to since the start; of pipes first, under an empty name.
+    pub fn share_figures(&self) -> &[ShareFigures] {
+        self.state.share_figures.all()
     }
 
     pub fn gauges(&self) -> Gauges {

@@ -37,6 +37,8 @@ pub enum Planted {
     MoveFromOneCopy,
     /// A node answers although its lease is over.
     LeaseSkipped,
+    /// An owner serves although the one before may still answer.
+    PermissionSkipped,
     /// A volume is taken over from a node although that has come back since it was taken for dead.
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
@@ -45,6 +47,8 @@ pub enum Planted {
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
+    /// What was found before another owner was noticed is answered after that.
+    AnswerAfterFencing,
     /// A read that met a corrupt copy fails if that cannot be repaired.
     ReadFailsWithRepair,
     /// A new copy of a region is not complete before every block of it is.
@@ -69,16 +73,18 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
         Self::AckFirstCopy,
+        Self::AnswerAfterFencing,
         Self::DeadDisksWaitedFor,
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
         Self::NoReconcile,
+        Self::PermissionSkipped,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,

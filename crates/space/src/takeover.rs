@@ -70,6 +70,25 @@ pub fn owners(volumes: &[VolumeRecord], view: &View) -> BTreeMap<VolumeId, NodeI
     owners
 }
 
+/// Says which node tries next to open a volume that `own` could not open: of those that live, have copies of it and have not tried, the one with
+/// most copies, then the first; `None`: nobody is left.
+pub fn next(volume: &VolumeRecord, view: &View, own: NodeId) -> Option<NodeId> {
+    let is_next =
+        |node: &NodeId| *node != own && !volume.tried.contains(node) && view.in_sync_on(*node, volume) > 0;
+    let up = view.nodes.iter().filter(|(_, node)| node.is_up && node.takes_volumes).map(|(node, _)| *node);
+    up.filter(is_next).min_by_key(|node| (Reverse(view.in_sync_on(*node, volume)), *node))
+}
+
+/// The nodes that may still answer for a volume which goes to `to`: whom it comes from, unless that has let it go, and those before.
+pub fn may_answer(record: &VolumeRecord, to: Option<NodeId>) -> Vec<NodeId> {
+    let from = record.owner.filter(|_| record.coordinator != 0);
+    let mut nodes: Vec<NodeId> = record.before.iter().copied().chain(from).collect();
+    nodes.retain(|node| Some(*node) != to);
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +135,33 @@ mod tests {
         assert_eq!(of(&volumes, &view(&[3], &[3])), [3]);
         // Draining alone moves nothing: whoever drains hands its volumes over.
         assert_eq!(of(&volumes, &view(&[1, 2, 3], &[1])), [1]);
+    }
+
+    #[test]
+    fn of_nodes_with_copies_each_tries_once() {
+        let mut record = volume(1, Some(1), &[1, 2, 3]);
+        let view = view(&[1, 2, 3], &[]);
+        assert_eq!(next(&record, &view, NodeId(1)), Some(NodeId(2)));
+        record.tried = vec![NodeId(1)];
+        assert_eq!(next(&record, &view, NodeId(2)), Some(NodeId(3)));
+        record.tried.push(NodeId(2));
+        assert_eq!(next(&record, &view, NodeId(3)), None);
+        record.tried.clear();
+        record.in_sync.truncate(2);
+        assert_eq!(next(&record, &view, NodeId(2)), Some(NodeId(1)), "one without copies does not try");
+        let draining = self::view(&[2, 3], &[3]);
+        assert_eq!(next(&volume(1, Some(1), &[1, 2, 3]), &draining, NodeId(2)), None);
+    }
+
+    #[test]
+    fn who_let_a_volume_go_answers_nothing_and_all_others_before_may() {
+        let mut record = volume(1, Some(1), &[1, 2, 3]);
+        record.coordinator = 5;
+        assert_eq!(may_answer(&record, Some(NodeId(2))), [NodeId(1)]);
+        record.before = vec![NodeId(3), NodeId(2)];
+        assert_eq!(may_answer(&record, Some(NodeId(2))), [NodeId(1), NodeId(3)]);
+        record.coordinator = 0;
+        assert_eq!(may_answer(&record, Some(NodeId(2))), [NodeId(3)]);
     }
 
     #[test]

@@ -120,7 +120,12 @@ pub enum BusEvent {
     /// The peer's disks can be reached.
     PeerUp { node: NodeId },
     /// The connection is lost: everything that was asked is answered with [`BusError::Unreachable`].
-    PeerLost { node: NodeId, why: String },
+    PeerLost {
+        node: NodeId,
+        why: String,
+        /// The connection was ended from outside, as the kernel of a process that died does: a reason to ask whether it lives.
+        was_reset: bool,
+    },
     /// What the peer says of its disks, about once a second; of what was found corrupt on them, each is told once.
     Status { node: NodeId, disks: Vec<DiskReport> },
 }
@@ -229,7 +234,7 @@ impl Remote {
             let mut link = match links.remove(&peer.node) {
                 Some(link) if *link.peer() == peer => link,
                 Some(mut changed) => {
-                    changed.give_up("its record has changed", &mut up);
+                    changed.give_up("its record has changed", false, &mut up);
                     changed.renewed(peer, options)
                 }
                 None => PeerLink::new(peer, options),
@@ -238,7 +243,7 @@ impl Remote {
             kept.insert(link.peer().node, link);
         }
         for link in links.values_mut() {
-            link.give_up("it is no node of the cluster any more", &mut up);
+            link.give_up("it is no node of the cluster any more", false, &mut up);
         }
         *links = kept;
     }
@@ -263,7 +268,7 @@ impl Remote {
         if alive {
             link.hurry();
         } else {
-            link.give_up("its node is dead", &mut Up { answers, events });
+            link.give_up("its node is dead", false, &mut Up { answers, events });
         }
     }
 

@@ -176,7 +176,7 @@ impl PeerLink {
                 moved
             }
             Err(error) => {
-                self.lost(&error.to_string(), common.now, up);
+                self.lost(&error, common.now, up);
                 true
             }
         }
@@ -374,12 +374,13 @@ impl PeerLink {
     }
 
     /// Ends the connection, if there is one, and answers what was asked. The next attempt begins after a pause.
-    fn lost(&mut self, why: &str, now: Monotonic, up: &mut Up<'_>) {
-        if self.trouble.as_deref() != Some(why) {
+    fn lost(&mut self, error: &PeerError, now: Monotonic, up: &mut Up<'_>) {
+        let why = &error.to_string();
+        if self.trouble.as_ref() != Some(why) {
             let address = self.address().map(|(address, _)| address);
             tracing::warn!(node = %self.peer.node, ?address, why, "the storage bus does not reach a node");
         }
-        self.give_up(why, up);
+        self.give_up(why, error.is_reset(), up);
         let (until, had_lasted) = self.pauses.after_failure(now);
         // Back to the best address after one that worked for a while; on to the next one from all others.
         self.attempt = if had_lasted { 0 } else { self.attempt.wrapping_add(1) };
@@ -387,13 +388,14 @@ impl PeerLink {
     }
 
     /// Ends the connection, if there is one, and answers what was asked. The next attempt begins at once.
-    pub fn give_up(&mut self, why: &str, up: &mut Up<'_>) {
+    pub fn give_up(&mut self, why: &str, was_reset: bool, up: &mut Up<'_>) {
         self.trouble = Some(why.to_owned());
         let phase = std::mem::replace(&mut self.phase, Phase::Waiting { until: Monotonic(0) });
         if let Phase::Ready(mut ready) = phase {
             self.past_stalls += ready.channel.counters().smb_credit_stalls;
             ready.sessions.give_up(&mut self.counters, up.answers);
-            up.events.push_back(BusEvent::PeerLost { node: self.peer.node, why: why.to_owned() });
+            let (node, why) = (self.peer.node, why.to_owned());
+            up.events.push_back(BusEvent::PeerLost { node, why, was_reset });
         }
     }
 

@@ -77,6 +77,13 @@ pub(super) enum PeerError {
     Other(String),
 }
 
+impl PeerError {
+    /// Whether the connection was ended from outside.
+    pub fn is_reset(&self) -> bool {
+        matches!(self, Self::Client(ClientError::Io(_) | ClientError::Rdma(_)))
+    }
+}
+
 /// A request to be submitted, or the answer that there is already.
 pub(super) enum Turned {
     Submit(SmbRequest),

@@ -33,6 +33,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
+use types::NodeId;
 
 /// How long a server that is looked at may take to answer.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
@@ -176,10 +177,12 @@ impl ClusterControl {
         seen
     }
 
-    async fn view_now(&self) -> Result<ClusterView, ControlError> {
+    /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
+    async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let members = self.members().await?;
         let own = self.membership.as_ref().map(|found| found.facts.node);
-        let others: Vec<NodeRecord> = members.iter().filter(|node| Some(node.id) != own).cloned().collect();
+        let is_asked = |node: &&NodeRecord| asks && Some(node.id) != own;
+        let others: Vec<NodeRecord> = members.iter().filter(is_asked).cloned().collect();
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         let (state, engine, heartbeats) = (self.state.clone(), self.engine.clone(), self.heartbeats.clone());
         let name = self.membership.as_ref().map(|found| found.facts.cluster.clone());
@@ -244,7 +247,7 @@ impl ClusterControl {
             node = founded.node.name,
             "a cluster was made; starting again as its first server"
         );
-        let mut view = self.view_now().await?;
+        let mut view = self.view_now(true).await?;
         view.name = Some(founded.cluster.name);
         view.id = Some(founded.cluster.id.to_string());
         self.restart.notify_one();
@@ -634,7 +637,13 @@ fn plain<'a, T>(work: impl Future<Output = Result<T, ControlError>> + Send + 'a)
 
 impl ClusterManagement for ClusterControl {
     fn view(&self) -> Answer<'_, ClusterView> {
-        plain(self.view_now())
+        plain(self.view_now(true))
+    }
+    fn known(&self) -> Answer<'_, ClusterView> {
+        plain(self.view_now(false))
+    }
+    fn is_up(&self, node: NodeId) -> Option<bool> {
+        self.heartbeats.is_up(node)
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView> {
         plain(self.create_now(request.name))

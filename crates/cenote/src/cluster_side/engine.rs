@@ -22,6 +22,8 @@ pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
+/// In the cluster's directory: the highest revision of etcd that this server has seen.
+const SEEN_FILE: &str = "etcd.seen";
 /// How often it is said that etcd does not answer yet.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
@@ -130,8 +132,23 @@ pub fn etcd_options(identity: &Identity) -> EtcdOptions {
         }
     }
     EtcdOptions {
+        floor_file: Some(identity.directory.join(SEEN_FILE)),
         kept_revisions: identity.facts.etcd.map(|_| EtcdOptions::KEPT_REVISIONS),
         ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
+    }
+}
+
+/// Forgets which revision of etcd this server has seen: of a lost majority's state some is given up.
+///
+/// # Errors
+/// [`StateError::Open`].
+pub fn forget_seen(identity: &Identity) -> Result<(), StateError> {
+    let file = identity.directory.join(SEEN_FILE);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StateError::Open(format!("{}: {error}", file.display())))
+        }
+        _ => Ok(()),
     }
 }
 

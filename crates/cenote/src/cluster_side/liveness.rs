@@ -1,34 +1,31 @@
 //! Which servers live: heartbeats with the others, and what the data plane is told of them.
 //!
-//! Owns the heartbeats and the thread that follows the servers' records. Promises: a server is told to be down by a majority's verdict only;
-//! this server's lease is told in a term that it confirmed, and a new term is confirmed when the lease of the one before is over, so that the
-//! node records another life and reads which volumes are still its own before it answers again ([`node::Node::set_lease`]). Never decides
-//! who has which volume.
+//! Owns the heartbeats and the thread that follows the servers' records. Promises: a server is told to be down by a majority's verdict only.
+//! This server's lease goes from the heartbeats straight to the data plane ([`Link`]). Never decides who has which volume, and nothing that is
+//! told here is what a former owner's answers are excluded by.
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use crate::pulse::Pulse;
 use bus::{NodeAccounts, Peer, Secret};
 use cluster::identity::Facts;
-use cluster::membership::shell::{Heartbeats, Surroundings};
-use cluster::membership::{HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
+use cluster::membership::shell::{Heartbeats, Link, Surroundings};
+use cluster::membership::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::{SealError, SealKey};
 use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use node::NodeLife;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
 use tokio::sync::oneshot;
-use types::{Monotonic, NodeId};
+use types::NodeId;
 
 /// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The lease grows with each heartbeat; the data plane is told no more often than so.
-const LEASE_STEP: Duration = Duration::from_millis(50);
 /// A life that a server records while it is held dead: if the verdict stands for so long, it is about that life.
 const VERDICT_STANDS: Duration = Duration::from_secs(1);
 
@@ -54,8 +51,7 @@ pub enum LivenessError {
 pub struct Shared {
     /// The machine accounts of all nodes.
     pub accounts: NodeAccounts,
-    /// Until when this node may answer for its volumes, in nanoseconds of [`Monotonic`].
-    pub lease_until: Arc<AtomicU64>,
+    pub link: Link,
     /// Whether each other server lives, if heartbeats tell.
     lives: Arc<Mutex<BTreeMap<NodeId, bool>>>,
 }
@@ -112,8 +108,8 @@ impl Liveness {
             key: HeartbeatKey::derive(&cluster.open_heartbeat_key(&key)?),
             timing: Timing::default(),
         };
-        let surroundings = surroundings(pulse, control.clone(), shared.lease_until.clone(), wake.clone());
-        let heartbeats = Heartbeats::start(options, socket, Vec::new(), surroundings)?;
+        let surroundings = surroundings(pulse, control.clone(), wake.clone());
+        let heartbeats = Heartbeats::start(options, socket, shared.link.clone(), &[], surroundings)?;
         let stopped = Arc::new(AtomicBool::new(false));
         let on_change = wake.clone();
         let watch = state.watch_with("", move || {
@@ -132,7 +128,6 @@ impl Liveness {
             members: Vec::new(),
             lives: BTreeMap::new(),
             dead: BTreeMap::new(),
-            confirmed: 0,
             told: BTreeMap::new(),
         };
         let is_stopped = stopped.clone();
@@ -153,27 +148,13 @@ impl Drop for Liveness {
     }
 }
 
-fn surroundings(
-    pulse: Pulse,
-    control: ControlHandle,
-    lease_until: Arc<AtomicU64>,
-    wake: mpsc::Sender<()>,
-) -> Surroundings {
-    let (poke, step) = (control.clone(), LEASE_STEP.as_nanos() as u64);
+fn surroundings(pulse: Pulse, control: ControlHandle, wake: mpsc::Sender<()>) -> Surroundings {
     Surroundings {
         turns: Box::new(move || pulse.turns()),
-        poke: Box::new(move || poke.wake()),
+        poke: Box::new(move || control.wake()),
         wake: Box::new(move || {
             // The thread has ended.
             let _ = wake.send(());
-        }),
-        answer_until: Box::new(move |until| {
-            // One that nobody else has a say on would never end, and another server may join.
-            let until = until.min(monotonic_now().after(Timing::default().lease));
-            if until.0 >= lease_until.load(Ordering::Acquire).saturating_add(step) {
-                lease_until.store(until.0, Ordering::Release);
-                control.wake();
-            }
         }),
     }
 }
@@ -182,17 +163,6 @@ fn random() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|_| std::io::Error::other("the kernel has no random bytes"))?;
     Ok(u64::from_le_bytes(bytes).max(1))
-}
-
-/// The life of a server that is held dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Dead {
-    /// 0: none is recorded.
-    life: u64,
-    /// Until when it may still answer for its volumes.
-    lease_until: Monotonic,
-    /// A life that was recorded later, and when it was seen.
-    later: Option<(u64, Monotonic)>,
 }
 
 struct Following {
@@ -209,8 +179,6 @@ struct Following {
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,
     dead: BTreeMap<NodeId, Dead>,
-    /// The last term that was confirmed.
-    confirmed: u64,
     told: BTreeMap<NodeId, NodeLife>,
 }
 
@@ -233,7 +201,6 @@ impl Following {
             }
             // What the verdicts are told about is what was read at least once.
             if !self.members.is_empty() {
-                self.confirm();
                 self.tell();
             }
             if woken.recv_timeout(LOOK_EVERY).is_ok() {
@@ -279,17 +246,6 @@ impl Following {
         Ok(())
     }
 
-    /// Begins to answer in a new term once the lease of the term before is over.
-    fn confirm(&mut self) {
-        let Some(term) = self.heartbeats.unconfirmed_term() else { return };
-        let lease_until = Monotonic(self.shared.lease_until.load(Ordering::Acquire));
-        if term > self.confirmed && lease_until <= monotonic_now() {
-            self.confirmed = term;
-            tracing::info!(term, "a majority of the servers lets this one answer for its volumes");
-            self.heartbeats.confirm(term);
-        }
-    }
-
     /// Tells the data plane who lives, if that has changed.
     fn tell(&mut self) {
         let verdicts = self.heartbeats.peers().verdicts;
@@ -298,20 +254,14 @@ impl Following {
         self.dead.retain(|node, _| verdicts.get(node).is_some_and(Verdict::is_down));
         let mut nodes = BTreeMap::new();
         for member in &self.members {
-            let mut life = NodeLife {
-                is_up: true,
-                takes_volumes: member.state == NodeState::Up,
-                lease_until: Monotonic(0),
-                incarnation: None,
-            };
-            if let Some(Verdict::Down { lease_ends, .. }) = verdicts.get(&member.id) {
+            let mut life =
+                NodeLife { is_up: true, takes_volumes: member.state == NodeState::Up, incarnation: None };
+            if verdicts.get(&member.id).is_some_and(Verdict::is_down) {
                 let recorded = self.lives.get(&member.id).copied().unwrap_or_default();
-                let new = Dead { life: recorded, lease_until: *lease_ends, later: None };
-                let dead = self.dead.entry(member.id).or_insert(new);
-                dead.heed(new, now);
+                let dead = self.dead.entry(member.id).or_insert(Dead::new(recorded));
+                dead.heed(recorded, now, VERDICT_STANDS);
                 life.is_up = false;
-                life.incarnation = Some(dead.life);
-                life.lease_until = dead.lease_until;
+                life.incarnation = Some(dead.life());
             }
             nodes.insert(member.id, life);
         }
@@ -319,43 +269,5 @@ impl Following {
             self.told.clone_from(&nodes);
             self.control.send(ClusterCommand::Nodes(nodes).into());
         }
-    }
-}
-
-impl Dead {
-    /// Takes notice of the life that is on record by now, and of what the verdict says of its lease.
-    fn heed(&mut self, now_recorded: Self, now: Monotonic) {
-        match self.later {
-            _ if now_recorded.life == self.life => self.later = None,
-            Some((life, since)) if life == now_recorded.life => {
-                if now.since(since) >= VERDICT_STANDS {
-                    *self = now_recorded;
-                }
-            }
-            _ => self.later = Some((now_recorded.life, now)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_verdict_is_about_a_later_life_only_once_it_has_stood() {
-        let (second, recorded) =
-            (Duration::from_secs(1), |life, lease| Dead { life, lease_until: Monotonic(lease), later: None });
-        let mut dead = recorded(3, 10);
-        let begun = Monotonic(0);
-        dead.heed(recorded(3, 20), begun);
-        assert_eq!((dead.life, dead.lease_until), (3, Monotonic(10)), "the first word on its lease counts");
-        dead.heed(recorded(4, 30), begun);
-        dead.heed(recorded(4, 30), begun.after(second / 2));
-        assert_eq!(dead.life, 3, "it may be back: the verdict may be about to change");
-        dead.heed(recorded(5, 40), begun.after(second));
-        dead.heed(recorded(5, 40), begun.after(second * 3 / 2));
-        assert_eq!(dead.life, 3, "that is yet another life");
-        dead.heed(recorded(5, 50), begun.after(second * 2));
-        assert_eq!((dead.life, dead.lease_until), (5, Monotonic(50)));
     }
 }

@@ -20,7 +20,8 @@ pub use applicant::ClusterKeys;
 pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use engine::{
-    Engine, EngineError, FOUNDING_PATIENCE, await_answer, etcd_options, open_state, process_options,
+    Engine, EngineError, FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, open_state,
+    process_options,
 };
 pub use following::{follow_accounts, follow_revocations};
 pub use listener::serve;

@@ -75,7 +75,7 @@ impl Server {
         let (control, commands) = channel_with(Arc::new(|| {}));
         std::thread::spawn(move || {
             while let Ok(command) = commands.recv() {
-                if let Command::Snapshot { reply } = command {
+                if let Command::Snapshot { reply, .. } = command {
                     let _ = reply.send(Box::new(Snapshot::default()));
                 }
             }

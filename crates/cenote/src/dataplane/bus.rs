@@ -4,13 +4,11 @@
 
 use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
+use cluster::membership::shell::Link;
 use node::{Membership, Node};
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
-use std::cell::Cell;
-use std::rc::Weak;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::rc::{Rc, Weak};
 use sys::driver::Driver;
 use types::{DiskId, Monotonic};
 
@@ -52,12 +50,10 @@ impl LocalDisks for NodeDisks {
     }
 }
 
-/// The connecting side, and what the heartbeats let this node do.
+/// The connecting side.
 pub(super) struct Bus {
     remote: Remote,
-    lease_until: Arc<AtomicU64>,
-    /// The lease that the node took last.
-    told: Cell<Monotonic>,
+    heartbeats: Link,
 }
 
 impl Bus {
@@ -65,7 +61,7 @@ impl Bus {
     /// If the system has no random bytes.
     pub fn new(driver: &Driver, options: &ClusterOptions, now: Monotonic) -> std::io::Result<Self> {
         let remote = Remote::new(driver, options.bus.clone(), now)?;
-        Ok(Self { remote, lease_until: options.lease_until.clone(), told: Cell::new(Monotonic(0)) })
+        Ok(Self { remote, heartbeats: options.heartbeats.clone() })
     }
 
     /// What makes the server a node, whose pools reach other nodes' disks by this bus.
@@ -73,7 +69,8 @@ impl Bus {
         let remote = self.remote.clone();
         let ClusterOptions { node, name, lease, .. } = options;
         let transport = Box::new(move |_| -> Box<dyn space::message::Transport> { Box::new(remote.port()) });
-        Membership { node: *node, name: name.clone(), lease: *lease, transport }
+        let heartbeats = Rc::new(self.heartbeats.clone());
+        Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
     pub fn command(&self, node: &Node, command: ClusterCommand) {
@@ -101,25 +98,12 @@ impl Bus {
 
     /// Carries what nodes say to each other; says whether something moved.
     pub fn poll(&self, node: &Node, now: Monotonic) -> bool {
-        let lease_until = Monotonic(self.lease_until.load(Ordering::Acquire));
-        if lease_until > self.told.get().max(now) {
-            // A lease of another term begins behind the end of the last one, but perhaps not behind the beginning of this turn: the node
-            // has to see that it had none.
-            let now = sys::monotonic_now();
-            if self.told.get() <= now {
-                node.tell_time(now);
-            }
-            node.set_lease(lease_until);
-            // Until its life is recorded, the node takes none: it is told again.
-            if node.incarnation().is_some() {
-                self.told.set(lease_until);
-            }
-        }
         let moved = self.remote.poll(now);
         while let Some(event) = self.remote.poll_event() {
             match event {
                 BusEvent::Status { disks, .. } => disks.iter().for_each(|report| node.note_report(report)),
                 // The bus itself writes both to the log; heartbeats judge whether a node lives.
+                BusEvent::PeerLost { node, was_reset: true, .. } => self.heartbeats.note_reset(node),
                 BusEvent::PeerUp { .. } | BusEvent::PeerLost { .. } => {}
             }
         }

@@ -1,7 +1,7 @@
 //! The control plane's commands, handed to the part that does each. Each command is answered once.
 
 use super::Plane;
-use super::show::{show_damage, show_trace};
+use super::show::{show_damage, show_opens, show_trace};
 use crate::control::{Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand};
 use crate::quotas;
 use api::model;
@@ -30,9 +30,13 @@ impl Plane {
                 Some(bus) => bus.command(&self.node, command),
                 None => tracing::error!("a single server is told of other nodes"),
             },
-            Command::Snapshot { reply } => {
+            Command::Snapshot { with_opens, reply } => {
+                let mut shown = self.show.figures(&self.node, &self.frontend);
+                if with_opens {
+                    shown.opens = show_opens(&self.frontend, now);
+                }
                 // Nobody may be waiting any more.
-                let _ = reply.send(Box::new(self.show.snapshot(&self.node, &self.frontend)));
+                let _ = reply.send(Box::new(shown));
             }
             Command::RdmaTrace { connection, reply } => {
                 let trace = show_trace(&self.frontend, connection);

@@ -8,6 +8,8 @@ use crate::control::{
 use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
+use cluster::membership::shell::{Heartbeats, Link, Surroundings};
+use cluster::membership::{HeartbeatKey, Incarnation, Options, Timing};
 use cluster::{FaultDomain, Typed};
 use std::net::TcpListener;
 use std::path::Path;
@@ -517,7 +519,28 @@ fn a_file_that_is_removed_under_the_server_is_told_of() {
 }
 
 /// Data planes of two nodes that know each other, on one state.
-fn start_two(directory: &Path) -> [DataPlane; 2] {
+/// The heartbeats of a node that nobody else has a say on, for as long as they are kept.
+fn leased(node: u32) -> (Heartbeats, Link) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let options = Options {
+        me: NodeId(node),
+        incarnation: Incarnation(1),
+        cluster: 1,
+        key: HeartbeatKey::derive(b"secret"),
+        timing: Timing::default(),
+    };
+    let turns = std::sync::atomic::AtomicU64::new(0);
+    let surroundings = Surroundings {
+        turns: Box::new(move || turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
+        poke: Box::new(|| {}),
+        wake: Box::new(|| {}),
+    };
+    let link = Link::default();
+    let heartbeats = Heartbeats::start(options, socket, link.clone(), &[], surroundings);
+    (heartbeats.expect("a thread"), link)
+}
+
+fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
     let state = cluster::State::open(&directory.join("state.redb")).expect("a state");
     let accounts = ::bus::NodeAccounts::default();
     let secrets = [1, 2].map(|node| (NodeId(node), ::bus::Secret::new([node as u8; 32])));
@@ -525,6 +548,7 @@ fn start_two(directory: &Path) -> [DataPlane; 2] {
     let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("an address"));
     let mut number = 0;
+    let links = [1, 2].map(leased);
     let planes = listeners.map(|listener| {
         number += 1;
         let options = ClusterOptions {
@@ -533,7 +557,7 @@ fn start_two(directory: &Path) -> [DataPlane; 2] {
             lease: Duration::from_millis(500),
             bus: ::bus::RemoteOptions::default(),
             accounts: accounts.clone(),
-            lease_until: Arc::new(sys::monotonic_now().after(Duration::from_secs(3600)).0.into()),
+            heartbeats: links[number as usize - 1].1.clone(),
         };
         start_with(state.clone(), listener, Some(options))
     });
@@ -549,12 +573,11 @@ fn start_two(directory: &Path) -> [DataPlane; 2] {
         assert!(plane.control.send(ClusterCommand::Peers(vec![peer]).into()));
         tell_life(plane, &[(1, true), (2, true)]);
     }
-    planes
+    (planes, links)
 }
 
 fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
-    let life =
-        |is_up| node::NodeLife { is_up, takes_volumes: true, lease_until: Monotonic(0), incarnation: None };
+    let life = |is_up| node::NodeLife { is_up, takes_volumes: true, incarnation: None };
     let nodes = nodes.iter().map(|(node, is_up)| (NodeId(*node), life(*is_up))).collect();
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }
@@ -574,7 +597,7 @@ async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl Fn
 #[test]
 fn a_volume_has_its_copies_on_two_nodes_and_outlives_one() {
     let directory = tempfile::tempdir().expect("a directory");
-    let [first, second] = start_two(directory.path());
+    let ([first, second], _leases) = start_two(directory.path());
     let mut disks = disks(directory.path(), 2);
     let far = disks.pop().expect("a disk");
     runtime().block_on(async {

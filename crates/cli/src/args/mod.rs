@@ -130,6 +130,8 @@ pub enum Command {
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
+    /// Print the link to the dashboard in a browser, which logs in, and open it on a desktop
+    Dashboard(Dashboard),
     /// What nodes and drives will hold, survive and do: before they are bought, or of a running pool with changes
     Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
@@ -212,6 +214,13 @@ pub struct Perf {
     /// Samples to print; 0: until interrupted
     #[arg(long, default_value_t = 1)]
     pub count: u64,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Dashboard {
+    /// Print the link only
+    #[arg(long)]
+    pub no_open: bool,
 }
 
 #[derive(Debug, Subcommand)]

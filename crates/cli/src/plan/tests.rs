@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::args::Cli;
-use clap::Parser;
 
 fn plan_of(words: &str) -> Result<Plan, Failure> {
     let words = ["cenote", "plan"].into_iter().chain(words.split_whitespace());
     let cli = Cli::try_parse_from(words).unwrap();
     let args::Command::Plan(options) = cli.command else { panic!() };
-    make(&nodes(&cli.global, &options)?, &options)
+    make(&nodes(Vec::new(), &options)?, &options)
 }
 
 fn choice_of(plan: &Plan, resiliency: &str) -> PlanChoice {

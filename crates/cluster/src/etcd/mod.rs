@@ -13,11 +13,13 @@
 //! | `channels` | the connection, and to which member |
 //! | `requests` | a request from its submission to its answer |
 //! | `watching` | the one watch of all the cluster's keys; dropping old history |
+//! | `floor` | the highest revision that was seen, kept over restarts |
 //! | `forming` | a cluster's records are written into an etcd that has none |
 //! | `members` | members, leader, size, alarms |
 //! | `process` | the etcd that the daemon runs |
 
 mod channels;
+mod floor;
 mod forming;
 pub mod members;
 mod options;
@@ -34,6 +36,7 @@ pub use options::{EtcdOptions, TlsIdentity};
 use crate::clock::unix_now_s;
 use crate::watch::Board;
 use crate::{Answer, BlockingState, Request, StateDump, StateError, StatePlace, StateTrouble};
+use floor::Floor;
 use requests::Requests;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +62,7 @@ struct Shared {
     translation: tokio::sync::watch::Sender<Option<Arc<Translation>>>,
     /// The highest revision that an answer told of.
     seen: AtomicU64,
+    floor: Option<Floor>,
     outage: Mutex<Option<Outage>>,
     board: OnceLock<Arc<Board>>,
 }
@@ -101,6 +105,30 @@ impl Shared {
     fn note_revision(&self, revision: u64) {
         self.seen.fetch_max(revision, Ordering::AcqRel);
     }
+
+    /// Writes down what was seen so far. Blocks.
+    fn keep_floor(&self) {
+        let seen = self.seen.load(Ordering::Acquire);
+        if let Some(Err(error)) = self.floor.as_ref().map(|floor| floor.keep(seen)) {
+            tracing::warn!(%error, "the last revision of etcd cannot be written down: an old backup of it might be taken for the newest");
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.keep_floor();
+    }
+}
+
+/// Writes down from time to time what was seen.
+async fn keep_floor(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(floor::KEEP_EVERY).await;
+        let shared = shared.clone();
+        // It writes to a file: other requests go on meanwhile.
+        let _ = tokio::task::spawn_blocking(move || shared.keep_floor()).await;
+    }
 }
 
 /// Ends the runtime with the last handle.
@@ -123,11 +151,14 @@ impl EtcdState {
     /// [`StateError::Open`]: an address, certificate or key is none, or there is no thread.
     pub fn connect(options: EtcdOptions) -> Result<Self, StateError> {
         let channels = channels::Channels::new(&options)?;
+        let floor = options.floor_file.as_deref().map(Floor::open).transpose()?;
+        let seen = floor.as_ref().map_or(0, Floor::kept).max(options.floor);
         let shared = Arc::new(Shared {
             keys: Keys::new(&options.cluster),
             channels,
             translation: tokio::sync::watch::Sender::new(None),
-            seen: AtomicU64::new(options.floor),
+            seen: AtomicU64::new(seen),
+            floor,
             outage: Mutex::default(),
             board: OnceLock::new(),
             options: Mutex::new(options),
@@ -135,6 +166,9 @@ impl EtcdState {
         let runtime = Arc::new(start_runtime()?);
         // The task holds no handle of the runtime, so that the last state's end is the runtime's.
         runtime.handle.spawn(watching::attend(shared.clone()));
+        if shared.floor.is_some() {
+            runtime.handle.spawn(keep_floor(shared.clone()));
+        }
         Ok(Self { shared, runtime })
     }
 

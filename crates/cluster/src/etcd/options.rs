@@ -2,6 +2,7 @@
 
 use crate::StateError;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use zeroize::Zeroizing;
@@ -34,6 +35,8 @@ pub struct EtcdOptions {
     pub keepalive: Option<Duration>,
     /// A revision that the state had once. An etcd that has less was restored from an old backup, and is not used. 0: unknown.
     pub floor: u64,
+    /// Where that is kept over restarts; `None`: nowhere.
+    pub floor_file: Option<PathBuf>,
     /// How much history stays when old history is dropped; `None`: this process drops none. One process a cluster is enough, more do
     /// no harm. The newest revision is never dropped: with etcd #17780, revisions would count down after a crash.
     pub kept_revisions: Option<NonZeroU32>,
@@ -51,6 +54,7 @@ impl EtcdOptions {
             deadline: Duration::from_secs(1),
             keepalive: None,
             floor: 0,
+            floor_file: None,
             kept_revisions: None,
         }
     }

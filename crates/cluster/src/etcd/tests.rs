@@ -225,7 +225,21 @@ fn an_etcd_that_is_empty_or_went_back_is_not_used() {
         restored.trouble().is_some_and(|trouble| trouble.why.contains("old backup"))
     });
     assert!(restored.call(Request::Get { key: "a".into() }).is_err());
-    options.floor = revision;
+    // What was seen is kept over a restart of the server.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("etcd.seen");
+    (options.floor, options.floor_file) = (0, Some(file.clone()));
+    let server = EtcdState::connect(options.clone()).unwrap();
+    until("it answers", || server.call(Request::Get { key: "a".into() }).is_ok());
+    drop(server);
+    until("it is written down", || std::fs::read_to_string(&file).is_ok());
+    std::fs::write(&file, format!("{}\n", revision + 1)).unwrap();
+    let restarted = EtcdState::connect(options.clone()).unwrap();
+    until("the reason is told", || {
+        restarted.trouble().is_some_and(|trouble| trouble.why.contains("old backup"))
+    });
+    assert!(restarted.call(Request::Get { key: "a".into() }).is_err());
+    (options.floor, options.floor_file) = (revision, None);
     let same = EtcdState::connect(options).unwrap();
     until("it answers", || same.call(Request::Get { key: "a".into() }).is_ok());
 }

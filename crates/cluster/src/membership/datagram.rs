@@ -8,8 +8,8 @@
 //! | 4 | `CNHB` |
 //! | 1 | version, 1 |
 //! | 1 | count of votes, at most [`VOTES_MAX`] |
-//! | 1 | 1 if the sender may answer for volumes in its term, as soon as it has a lease; 0 if it answers nothing |
-//! | 1 | zero |
+//! | 1 | 1 if the sender may answer for volumes; 0 if it answers nothing, and will read the records first |
+//! | 1 | 1 if the receiver is asked to answer at once |
 //! | 8 | the cluster's tag |
 //! | 4, 4 | sender, receiver: node ids |
 //! | 8 | the sender's incarnation: a random number for each start |
@@ -78,8 +78,10 @@ pub struct Heartbeat {
     pub incarnation: Incarnation,
     pub stamp: u64,
     pub term: u64,
-    /// The sender answers for volumes when it has a lease in its term; it has read the records in that term.
-    pub is_confirmed: bool,
+    /// The sender may answer for volumes. If not, it answers nothing, and will read the records before it does again.
+    pub may_answer: bool,
+    /// The receiver is to answer at once.
+    pub asks: bool,
     pub turns: u64,
     /// Time for which the sender's data plane has made no turn.
     pub still: Duration,
@@ -111,7 +113,7 @@ impl Heartbeat {
         let votes = &self.votes[..self.votes.len().min(VOTES_MAX)];
         let mut bytes = Vec::with_capacity(HEAD_BYTES + votes.len() * VOTE_BYTES + MAC_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([VERSION, votes.len() as u8, self.is_confirmed.into(), 0]);
+        bytes.extend([VERSION, votes.len() as u8, self.may_answer.into(), self.asks.into()]);
         bytes.extend(cluster.to_le_bytes());
         bytes.extend(self.from.0.to_le_bytes());
         bytes.extend(self.to.0.to_le_bytes());
@@ -147,7 +149,7 @@ impl Heartbeat {
         if magic != MAGIC || version != VERSION || body.len() != HEAD_BYTES + votes_bytes {
             return Err(Refused::Malformed);
         }
-        let [confirmed, _] = read.bytes::<2>();
+        let [may_answer, asks] = read.bytes::<2>();
         if read.u64() != cluster {
             return Err(Refused::OtherCluster);
         }
@@ -160,7 +162,9 @@ impl Heartbeat {
             incarnation: Incarnation(read.u64()),
             stamp: read.u64(),
             term: read.u64(),
-            is_confirmed: confirmed == 1,
+            // What is not understood is no promise to be silent.
+            may_answer: may_answer != 0,
+            asks: asks == 1,
             turns: read.u64(),
             still: Duration::from_millis(read.u32().into()),
             applied: read.u64(),

@@ -18,3 +18,12 @@ impl Lease {
         self.valid_until.is_some_and(|until| now < until)
     }
 }
+
+/// A lease as it is given out to who answers for volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// The records are to be read again once in each term, after its first offer and before the first answer by it.
+    pub term: u64,
+    /// Answers may be given before this moment of this node's own clock. An offer of an earlier term holds to its end.
+    pub until: Monotonic,
+}

@@ -5,9 +5,9 @@
 //!
 //! - **A verdict is a majority's.** A peer is [`Verdict::Down`] when a majority of the voters hold it dead, this node among them. A node
 //!   that only this one cannot hear is [`Verdict::Suspect`].
-//! - **A lease excludes another owner's answers.** If a node answers from memory only while it has a lease in a term that it confirmed,
-//!   and an owner that took over only when [`Membership::may_answer_for`] says so, never both answer. A term is confirmed by
-//!   reading the records after the lease became valid in it.
+//! - **A lease excludes another owner's answers.** If a node answers from memory only before the end of a lease that it was offered
+//!   ([`Membership::offer`]), of a term in which it has read the records since the first offer, and an owner that took over only when
+//!   [`Membership::may_answer_for`] says so, never both answer.
 //! - **A replay changes nothing.** A datagram counts once, and one of an earlier process of its sender never.
 //!
 //! Safety of data never rests on it: epochs and the promises of disks keep two owners apart (I2, I3). The lease bounds how long a node
@@ -19,17 +19,24 @@
 //! of its *terms* the sender grants it a lease. A node's lease lasts 500 ms from the moment it *sent* what a majority echoed: only its own
 //! clock counts. A voter that has not heard a node for 500 ms, or was told that its connections were reset, holds it dead: it says so in
 //! its heartbeats (a *vote*, with the age of its last grant), and never grants that term again. The node, told so, begins a new term: what
-//! it owned may have another owner, so it reads the records again once it has a lease in the new term, before it answers ([`Lease::term`]).
+//! it owned may have another owner, so it reads the records again once it has a lease in the new term, before it answers by that
+//! ([`Lease::term`]). The lease of the term before holds to its end.
 //!
-//! Why never both answer: let a node have confirmed a term before another one claimed its volume, and let the claimer have a majority's
-//! votes from after the claim. Some voter is in that majority and in the one that granted the term. It granted before the claim and
+//! Why never both answer: let a node have read the records in a term before another one claimed its volume, and let the claimer have a
+//! majority's votes from after the claim. Some voter is in that majority and in the one that granted the term. It granted before the claim and
 //! condemned after, so its vote tells of a grant no older than its last one in that term, and `may_answer_for` waits that lease out.
+//! Whoever reads the records after the claim has read of it. One that claims from an owner which had not been let answer itself asks
+//! about those before it too: the record names them ([`crate::VolumeRecord::before`]).
+//!
+//! A reset alone condemns nobody, since a faulty line, or whoever can write into it, may bring it about. The peer is asked by heartbeats that
+//! want an answer at once; only one that answers none of them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
 //!
 //! A process that starts has forgotten what it refused, so it grants no term that began before it: it refuses the first term that it hears
 //! of each peer. A new process of a peer is believed once it echoes what this one said just now, so no clock and no counter must survive
 //! a restart.
 
 mod datagram;
+mod dead;
 mod lease;
 mod peer;
 pub mod shell;
@@ -39,7 +46,8 @@ mod tests;
 pub use datagram::{
     DATAGRAM_BYTES_MAX, Echo, Heartbeat, HeartbeatKey, Incarnation, Refused, VOTES_MAX, Vote,
 };
-pub use lease::Lease;
+pub use dead::Dead;
+pub use lease::{Lease, Offer};
 
 use peer::{Heard, Judgement, Peer};
 use std::collections::BTreeMap;
@@ -60,6 +68,10 @@ pub struct Timing {
     pub lease: Duration,
     /// A node whose data plane makes no turn for so long is held dead: it answers heartbeats and nothing else.
     pub stall: Duration,
+    /// A peer whose connections were reset is asked, and held dead if it has not answered for so long.
+    pub reset: Duration,
+    /// Between two heartbeats that ask for an answer at once.
+    pub asking: Duration,
 }
 
 impl Default for Timing {
@@ -70,6 +82,9 @@ impl Default for Timing {
             dead: Duration::from_millis(500),
             lease: Duration::from_millis(500),
             stall: Duration::from_secs(5),
+            // Four questions: one lost datagram, or a thread that was late, is no death.
+            reset: Duration::from_millis(100),
+            asking: Duration::from_millis(25),
         }
     }
 }
@@ -154,7 +169,14 @@ pub struct Membership {
     started: Monotonic,
     peers: BTreeMap<NodeId, Peer>,
     term: u64,
-    confirmed_term: u64,
+    /// The last term in which a lease was given out: the node may answer by it.
+    offered_term: u64,
+    /// The end of the last lease that was given out.
+    offered_until: Monotonic,
+    /// Answers of former owners are waited for ([`Membership::ask`]).
+    is_asking: bool,
+    /// Before this, no answer is sent out of turn.
+    hurry_after: Monotonic,
     progress: Progress,
     next_send: Monotonic,
     last_stamp: u64,
@@ -177,7 +199,10 @@ impl Membership {
             started: now,
             peers: BTreeMap::new(),
             term: 1,
-            confirmed_term: 0,
+            offered_term: 0,
+            offered_until: Monotonic(0),
+            is_asking: false,
+            hurry_after: now,
             progress: Progress { turns: 0, moved: now },
             next_send: now,
             last_stamp: 0,
@@ -209,14 +234,21 @@ impl Membership {
         }
     }
 
-    /// All connections to a peer's process were reset: it is dead, unless it is heard from again.
+    /// All connections to a peer's process were reset: it is dead, unless it answers.
     pub fn note_reset(&mut self, node: NodeId, now: Monotonic) {
-        if let Some(peer) = self.peers.get_mut(&node) {
-            peer.condemn();
-            // Others are to hear of it at once.
+        if let Some(peer) = self.peers.get_mut(&node)
+            && peer.note_reset(now)
+        {
             self.next_send = now;
-            self.judge_all(now);
         }
+    }
+
+    /// Whether answers of former owners are waited for: then heartbeats follow each other faster, and ask for answers at once.
+    pub fn ask(&mut self, is_asking: bool, now: Monotonic) {
+        if is_asking && !self.is_asking {
+            self.next_send = now;
+        }
+        self.is_asking = is_asking;
     }
 
     /// Takes a datagram.
@@ -257,6 +289,10 @@ impl Membership {
             // The sooner it hears the answer, the sooner it has a lease.
             self.next_send = now;
         }
+        if heartbeat.asks {
+            // Two that ask each other must not do so as fast as the network carries it.
+            self.next_send = self.next_send.min(self.hurry_after.max(now));
+        }
         self.judge_all(now);
         Ok(())
     }
@@ -282,11 +318,15 @@ impl Membership {
         if now < self.next_send {
             return;
         }
-        self.next_send = now.after(self.options.timing.interval);
+        let timing = self.options.timing;
+        let asks = self.is_asking || self.peers.values().any(Peer::is_asked);
+        self.next_send = now.after(if asks { timing.asking } else { timing.interval });
+        self.hurry_after = now.after(timing.asking / 4);
         // A stamp is used once: after a hurry two sendings may see one time.
         self.last_stamp = self.stamp(now).max(self.last_stamp + 1);
         let votes: Vec<Vote> = self.peers.iter().filter_map(|(node, peer)| peer.vote(*node, now)).collect();
         let still = now.since(self.progress.moved);
+        let may_answer = self.may_be_answering(now);
         for (node, peer) in &self.peers {
             let heartbeat = Heartbeat {
                 from: self.options.me,
@@ -294,7 +334,8 @@ impl Membership {
                 incarnation: self.options.incarnation,
                 stamp: self.last_stamp,
                 term: self.term,
-                is_confirmed: self.confirmed_term == self.term,
+                may_answer,
+                asks: asks && (self.is_asking || peer.is_asked()),
                 turns: self.progress.turns,
                 still,
                 applied: self.applied,
@@ -316,7 +357,7 @@ impl Membership {
 
     fn judge_all(&mut self, now: Monotonic) {
         for peer in self.peers.values_mut() {
-            if peer.silence_is_death(now, &self.options.timing) {
+            if peer.is_found_dead(now, &self.options.timing) {
                 self.next_send = now;
             }
         }
@@ -389,20 +430,20 @@ impl Membership {
         }
     }
 
-    /// The records were read while the lease was valid in this term, and this node acts by them.
-    pub fn confirm(&mut self, term: u64, now: Monotonic) {
-        self.confirmed_term = self.confirmed_term.max(term);
-        self.next_send = now;
+    /// Gives the lease out to who answers for volumes, if it is valid: from now on the node counts as one that may answer by it. A lease that nobody else has a say on is given out bit by bit, since another node may join.
+    pub fn offer(&mut self, now: Monotonic) -> Option<Offer> {
+        let until = self.lease().valid_until?.min(now.after(self.options.timing.lease));
+        if until <= now {
+            return None;
+        }
+        self.offered_term = self.term;
+        self.offered_until = self.offered_until.max(until);
+        Some(Offer { term: self.term, until })
     }
 
-    /// Until when this node may answer for its volumes from memory: its lease's end, if the term is confirmed.
-    pub fn may_answer_until(&self) -> Option<Monotonic> {
-        self.lease().valid_until.filter(|_| self.confirmed_term == self.term)
-    }
-
-    /// The term that is to be confirmed: there is a lease in it, and the records were not read yet.
-    pub fn unconfirmed_term(&self, now: Monotonic) -> Option<u64> {
-        (self.lease_valid(now) && self.confirmed_term != self.term).then_some(self.term)
+    /// Whether this node may answer for volumes, or may be about to by records that it reads now.
+    fn may_be_answering(&self, now: Monotonic) -> bool {
+        self.offered_term == self.term || now < self.offered_until
     }
 
     /// This node's lease.

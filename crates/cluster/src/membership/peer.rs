@@ -54,6 +54,8 @@ pub(super) struct Peer {
     granted_at: Monotonic,
     /// This node holds it dead.
     is_condemned: bool,
+    /// When its connections were reset, if it has not shown since that it lives.
+    reset_at: Option<Monotonic>,
     refused_term: u64,
     /// The moment of this node's clock up to which the peer grants it a lease in its current term.
     pub granted: Option<Monotonic>,
@@ -73,6 +75,7 @@ impl Peer {
             unproven: None,
             granted_at: now,
             is_condemned: false,
+            reset_at: None,
             refused_term: 0,
             granted: None,
             votes: BTreeMap::new(),
@@ -108,12 +111,17 @@ impl Peer {
                 // A process that was not there when this one began has been refused nothing; of one that was, this one knows nothing.
                 self.refused_term = if was_known { 0 } else { word.term };
                 (self.is_condemned, self.unproven, self.granted) = (false, None, None);
+                self.reset_at = None;
                 if was_known { Heard::Restarted } else { Heard::First }
             }
         };
         self.last = Some(Last { word, at: now });
+        // Only what was sent after the reset, as an answer to something after it, says that the process is there still.
+        if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
+            self.reset_at = None;
+        }
         self.applied = heartbeat.applied;
-        self.silent_as_of = echoed.filter(|_| !heartbeat.is_confirmed);
+        self.silent_as_of = echoed.filter(|_| !heartbeat.may_answer);
         let seen = |vote: &Vote| SeenVote {
             incarnation: vote.incarnation,
             granted: Monotonic(now.0.saturating_sub(nanoseconds(vote.granted_ago))),
@@ -130,7 +138,7 @@ impl Peer {
 
     /// Holds the peer dead until it begins another term, which says that it knows.
     pub fn condemn(&mut self) {
-        self.is_condemned = true;
+        (self.is_condemned, self.reset_at) = (true, None);
         if let Some(last) = &self.last {
             self.refused_term = last.word.term.max(self.refused_term);
         }
@@ -156,9 +164,26 @@ impl Peer {
         self.last.is_none() || now.since(self.heard_at()) >= timing.suspect
     }
 
+    /// Its connections were reset; whether it is to be asked now.
+    pub fn note_reset(&mut self, now: Monotonic) -> bool {
+        // One that was never heard, or is held dead, is judged as before; one that is being asked gets no more time.
+        let begins = self.last.is_some() && !self.is_condemned && self.reset_at.is_none();
+        if begins {
+            self.reset_at = Some(now);
+        }
+        begins
+    }
+
+    /// Whether it is to show that it lives.
+    pub fn is_asked(&self) -> bool {
+        self.reset_at.is_some()
+    }
+
     /// Condemns a peer that was silent for too long; whether it did so now.
-    pub fn silence_is_death(&mut self, now: Monotonic, timing: &Timing) -> bool {
-        let is_death = !self.is_condemned && now.since(self.heard_at()) >= timing.dead;
+    pub fn is_found_dead(&mut self, now: Monotonic, timing: &Timing) -> bool {
+        let is_silent = now.since(self.heard_at()) >= timing.dead;
+        let answers_no_more = self.reset_at.is_some_and(|reset_at| now.since(reset_at) >= timing.reset);
+        let is_death = !self.is_condemned && (is_silent || answers_no_more);
         if is_death {
             self.condemn();
         }
@@ -168,7 +193,9 @@ impl Peer {
     /// When silence is to be judged next.
     pub fn next_timeout(&self, timing: &Timing) -> Option<Monotonic> {
         let silence = if self.verdict.is_up() { timing.suspect } else { timing.dead };
-        (!self.is_condemned).then(|| self.heard_at().after(silence))
+        let silent_at = self.heard_at().after(silence);
+        let next = self.reset_at.map_or(silent_at, |reset_at| reset_at.after(timing.reset).min(silent_at));
+        (!self.is_condemned).then_some(next)
     }
 
     /// The word of the peer that it is told was heard.

@@ -1,19 +1,19 @@
 //! [`Membership`] on a UDP socket, in a thread of its own.
 //!
-//! Owns the thread, the socket and the snapshot that other threads read. Promises: what the data plane asks here takes no system call
-//! and waits for nothing but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how
-//! long the data plane has made no turn.
+//! Owns the thread, the socket, and the [`Link`] by which other threads ask and tell. Promises: what the data plane asks here waits for nothing
+//! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
+//! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
 
-use super::{DATAGRAM_BYTES_MAX, Event, FormerOwner, Lease, Member, Membership, Options, Verdict};
+use super::{DATAGRAM_BYTES_MAX, Event, FormerOwner, Lease, Member, Membership, Offer, Options, Verdict};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::UdpSocket;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use sys::monotonic_now;
-use types::{Monotonic, NodeId};
+use types::{Monotonic, NodeId, VolumeId};
 
 /// Datagrams that are read before others have their turn: a flood may cost peers' heartbeats, not the thread's clock.
 const DATAGRAMS_A_TURN: usize = 256;
@@ -24,12 +24,10 @@ const EVENTS_MAX: usize = 1024;
 pub struct Surroundings {
     /// Turns that the data plane has made.
     pub turns: Box<dyn Fn() -> u64 + Send>,
-    /// Makes the data plane turn, so that an idle one is told from one that hangs.
+    /// Makes the data plane turn: so that an idle one is told from one that hangs, and when it may do what it could not before.
     pub poke: Box<dyn Fn() + Send>,
     /// Called when events wait; must not block.
     pub wake: Box<dyn Fn() + Send>,
-    /// Told, at each heartbeat, until when this node may answer from memory; must not block.
-    pub answer_until: Box<dyn Fn(Monotonic) + Send>,
 }
 
 /// The peers as of now.
@@ -40,33 +38,110 @@ pub struct Peers {
     pub refused: u64,
 }
 
+/// A volume that this node has claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The nodes that may have answered for it until then.
+    pub before: Vec<NodeId>,
+    /// A moment behind the answer that the claim is committed.
+    pub at: Monotonic,
+    /// The claim's revision of the cluster's state.
+    pub revision: u64,
+}
+
 #[derive(Default)]
-struct Snapshot {
+struct Told {
     peers: Peers,
     lease: Option<Lease>,
-    may_answer_until: Option<Monotonic>,
-    unconfirmed_term: Option<u64>,
+    offer: Option<Offer>,
     events: Vec<Event>,
 }
 
-enum Order {
-    SetMembers(Vec<Member>),
-    NoteReset(NodeId),
-    NoteApplied(u64),
-    MayAnswerFor(FormerOwner, mpsc::Sender<bool>),
-    Confirm(u64),
-    Stop,
+/// What others want of the thread.
+#[derive(Default)]
+struct Wanted {
+    members: Option<Vec<Member>>,
+    resets: BTreeSet<NodeId>,
+    applied: u64,
+    /// The claims of this node, and whether it may answer for the volume.
+    claims: BTreeMap<VolumeId, (Claim, bool)>,
+    is_stopped: bool,
 }
 
+#[derive(Default)]
 struct Shared {
-    snapshot: Mutex<Snapshot>,
-    orders: Mutex<Vec<Order>>,
-    ordered: OwnedFd,
+    told: Mutex<Told>,
+    wanted: Mutex<Wanted>,
+    /// Wakes the thread, once there is one.
+    ordered: OnceLock<OwnedFd>,
+}
+
+/// What the data plane and the heartbeats tell each other; there before they begin. Clones share it.
+#[derive(Clone, Default)]
+pub struct Link(Arc<Shared>);
+
+impl Link {
+    /// The last lease that was offered; it may be over.
+    pub fn offer(&self) -> Option<Offer> {
+        self.told().offer
+    }
+
+    /// See [`Membership::note_applied`].
+    pub fn note_applied(&self, revision: u64) {
+        self.want(|wanted| wanted.applied = wanted.applied.max(revision));
+    }
+
+    /// All connections to a peer's process were reset.
+    pub fn note_reset(&self, node: NodeId) {
+        self.want(|wanted| {
+            wanted.resets.insert(node);
+        });
+    }
+
+    /// Whether this node may answer for a volume that it claimed: nobody answers for it any more who did before. Until it may, former owners
+    /// are asked; the data plane is poked when it may.
+    pub fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool {
+        let mut wanted = self.wanted();
+        match wanted.claims.get(&volume) {
+            Some((known, may_answer)) if known == claim => *may_answer,
+            _ => {
+                wanted.claims.insert(volume, (claim.clone(), false));
+                drop(wanted);
+                self.signal();
+                false
+            }
+        }
+    }
+
+    /// Nobody asks about the volume any more.
+    pub fn forget_claim(&self, volume: VolumeId) {
+        self.wanted().claims.remove(&volume);
+    }
+
+    fn want(&self, change: impl FnOnce(&mut Wanted)) {
+        change(&mut self.wanted());
+        self.signal();
+    }
+
+    fn signal(&self) {
+        if let Some(ordered) = self.0.ordered.get() {
+            // Fails only if it was not read for 2^64 signals.
+            let _ = rustix::io::write(ordered, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The running heartbeats. Dropping it ends the thread.
 pub struct Heartbeats {
-    shared: Arc<Shared>,
+    link: Link,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -74,92 +149,49 @@ impl Heartbeats {
     /// Begins to send and to hear on `socket`.
     ///
     /// # Errors
-    /// The socket cannot be used, or there is no thread.
+    /// The socket cannot be used, there is no thread, or the link has one already.
     pub fn start(
         options: Options,
         socket: UdpSocket,
-        members: Vec<Member>,
+        link: Link,
+        members: &[Member],
         surroundings: Surroundings,
     ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let ordered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { snapshot: Mutex::default(), orders: Mutex::default(), ordered });
         let now = monotonic_now();
         let mut membership = Membership::new(options, now);
-        membership.set_members(&members, now);
+        membership.set_members(members, now);
         let interval = membership.options.timing.dead;
-        let beating =
-            Beating { membership, socket, shared: shared.clone(), surroundings, poked: now, interval };
+        let ordered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        link.0.ordered.set(ordered).map_err(|_| io::ErrorKind::AlreadyExists)?;
+        let beating = Beating { membership, socket, link: link.clone(), surroundings, poked: now, interval };
         let thread = std::thread::Builder::new().name("heartbeats".into()).spawn(move || beating.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { link, thread: Some(thread) })
     }
 
     /// The peers as the records have them; see [`Membership::set_members`].
     pub fn set_members(&self, members: Vec<Member>) {
-        self.order(Order::SetMembers(members));
-    }
-
-    /// All connections to a peer's process were reset.
-    pub fn note_reset(&self, node: NodeId) {
-        self.order(Order::NoteReset(node));
-    }
-
-    /// See [`Membership::note_applied`].
-    pub fn note_applied(&self, revision: u64) {
-        self.order(Order::NoteApplied(revision));
-    }
-
-    /// See [`Membership::may_answer_for`]. Waits for the thread, so not for the data plane's.
-    pub fn may_answer_for(&self, before: FormerOwner) -> bool {
-        let (give, take) = mpsc::channel();
-        self.order(Order::MayAnswerFor(before, give));
-        take.recv().unwrap_or(false)
-    }
-
-    /// The term whose lease waits for the records to be read: read them now, act by them, and [`Heartbeats::confirm`] it. `None`: there is
-    /// no lease, or nothing to do.
-    pub fn unconfirmed_term(&self) -> Option<u64> {
-        self.snapshot().unconfirmed_term
-    }
-
-    /// The records were read after [`Heartbeats::unconfirmed_term`] told this term, and this node acts by them.
-    pub fn confirm(&self, term: u64) {
-        self.order(Order::Confirm(term));
-    }
-
-    /// Until when this node may answer from memory: the lease's end, if its term is confirmed.
-    pub fn may_answer_until(&self) -> Option<Monotonic> {
-        self.snapshot().may_answer_until
-    }
-
-    fn order(&self, order: Order) {
-        self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
-        // Fails only if it was not read for 2^64 orders.
-        let _ = rustix::io::write(&self.shared.ordered, &1_u64.to_ne_bytes());
+        self.link.want(|wanted| wanted.members = Some(members));
     }
 
     /// This node's lease; invalid until the first heartbeats were exchanged.
     pub fn lease(&self) -> Lease {
-        self.snapshot().lease.unwrap_or(Lease { term: 0, valid_until: None })
+        self.link.told().lease.unwrap_or(Lease { term: 0, valid_until: None })
     }
 
     pub fn peers(&self) -> Peers {
-        self.snapshot().peers.clone()
+        self.link.told().peers.clone()
     }
 
     /// What happened since this was asked last.
     pub fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.snapshot().events)
-    }
-
-    fn snapshot(&self) -> MutexGuard<'_, Snapshot> {
-        self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.link.told().events)
     }
 }
 
 impl Drop for Heartbeats {
     fn drop(&mut self) {
-        self.order(Order::Stop);
+        self.link.want(|wanted| wanted.is_stopped = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -169,7 +201,7 @@ impl Drop for Heartbeats {
 struct Beating {
     membership: Membership,
     socket: UdpSocket,
-    shared: Arc<Shared>,
+    link: Link,
     surroundings: Surroundings,
     poked: Monotonic,
     /// Between two pokes of an idle data plane.
@@ -197,20 +229,19 @@ impl Beating {
     }
 
     fn obey(&mut self, now: Monotonic) -> bool {
-        let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        for order in orders {
-            match order {
-                Order::SetMembers(members) => self.membership.set_members(&members, now),
-                Order::NoteReset(node) => self.membership.note_reset(node, now),
-                Order::NoteApplied(revision) => self.membership.note_applied(revision, now),
-                // Who asks may have given up.
-                Order::MayAnswerFor(before, give) => {
-                    let _ = give.send(self.membership.may_answer_for(&before, now));
-                }
-                Order::Confirm(term) => self.membership.confirm(term, now),
-                Order::Stop => return false,
-            }
+        let mut wanted = self.link.wanted();
+        if wanted.is_stopped {
+            return false;
         }
+        if let Some(members) = wanted.members.take() {
+            self.membership.set_members(&members, now);
+        }
+        for node in std::mem::take(&mut wanted.resets) {
+            self.membership.note_reset(node, now);
+        }
+        self.membership.note_applied(wanted.applied, now);
+        let is_asking = wanted.claims.values().any(|(_, may_answer)| !may_answer);
+        self.membership.ask(is_asking, now);
         true
     }
 
@@ -239,28 +270,44 @@ impl Beating {
         for event in &events {
             tracing::debug!(?event, "heartbeats");
         }
-        let unconfirmed_term = self.membership.unconfirmed_term(monotonic_now());
-        let may_answer_until = self.membership.may_answer_until();
-        let has_news;
+        let now = monotonic_now();
+        let offer = self.membership.offer(now);
+        let has_news = !events.is_empty();
+        let mut may_do_more = self.permit(now);
         {
-            let mut snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
-            has_news = !events.is_empty()
-                || (unconfirmed_term.is_some() && unconfirmed_term != snapshot.unconfirmed_term);
-            snapshot.unconfirmed_term = unconfirmed_term;
-            snapshot.may_answer_until = may_answer_until;
-            snapshot.peers =
-                Peers { verdicts: self.membership.verdicts(), refused: self.membership.refused() };
-            snapshot.lease = Some(self.membership.lease());
-            snapshot.events.extend(events);
-            let overflow = snapshot.events.len().saturating_sub(EVENTS_MAX);
-            snapshot.events.drain(..overflow);
+            let mut told = self.link.told();
+            if let Some(offer) = offer {
+                // One that waits for the lease is told when there is one again; as it grows it is looked at.
+                may_do_more |= told.offer.is_none_or(|known| known.term != offer.term || known.until <= now);
+                told.offer = Some(offer);
+            }
+            told.peers = Peers { verdicts: self.membership.verdicts(), refused: self.membership.refused() };
+            told.lease = Some(self.membership.lease());
+            told.events.extend(events);
+            let overflow = told.events.len().saturating_sub(EVENTS_MAX);
+            told.events.drain(..overflow);
         }
-        if let Some(until) = may_answer_until {
-            (self.surroundings.answer_until)(until);
+        if may_do_more {
+            (self.surroundings.poke)();
         }
         if has_news {
             (self.surroundings.wake)();
         }
+    }
+
+    /// Looks which claims nobody answers for any more who did before; whether there are more of them.
+    fn permit(&self, now: Monotonic) -> bool {
+        let mut more = false;
+        for (claim, may_answer) in self.link.wanted().claims.values_mut().filter(|(_, may)| !may) {
+            let former = |node: &NodeId| FormerOwner {
+                node: *node,
+                claimed_at: claim.at,
+                claim_revision: claim.revision,
+            };
+            let all = claim.before.iter().all(|node| self.membership.may_answer_for(&former(node), now));
+            (*may_answer, more) = (all, more | all);
+        }
+        more
     }
 
     /// Until a datagram or an order comes, or time has something to say.
@@ -268,11 +315,11 @@ impl Beating {
         let patience = self.membership.next_timeout().since(monotonic_now());
         let timeout =
             Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-        let mut waited =
-            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.shared.ordered, PollFlags::IN)];
+        let ordered = self.link.0.ordered.get().expect("it was set at the start");
+        let mut waited = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(ordered, PollFlags::IN)];
         // Interrupted: the loop looks anyway.
         let _ = poll(&mut waited, Some(&timeout));
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.shared.ordered, &mut count);
+        let _ = rustix::io::read(ordered, &mut count);
     }
 }

@@ -1,47 +1,59 @@
-//! Heartbeats, leases and watches between the nodes, reduced to what decides who opens the volume: a model of what `cluster` and `node` do.
+//! Who of the nodes lives, who may answer, and who opens the volume: [`cluster::membership`] itself, with datagrams that the network loses, delays
+//! and repeats, and around it what `cenote` and `node` do with it.
 //!
-//! A node that a majority does not hear for [`DEAD`] is down: its disks are put out, and the node that the rule names takes its volume over.
-//! A node answers for [`LEASE`] after a majority heard it, which is less: by the time of a verdict it is over. A node that comes back after
-//! such a time records another life first, and reads what is still its own; only that life is let answer. What nodes know of the record is late.
+//! A node's process reads the records once in each term of its lease, which takes its time, and records another life before. What else it
+//! knows of them is late. It claims the volume if the rule names it, and serves when nobody answers any more of those that the record names.
 
-use super::course::{Course, MILLISECOND};
+use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
 use super::servers::Servers;
-use cluster::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
-use space::coordinator::Predecessor;
+use cluster::membership::{
+    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
+};
+use cluster::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
+use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{Candidate, View, owners};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId};
 
-/// Pause between two heartbeats.
-pub(crate) const HEARTBEAT: u64 = 40 * MILLISECOND;
-/// A node that is not heard for so long is dead.
-const DEAD: u64 = 250 * MILLISECOND;
+/// How often nodes look what has come, and what is due.
+pub(crate) const TICK: u64 = 5 * MILLISECOND;
 /// For how long a node may answer after it was heard.
-pub(crate) const LEASE: Duration = Duration::from_millis(200);
+pub(crate) const LEASE: Duration = Duration::from_millis(250);
+/// A verdict that has stood for so long is about a life that was recorded later, too.
+const VERDICT_STANDS: Duration = Duration::from_millis(500);
+/// Half of what it is in earnest, so that a run has more of it.
+const TIMING: Timing = Timing {
+    interval: Duration::from_millis(50),
+    suspect: Duration::from_millis(125),
+    dead: Duration::from_millis(250),
+    lease: LEASE,
+    stall: Duration::from_secs(5),
+    reset: Duration::from_millis(50),
+    asking: Duration::from_millis(15),
+};
 
-/// Whether a node may answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    /// It records another life with its next heartbeat.
-    Outside,
-    /// It has, and reads what is its own with the next one.
-    Recorded,
-    Inside,
+/// What a node has read and does not act by yet.
+struct Reading {
+    term: u64,
+    life: u64,
+    record: Option<Stored<VolumeRecord>>,
 }
 
-/// What a node knows.
-struct Known {
-    /// When it heard each node last, and which life of it.
-    heard: Vec<(u64, u64)>,
-    /// Nodes that a majority takes for dead, since when, and which life of each that was.
-    down: BTreeMap<usize, (u64, u64)>,
-    /// The record as its watch showed it last.
-    record: VolumeRecord,
-    life: Life,
-    incarnation: u64,
-    lease_until: u64,
+/// A node's process.
+struct Process {
+    heartbeats: Heartbeats,
+    /// The last term in which it has read the records.
+    term: u64,
+    lease_until: Monotonic,
+    reading: Option<Reading>,
+    /// Nodes that a majority takes for dead, and since when.
+    down: BTreeMap<usize, (u64, Dead)>,
+    /// The record, and the last life of each node, as they were read last.
+    record: Option<Stored<VolumeRecord>>,
+    lives: BTreeMap<NodeId, u64>,
 }
 
 /// What a node's coordinator is to be told.
@@ -53,223 +65,289 @@ pub(crate) struct Told {
     pub record: Option<VolumeRecord>,
 }
 
+/// Which heartbeats of a node are lost, until when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Deafness {
+    sent_until: u64,
+    heard_until: u64,
+}
+
+/// A datagram on its way.
+struct Datagram {
+    from: usize,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
 pub(crate) struct Membership {
-    known: Vec<Known>,
-    /// Nodes whose heartbeats are lost until then, although everything else of them arrives.
-    unheard_until: Vec<u64>,
+    processes: Vec<Process>,
+    deafness: Vec<Deafness>,
+    flying: BTreeMap<(u64, u64), Datagram>,
+    sent: u64,
 }
 
 pub(crate) fn id_of(node: usize) -> NodeId {
     NodeId(node as u32 + 1)
 }
 
+fn index_of(node: NodeId) -> usize {
+    node.0 as usize - 1
+}
+
+fn address_of(node: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), node as u16 + 1)
+}
+
+fn begin(course: &mut Course, nodes: usize, node: usize) -> Process {
+    let now = Monotonic(course.now);
+    let options = Options {
+        me: id_of(node),
+        incarnation: Incarnation(course.new_token()),
+        cluster: 1,
+        key: HeartbeatKey::derive(b"simulated"),
+        timing: TIMING,
+    };
+    let mut heartbeats = Heartbeats::new(options, now);
+    let members: Vec<Member> =
+        (0..nodes).map(|node| Member { node: id_of(node), address: address_of(node) }).collect();
+    heartbeats.set_members(&members, now);
+    Process {
+        heartbeats,
+        term: 0,
+        lease_until: Monotonic(0),
+        reading: None,
+        down: BTreeMap::new(),
+        record: None,
+        lives: BTreeMap::new(),
+    }
+}
+
+impl Process {
+    /// Acts by the record, unless it has acted by a later one.
+    fn heed(&mut self, record: Option<Stored<VolumeRecord>>, now: u64, told: &mut Told) {
+        let known = self.record.as_ref().map_or(0, |known| known.revision);
+        let Some(record) = record.filter(|record| record.revision >= known) else { return };
+        told.record = Some(record.value.clone());
+        self.heartbeats.note_applied(record.revision, Monotonic(now));
+        self.record = Some(record);
+    }
+}
+
 impl Membership {
-    pub fn new(nodes: usize, record: &VolumeRecord) -> Self {
-        let known = || Known {
-            heard: vec![(0, 0); nodes],
-            down: BTreeMap::new(),
-            record: record.clone(),
-            life: Life::Outside,
-            incarnation: 0,
-            lease_until: 0,
-        };
-        Self { known: (0..nodes).map(|_| known()).collect(), unheard_until: vec![0; nodes] }
+    pub fn new(course: &mut Course) -> Self {
+        let nodes = course.scenario.nodes;
+        let processes = (0..nodes).map(|node| begin(course, nodes, node)).collect();
+        let deafness = vec![Deafness::default(); nodes];
+        Self { processes, deafness, flying: BTreeMap::new(), sent: 0 }
     }
 
-    /// Loses the node's heartbeats for a while.
-    pub fn silence(&mut self, course: &Course, node: usize, lasting: u64) {
-        self.unheard_until[node] = course.now + lasting;
+    /// Loses what the node sends, or hears, or both, for a while; and perhaps resets its connections, which says nothing of its process.
+    pub fn silence(&mut self, course: &mut Course, node: usize, lasting: u64) {
+        let until = course.now + lasting;
+        let kind = course.random.below(3);
+        let Deafness { sent_until, heard_until } = &mut self.deafness[node];
+        if kind != 1 {
+            *sent_until = until;
+        }
+        if kind != 2 {
+            *heard_until = until;
+        }
+        if course.random.chance(300) {
+            self.reset(course, node);
+        }
     }
 
-    /// A process began: it takes nobody for dead before it has listened.
-    pub fn started(&mut self, course: &Course, node: usize) {
-        let known = &mut self.known[node];
-        known.heard.iter_mut().for_each(|heard| heard.0 = course.now);
-        known.down.clear();
-        (known.life, known.lease_until) = (Life::Outside, 0);
+    /// A process began.
+    pub fn started(&mut self, course: &mut Course, node: usize) {
+        self.processes[node] = begin(course, self.processes.len(), node);
     }
 
-    /// The connections of a process that ended are reset: most others know at once.
+    /// The connections of a node are reset: most others see that.
     pub fn reset(&mut self, course: &mut Course, node: usize) {
-        for known in &mut self.known {
+        let now = Monotonic(course.now);
+        for process in &mut self.processes {
             if course.random.chance(700) {
-                known.heard[node].0 = 0;
+                process.heartbeats.note_reset(id_of(node), now);
             }
         }
     }
 
     /// All heartbeats arrive again.
     pub fn hear_all(&mut self) {
-        self.unheard_until.fill(0);
+        self.deafness.fill(Deafness::default());
     }
 
-    fn hears(
-        &self,
-        course: &mut Course,
-        servers: &Servers,
-        network: &Network,
-        from: usize,
-        to: usize,
-    ) -> bool {
-        let is_heard = |node: usize| self.unheard_until[node] <= course.now;
-        if !servers.nodes[from].up || !servers.nodes[to].up {
-            return false;
-        }
-        if from == to {
-            return true;
-        }
-        let arrives = is_heard(from) && is_heard(to) && !network.is_cut(from, to);
-        let loss = course.scenario.message_loss;
-        arrives && !(course.faulting() && course.random.chance(loss))
-    }
-
-    /// One heartbeat of every node; what each has to tell its coordinator.
+    /// Lets all nodes hear, decide and send; what each has to tell its coordinator.
     pub fn beat(
         &mut self,
         course: &mut Course,
         servers: &Servers,
         network: &Network,
         state: Option<&MemoryState>,
-        record: Option<&VolumeRecord>,
     ) -> Vec<Told> {
+        self.deliver(course, servers, network);
         let nodes = servers.nodes.len();
-        let mut heard = vec![vec![false; nodes]; nodes];
-        for (to, row) in heard.iter_mut().enumerate() {
-            for (from, is_heard) in row.iter_mut().enumerate() {
-                *is_heard = self.hears(course, servers, network, from, to);
-                if *is_heard {
-                    self.known[to].heard[from] = (course.now, self.known[from].incarnation);
-                }
-            }
-        }
         let mut told: Vec<Told> = (0..nodes).map(|_| Told::default()).collect();
-        for node in (0..nodes).filter(|node| servers.nodes[*node].up) {
+        for (node, told) in told.iter_mut().enumerate().filter(|(node, _)| servers.nodes[*node].up) {
+            self.send(course, network, node);
             let reached = state.filter(|_| !network.is_cut(node, nodes));
-            self.judge(course, servers, &heard, node, &mut told[node]);
-            if let (Some(state), Some(record)) = (reached, record) {
-                self.live(state, record, node, &mut told[node]);
-                if course.random.chance(600) {
-                    self.known[node].record = record.clone();
-                    told[node].record = Some(record.clone());
-                }
+            self.lease(course, reached, node, told);
+            if let Some(state) = reached
+                && course.random.chance(200)
+            {
+                self.watch(course, state, node, told);
             }
-            self.lease(course, &heard, node, &mut told[node]);
+            self.judge(course, servers, node, told);
         }
         told
     }
 
-    /// Lets the node take others for dead, or alive again, as a majority does.
-    fn judge(
-        &mut self,
-        course: &Course,
-        servers: &Servers,
-        heard: &[Vec<bool>],
-        node: usize,
-        told: &mut Told,
-    ) {
-        let nodes = servers.nodes.len();
-        for other in (0..nodes).filter(|other| *other != node) {
-            let is_silent = |voter: usize| course.now - self.known[voter].heard[other].0 >= DEAD;
-            let voters = (0..nodes).filter(|voter| *voter == node || heard[node][*voter]);
-            let votes = voters.filter(|voter| servers.nodes[*voter].up && is_silent(*voter)).count();
-            let disks = || servers.disks.iter().filter(|disk| disk.node == other).map(|disk| disk.id);
-            let life = self.known[node].heard[other].1;
-            let is_dead = votes > nodes / 2;
-            let down = &mut self.known[node].down;
-            if is_dead && !down.contains_key(&other) {
-                down.insert(other, (course.now, life));
-                told.down.extend(disks());
-            } else if !is_dead && heard[node][other] && down.remove(&other).is_some() {
-                told.up.extend(disks());
+    fn deliver(&mut self, course: &Course, servers: &Servers, network: &Network) {
+        while let Some(first) = self.flying.first_entry().filter(|first| first.key().0 <= course.now) {
+            let Datagram { from, to, bytes } = first.remove();
+            let is_deaf = self.deafness[to].heard_until > course.now;
+            if servers.nodes[to].up && !network.is_cut(from, to) && !is_deaf {
+                // One that is refused has changed nothing.
+                let _ = self.processes[to].heartbeats.receive(&bytes, Monotonic(course.now));
             }
         }
     }
 
-    /// Lets a node that was without a lease record another life, and then read what is its own.
-    fn live(&mut self, state: &MemoryState, record: &VolumeRecord, node: usize, told: &mut Told) {
-        let known = &mut self.known[node];
-        match known.life {
-            Life::Outside => {
-                let before = state.read::<NodeLease>(&id_of(node).to_string()).ok().flatten();
-                let revision = before.as_ref().map_or(0, |before| before.revision);
-                let incarnation = before.map_or(0, |before| before.value.incarnation) + 1;
-                let lease = NodeLease { node: id_of(node), incarnation };
-                if state.write(&lease, revision).is_ok() {
-                    (known.life, known.incarnation) = (Life::Recorded, incarnation);
+    fn send(&mut self, course: &mut Course, network: &Network, node: usize) {
+        let now = Monotonic(course.now);
+        let heartbeats = &mut self.processes[node].heartbeats;
+        heartbeats.note_turns(course.now, now);
+        let mut out = Vec::new();
+        heartbeats.poll(now, &mut out);
+        for (address, bytes) in out {
+            let to = usize::from(address.port()) - 1;
+            let (loss, slow) = (course.scenario.message_loss, course.scenario.message_slow);
+            let is_mute = self.deafness[node].sent_until > course.now;
+            if is_mute || network.is_cut(node, to) || (course.faulting() && course.random.chance(loss)) {
+                continue;
+            }
+            let delay = match course.faulting() && course.random.chance(slow) {
+                true => course.random.between(1, 400) * MILLISECOND,
+                false => course.random.between(30, 400) * MICROSECOND,
+            };
+            self.sent += 1;
+            self.flying.insert((course.now + delay, self.sent), Datagram { from: node, to, bytes });
+        }
+    }
+
+    /// Takes the lease; in another term of it the node records another life, reads the records, and acts by them a little later.
+    fn lease(&mut self, course: &mut Course, state: Option<&MemoryState>, node: usize, told: &mut Told) {
+        let process = &mut self.processes[node];
+        if course.random.chance(400)
+            && let Some(Reading { term, life, record }) = process.reading.take()
+        {
+            process.term = term;
+            process.lives.insert(id_of(node), life);
+            process.heed(record, course.now, told);
+        }
+        let Some(offer) = process.heartbeats.offer(Monotonic(course.now)) else { return };
+        if offer.term == process.term {
+            process.lease_until = process.lease_until.max(offer.until);
+            told.lease = Some(process.lease_until);
+        } else if let Some(state) = state.filter(|_| process.reading.is_none()) {
+            let before = state.read::<NodeLease>(&id_of(node).to_string()).ok().flatten();
+            let (revision, last) =
+                before.map_or((0, 0), |before| (before.revision, before.value.incarnation));
+            let lease = NodeLease { node: id_of(node), incarnation: last + 1 };
+            if state.write(&lease, revision).is_ok() {
+                let record = read_record(state);
+                process.reading = Some(Reading { term: offer.term, life: lease.incarnation, record });
+            }
+        }
+    }
+
+    /// Hears of what has changed.
+    fn watch(&mut self, course: &Course, state: &MemoryState, node: usize, told: &mut Told) {
+        let process = &mut self.processes[node];
+        let lives = state.list::<NodeLease>().unwrap_or_default();
+        process.lives = lives.iter().map(|lease| (lease.value.node, lease.value.incarnation)).collect();
+        process.heed(read_record(state), course.now, told);
+    }
+
+    /// Takes others for dead, or alive again, as a majority does.
+    fn judge(&mut self, course: &Course, servers: &Servers, node: usize, told: &mut Told) {
+        let process = &mut self.processes[node];
+        for (other, verdict) in process.heartbeats.verdicts() {
+            let recorded = process.lives.get(&other).copied().unwrap_or_default();
+            let other = index_of(other);
+            let disks = || servers.disks.iter().filter(|disk| disk.node == other).map(|disk| disk.id);
+            match verdict {
+                Verdict::Down { .. } => {
+                    let is_new = !process.down.contains_key(&other);
+                    let (_, dead) = process.down.entry(other).or_insert((course.now, Dead::new(recorded)));
+                    dead.heed(recorded, Monotonic(course.now), VERDICT_STANDS);
+                    told.down.extend(disks().filter(|_| is_new));
+                }
+                Verdict::Up { .. } | Verdict::Suspect { .. } => {
+                    if process.down.remove(&other).is_some() {
+                        told.up.extend(disks());
+                    }
                 }
             }
-            Life::Recorded => {
-                known.life = Life::Inside;
-                known.lease_until = 0;
-                known.record = record.clone();
-                told.record = Some(record.clone());
-            }
-            Life::Inside => {}
-        }
-    }
-
-    /// Lets the node answer for a while if a majority hears it, and has not taken this life of it for dead.
-    fn lease(&mut self, course: &Course, heard: &[Vec<bool>], node: usize, told: &mut Told) {
-        let known = &self.known[node];
-        if known.life != Life::Inside {
-            return;
-        }
-        if known.lease_until > 0 && known.lease_until <= course.now {
-            self.known[node].life = Life::Outside;
-            return;
-        }
-        let grants = |voter: &usize| {
-            let took_for_dead = self.known[*voter].down.get(&node).map(|(_, life)| *life);
-            let hears = heard[*voter][node] && heard[node][*voter];
-            hears && took_for_dead.is_none_or(|life| life < known.incarnation)
-        };
-        if (0..heard.len()).filter(grants).count() > heard.len() / 2 {
-            let until = Monotonic(course.now).after(LEASE);
-            self.known[node].lease_until = until.0;
-            told.lease = Some(until);
         }
     }
 
     /// Whom the node takes the volume over from, if the rule names it.
     pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
-        let known = &self.known[node];
+        let process = &self.processes[node];
         let candidate = |other: usize| {
-            let is_up = other == node || !known.down.contains_key(&other);
+            let is_up = other == node || !process.down.contains_key(&other);
             (id_of(other), Candidate { is_up, takes_volumes: true })
         };
         let view = View {
-            nodes: (0..self.known.len()).map(candidate).collect(),
+            nodes: (0..self.processes.len()).map(candidate).collect(),
             disks: servers.disks.iter().map(|disk| (disk.id, id_of(disk.node))).collect(),
         };
-        let mine =
-            owners(std::slice::from_ref(&known.record), &view).into_values().next() == Some(id_of(node));
+        let record = &process.record.as_ref()?.value;
+        let mine = owners(std::slice::from_ref(record), &view).into_values().next() == Some(id_of(node));
         if !mine {
             return None;
         }
-        let owner = known.record.owner;
+        let owner = record.owner;
         let Some(other) = owner.filter(|owner| *owner != id_of(node)) else {
-            return Some(Predecessor { owner, until: Some(Monotonic(0)), fence: None });
+            return Some(Predecessor { owner, ..Predecessor::default() });
         };
-        let (since, dead) = known.down.get(&(other.0 as usize - 1)).copied()?;
+        let (_, dead) = process.down.get(&index_of(other))?;
         let lease = state.read::<NodeLease>(&other.to_string()).ok()?;
         let (revision, recorded) = lease.map_or((0, 0), |lease| (lease.revision, lease.value.incarnation));
         let key = NodeLease::key_of(&other.to_string());
-        (recorded == dead).then_some(Predecessor {
-            owner,
-            until: Some(Monotonic(since)),
-            fence: Some(Condition { key, revision }),
-        })
+        let fence = Some(Condition { key, revision });
+        (recorded == dead.life()).then_some(Predecessor { owner, fence, is_waited_out: false })
+    }
+
+    /// Whether a claim may serve: nobody answers any more of those before it. If not, they are asked.
+    pub fn permits(&mut self, course: &Course, node: usize, claimed: Option<&Claimed>) -> bool {
+        let (now, heartbeats) = (Monotonic(course.now), &mut self.processes[node].heartbeats);
+        let former = |claimed: &Claimed, node: &NodeId| FormerOwner {
+            node: *node,
+            claimed_at: claimed.at,
+            claim_revision: claimed.revision,
+        };
+        let permits = claimed.is_some_and(|claimed| {
+            claimed.before.iter().all(|node| heartbeats.may_answer_for(&former(claimed, node), now))
+        });
+        heartbeats.ask(claimed.is_some() && !permits, now);
+        permits
     }
 
     /// Disks of nodes that this one takes for dead for at least so long.
     pub fn down(&self, course: &Course, servers: &Servers, node: usize, at_least: u64) -> BTreeSet<DiskId> {
-        let down = &self.known[node].down;
+        let down = &self.processes[node].down;
         let since = |disk: usize| down.get(&disk).is_some_and(|(since, _)| course.now - since >= at_least);
         servers.disks.iter().filter(|disk| since(disk.node)).map(|disk| disk.id).collect()
     }
 
     /// Until when the node may answer.
     pub fn lease_until(&self, node: usize) -> Monotonic {
-        Monotonic(self.known[node].lease_until)
+        self.processes[node].lease_until
     }
+}
+
+fn read_record(state: &MemoryState) -> Option<Stored<VolumeRecord>> {
+    state.read::<VolumeRecord>(&super::blocks::VOLUME.to_string()).ok().flatten()
 }

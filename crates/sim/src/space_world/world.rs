@@ -7,7 +7,7 @@ use super::faults::{self, Kind, Strike};
 use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
 use super::manager::Manager;
-use super::membership::{HEARTBEAT, Membership, Told};
+use super::membership::{Membership, TICK, Told};
 use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
@@ -66,18 +66,21 @@ impl SpaceWorld {
         let state = MemoryState::new();
         let revision = state.write(&record, 0).unwrap_or_default();
         let clients = scenario.clients;
+        let (nodes, discards) = (scenario.nodes, scenario.discards);
+        let mut course = Course::new(seed, scenario);
+        let membership = Membership::new(&mut course);
         let mut world = Self {
             servers,
             network: Network::default(),
             state,
             state_down: false,
             judge: Judge::new(&record, revision),
-            traffic: Traffic::new(clients, scenario.discards),
+            traffic: Traffic::new(clients, discards),
             manager: Manager::default(),
-            membership: Membership::new(scenario.nodes, &record),
-            serving_since: vec![None; scenario.nodes],
+            membership,
+            serving_since: vec![None; nodes],
             finished: false,
-            course: Course::new(seed, scenario),
+            course,
         };
         for disk in 0..world.servers.disks.len() {
             world.servers.start_replica(&mut world.course, disk);
@@ -188,12 +191,15 @@ impl SpaceWorld {
 
     /// Lets nodes hear each other, tells coordinators what follows, and opens the volume on the node that the rule names.
     fn beat(&mut self) {
-        self.course.after(HEARTBEAT, Event::Heartbeat);
-        let Self { course, servers, network, judge, membership, state, state_down, .. } = self;
+        self.course.after(TICK, Event::Heartbeat);
+        let Self { course, servers, network, membership, state, state_down, .. } = self;
         let state = (!*state_down).then_some(&*state);
-        let told = membership.beat(course, servers, network, state, judge.record());
+        let told = membership.beat(course, servers, network, state);
         for (node, Told { lease, down, up, record }) in told.into_iter().enumerate() {
             self.course.coverage.dead_nodes += u64::from(!down.is_empty());
+            let coordinator = self.servers.nodes[node].coordinator.as_ref();
+            let is_permitted =
+                self.membership.permits(&self.course, node, coordinator.and_then(Coordinator::claimed));
             self.tell(node, |coordinator, now| {
                 if let Some(until) = lease {
                     coordinator.set_lease(until);
@@ -206,6 +212,9 @@ impl SpaceWorld {
                 }
                 if let Some(record) = record {
                     coordinator.note_record(now, &record);
+                }
+                if is_permitted {
+                    coordinator.permit(now);
                 }
             });
         }
@@ -224,9 +233,9 @@ impl SpaceWorld {
     /// Looks whether disks of dead nodes still count that others can do without.
     fn watch_dead_nodes(&mut self) {
         let Self { course, servers, membership, judge, serving_since, .. } = self;
-        // Another fault at the same time may hold the change of the record up, or make the dead node's copies the last.
-        let Scenario { partitions, state_loss, disk_faults, .. } = course.scenario;
-        if partitions || state_loss > 0 || disk_faults {
+        // What holds the change of the record up.
+        let Scenario { partitions, state_loss, .. } = course.scenario;
+        if partitions || state_loss > 0 {
             return;
         }
         for (node, found) in servers.nodes.iter().enumerate() {
@@ -426,7 +435,7 @@ impl SpaceWorld {
 
     fn restart(&mut self, node: usize) {
         if !self.servers.nodes[node].up {
-            self.membership.started(&self.course, node);
+            self.membership.started(&mut self.course, node);
             self.servers.restart(&mut self.course, node);
         }
     }

@@ -118,10 +118,12 @@ fn file_read<B: Backend, D: Directory>(
         && let Ok(open) = state.opens.get_mut(key)
     {
         open.read_bytes += count;
+        state.share_figures.of(open.figures).read_bytes += count;
         open.position = offset + count;
     }
     if let Ok(session) = context.session_mut(&mut state.sessions) {
         session.read_bytes += count;
+        session.reads += 1;
     }
     Ok(data)
 }

@@ -5,6 +5,7 @@ use crate::exchange::{Context, Element, Step};
 use crate::state::State;
 use crate::state::keys::VolumeSlot;
 use crate::state::policy::{self, Logon};
+use crate::state::share_figures::FiguresSlot;
 use crate::state::tree::{Target, Tree};
 use smb::wire::{
     Dialect, Put, SHARE_TYPE_DISK, SHARE_TYPE_PIPE, SessionFlags, ShareCapabilities, ShareFlags,
@@ -57,7 +58,12 @@ pub(crate) fn start<B: Backend, D: Directory>(
         if context.session(&state.sessions)?.token.groups.contains(&Sid::cluster_nodes()) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let tree = Tree { target: Target::Pipe, access: PIPE_ACCESS, encrypt: false };
+        let tree = Tree {
+            target: Target::Pipe,
+            access: PIPE_ACCESS,
+            encrypt: false,
+            figures: FiguresSlot::default(),
+        };
         return connect(state, context, tree);
     }
     let Admission { volume, share, .. } = admit(state, context, share)?;
@@ -134,7 +140,7 @@ fn capabilities_of(options: ShareOptions, dialect: Dialect) -> ShareCapabilities
 fn connect<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    tree: Tree,
+    mut tree: Tree,
 ) -> Result<Step<Box<Work>>, NtStatus> {
     let dialect = context.dialect(&state.connections);
     let is_smb3 = dialect >= Dialect::Smb300;
@@ -152,6 +158,9 @@ fn connect<B: Backend, D: Directory>(
             SHARE_TYPE_DISK
         }
     };
+    if let Target::Disk { volume, share, .. } = &tree.target {
+        tree.figures = state.share_figures.slot_of(&share.name, state.volumes.id_of(*volume));
+    }
     let maximal_access = tree.access;
     let trees_max = state.config.limits.trees_per_session;
     let id = state.sessions.connect_tree(context.session_key()?, tree, trees_max)?;

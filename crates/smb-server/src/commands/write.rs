@@ -142,9 +142,11 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         && let Ok(open) = state.opens.get_mut(key)
     {
         open.written_bytes += u64::from(count);
+        state.share_figures.of(open.figures).written_bytes += u64::from(count);
     }
     if let Ok(session) = context.session_mut(&mut state.sessions) {
         session.written_bytes += u64::from(count);
+        session.writes += 1;
     }
     Ok(Step::Reply(NtStatus::SUCCESS, Body::Written(count.min(length))))
 }

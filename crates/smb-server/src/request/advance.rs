@@ -9,6 +9,7 @@ use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::state::connections::{Connection, ConnectionId, Outgoing};
 use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
+use crate::state::share_figures::FiguresSlot;
 use crate::state::volumes::VOLUME_GONE;
 use crate::state::{State, Wake};
 use smallvec::SmallVec;
@@ -434,15 +435,19 @@ fn finish_element<B: Backend, D: Directory>(
     status: NtStatus,
     body: Body,
 ) {
-    if context.counted
-        && let Some(key) = context.open
+    let command = context.to.command;
+    let mut share = FiguresSlot::default();
+    if let Some(key) = context.open
         && let Ok(open) = state.opens.get_mut(key)
     {
-        open.end_outstanding(context.channel_sequence);
+        if context.counted {
+            open.end_outstanding(context.channel_sequence);
+        }
+        share = open.figures;
+        state.share_figures.of(share).requests[RequestKind::of(command) as usize] += 1;
     }
-    let command = context.to.command;
     if let Some(since) = context.measured_since {
-        state.latencies.note(RequestKind::of(command), since);
+        state.latencies.note(RequestKind::of(command), share, since);
     }
     // A logon that takes two exchanges has not failed.
     if status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED {

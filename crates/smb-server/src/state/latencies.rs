@@ -1,6 +1,7 @@
 //! How long requests take.
 
 use super::counters::RequestKind;
+use super::share_figures::{AllShareFigures, FiguresSlot};
 use types::{LatencyHistogram, Monotonic};
 
 /// Answers noted between two calls of [`Latencies::settle`]. Further ones go unmeasured: room for them would have to be allocated.
@@ -14,7 +15,7 @@ const NOTED_MAX: usize = 4096;
 pub(crate) struct Latencies {
     by_kind: [LatencyHistogram; RequestKind::ALL.len()],
     /// Requests answered since the last call of [`Self::settle`], and when they were taken in.
-    noted: Vec<(Monotonic, RequestKind)>,
+    noted: Vec<(Monotonic, RequestKind, FiguresSlot)>,
 }
 
 impl Default for Latencies {
@@ -26,9 +27,9 @@ impl Default for Latencies {
 impl Latencies {
     /// Notes that a request which was taken in at `since` has been answered.
     #[inline]
-    pub fn note(&mut self, kind: RequestKind, since: Monotonic) {
+    pub fn note(&mut self, kind: RequestKind, share: FiguresSlot, since: Monotonic) {
         if self.noted.len() < NOTED_MAX {
-            self.noted.push((since, kind));
+            self.noted.push((since, kind, share));
         }
     }
 
@@ -39,9 +40,12 @@ impl Latencies {
     }
 
     /// Takes `now` for the time at which all noted answers were handed over.
-    pub fn settle(&mut self, now: Monotonic) {
-        for (since, kind) in self.noted.drain(..) {
+    pub fn settle(&mut self, shares: &mut AllShareFigures, now: Monotonic) {
+        for (since, kind, share) in self.noted.drain(..) {
             self.by_kind[kind as usize].record(now.since(since));
+            if kind != RequestKind::Metadata {
+                shares.of(share).latency.record(now.since(since));
+            }
         }
     }
 

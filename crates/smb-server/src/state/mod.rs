@@ -22,6 +22,7 @@ pub(crate) mod proof;
 pub(crate) mod session_shares;
 pub(crate) mod sessions;
 pub(crate) mod setups;
+pub(crate) mod share_figures;
 pub(crate) mod share_uses;
 pub(crate) mod tree;
 pub(crate) mod volumes;
@@ -41,6 +42,7 @@ use leases::Leases;
 use opens::{Open, OpenKind, Opens};
 use sessions::Sessions;
 use setups::Setups;
+use share_figures::AllShareFigures;
 use types::{FileTime, Monotonic};
 use volume::backend::{Backend, OpenId, Operation};
 use volumes::{UNATTENDED, Volumes};
@@ -80,6 +82,7 @@ pub(crate) struct State<B, D> {
     pub logon_audit: LogonAudit,
     pub counters: Counters,
     pub latencies: Latencies,
+    pub share_figures: AllShareFigures,
     /// In the order in which commands found them.
     pub woken: Vec<Wake>,
 }
@@ -103,6 +106,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             logon_audit: LogonAudit::default(),
             counters: Counters::default(),
             latencies: Latencies::default(),
+            share_figures: AllShareFigures::default(),
             woken: Vec::new(),
             config,
             directory,

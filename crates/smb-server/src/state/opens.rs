@@ -6,6 +6,7 @@ use super::budget::{Budget, HolderId};
 use super::connections::ConnectionId;
 use super::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use super::pipe::Pipe;
+use super::share_figures::FiguresSlot;
 use smb::wire::{FileId, U64};
 use std::collections::{HashMap, VecDeque};
 use types::{Monotonic, NtStatus, Sid};
@@ -40,6 +41,8 @@ pub(crate) struct Open {
     pub connection: ConnectionId,
     pub lease: Option<LeaseName>,
     pub tree_id: u32,
+    /// Of the share that it was opened through.
+    pub figures: FiguresSlot,
     pub kind: OpenKind,
     pub persistent: u64,
     /// From the share's root.

@@ -15,6 +15,7 @@
 
 use super::keys::{SessionKey, VolumeSlot};
 use super::sessions::{Session, Sessions};
+use super::share_figures::FiguresSlot;
 use super::tree::{Target, Tree};
 use super::volumes::Volumes;
 use crate::directory::{Account, Credential, Directory, Share};
@@ -68,7 +69,12 @@ pub(crate) fn tree_of(volume: VolumeSlot, root: ShareRoot, share: Arc<Share>, lo
     let terms = terms(share.clone(), logon);
     let Terms { token: _, share_access, share: _, standing } = terms;
     let encrypt = share.encrypt;
-    Tree { target: Target::Disk { volume, share, root, standing }, access: share_access, encrypt }
+    Tree {
+        target: Target::Disk { volume, share, root, standing },
+        access: share_access,
+        encrypt,
+        figures: FiguresSlot::default(),
+    }
 }
 
 fn terms(share: Arc<Share>, logon: Logon) -> Terms {

@@ -57,6 +57,8 @@ pub(crate) struct Session {
     pub parked_bytes: usize,
     pub created_at: Monotonic,
     pub last_request_at: Monotonic,
+    pub reads: u64,
+    pub writes: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
 }
@@ -92,6 +94,8 @@ impl Session {
             parked_bytes: 0,
             created_at: now,
             last_request_at: now,
+            reads: 0,
+            writes: 0,
             read_bytes: 0,
             written_bytes: 0,
         }

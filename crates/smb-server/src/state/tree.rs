@@ -1,6 +1,7 @@
 //! Tree connects (MS-SMB2 3.3.1.9).
 
 use super::keys::VolumeSlot;
+use super::share_figures::FiguresSlot;
 use crate::directory::Share;
 use std::sync::Arc;
 use volume::backend::{ShareOptions, ShareRoot, Standing};
@@ -28,6 +29,7 @@ pub(crate) struct Tree {
     pub access: u32,
     /// Requests that are not encrypted are refused.
     pub encrypt: bool,
+    pub figures: FiguresSlot,
 }
 
 impl Tree {

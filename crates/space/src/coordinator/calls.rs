@@ -186,6 +186,11 @@ impl Calls {
     }
 
     /// Whether the disk's node is dead.
+    /// The disks of nodes that are dead.
+    pub fn down(&self) -> &BTreeSet<DiskId> {
+        &self.down
+    }
+
     pub fn is_down(&self, disk: DiskId) -> bool {
         self.down.contains(&disk)
     }

@@ -49,6 +49,8 @@ pub(super) struct Facts<'a> {
     pub lowest_stamp: Option<Epoch>,
     /// No write and no step on a region is under way.
     pub drained: bool,
+    /// The disks of nodes that are dead.
+    pub down: &'a BTreeSet<DiskId>,
 }
 
 /// A record in the making.
@@ -456,7 +458,10 @@ impl Membership {
     fn draft_expelled(&mut self, draft: &mut Draft, facts: &Facts<'_>) -> BTreeSet<DiskId> {
         let next = &mut draft.next;
         let mut expelled = BTreeSet::new();
-        for disk in std::mem::take(&mut draft.wants.expel) {
+        // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
+        let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
+            std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.down.contains(disk));
+        for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.
                 self.doubted.remove(&disk);
@@ -534,6 +539,10 @@ impl Membership {
         count_copies(&self.record, &mut next, &wants, facts.chunks, setting.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
+        if setting.serving() {
+            // Nobody answers any more who did before this opening.
+            (next.before, next.tried) = (Vec::new(), Vec::new());
+        }
         if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
             // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
             // keep what it has promised. Of one that has not, the doubt about them must stay.

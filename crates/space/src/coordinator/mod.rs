@@ -48,7 +48,7 @@ mod terms;
 mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
-pub use opening::Predecessor;
+pub use opening::{Claimed, Predecessor};
 pub use state::StateToken;
 pub use terms::{Comparison, Config, Counters, Event, Phase};
 
@@ -539,17 +539,17 @@ impl Coordinator {
     fn propose(&mut self, clean: bool) {
         let drained = self.is_drained();
         let lowest_stamp = self.operations.lowest_stamp();
-        let Ground { setting, membership, chunks, .. } = &mut self.ground;
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
+        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
         let draft = membership.draft(&facts);
         for &disk in &draft.never_joined {
             self.jobs.abandon_resync(disk, &mut self.ground);
             self.release_calls(disk);
         }
-        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
         let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
         membership.propose(draft, held_back, &facts);
     }
 

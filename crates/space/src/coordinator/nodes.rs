@@ -3,9 +3,9 @@
 //! All of it comes from outside, by heartbeats and by the cluster state's changes. It makes things faster, or holds answers back: what is safe
 //! to do is decided by the record and by what disks have promised (I2, I3).
 
-use super::Coordinator;
 use super::ground::Ground;
-use super::opening::Predecessor;
+use super::opening::{Claimed, Predecessor};
+use super::{Coordinator, Phase};
 use crate::api::SpaceError;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
@@ -21,6 +21,26 @@ impl Coordinator {
     /// that: [`SpaceError::Fenced`].
     pub fn set_predecessor(&mut self, predecessor: Predecessor) {
         self.opening.predecessor = Some(predecessor);
+    }
+
+    /// The claim of an opening that waits, or is going to wait, for nobody else to answer for the volume ([`Coordinator::permit`]).
+    pub fn claimed(&self) -> Option<&Claimed> {
+        self.opening.claimed().filter(|_| self.ground.setting.phase == Phase::Opening)
+    }
+
+    /// The disks in sync that an opening waits for.
+    pub fn missing_disks(&self) -> Vec<DiskId> {
+        match self.ground.setting.phase {
+            Phase::Opening => self.opening.missing(&self.ground),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Nobody answers for the volume any more whom [`Coordinator::claimed`] named.
+    pub fn permit(&mut self, now: Monotonic) {
+        self.advance_time(now);
+        self.opening.permit();
+        self.settle_down();
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.

@@ -7,7 +7,7 @@
 //! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while, and at once those of dead nodes, are expelled by a committed record |
 //! | list chunks of all in-sync disks | all did, but for those that went back in time and may have a last copy |
 //! | have the record say what becomes of one of these | committed: connect and list again |
-//! | wait out the lease of the node before | now |
+//! | wait until nobody answers for the volume who did before | the node says so, of all that the record names; or a lease from the claim on is over |
 //!
 //! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`, or all of fewer nodes
 //! than its `min_homes`. With more missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
@@ -26,6 +26,7 @@ use super::{Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
+use crate::takeover::may_answer;
 use cluster::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId};
@@ -38,6 +39,7 @@ enum Step {
     Connect { since: Monotonic },
     List { pending: BTreeSet<DiskId> },
     Lease { until: Monotonic },
+    Permission,
     Done,
 }
 
@@ -46,7 +48,9 @@ impl Step {
     fn token(&self) -> Option<StateToken> {
         match self {
             Self::Read { token } | Self::Claim { token, .. } | Self::ReadBack { token, .. } => Some(*token),
-            Self::Connect { .. } | Self::List { .. } | Self::Lease { .. } | Self::Done => None,
+            Self::Connect { .. } | Self::List { .. } | Self::Lease { .. } | Self::Permission | Self::Done => {
+                None
+            }
         }
     }
 }
@@ -66,10 +70,22 @@ pub(super) enum Claim {
 pub struct Predecessor {
     /// The node that the record must still name, unless it names this one.
     pub owner: Option<NodeId>,
-    /// Until when that may still answer; `None`: for a lease from the claim on.
-    pub until: Option<Monotonic>,
+    /// Nobody knows whether it still answers: a lease is waited out from the claim on. If not, who opens the volume asks about all that the
+    /// record names, and says when it may serve ([`super::Coordinator::permit`]).
+    pub is_waited_out: bool,
     /// Holds only as long as the node has not come back: a condition of the claim.
     pub fence: Option<Condition>,
+}
+
+/// A claim that is committed, and does not serve before nobody else answers for the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The nodes that may still answer.
+    pub before: Vec<NodeId>,
+    /// When the claim was known to be committed.
+    pub at: Monotonic,
+    /// The record's revision with the claim, or a later one.
+    pub revision: u64,
 }
 
 pub(super) struct Opening {
@@ -79,6 +95,9 @@ pub(super) struct Opening {
     suspect: bool,
     /// When the claim was answered.
     claimed_at: Monotonic,
+    claimed: Option<Claimed>,
+    /// Nobody else answers for the volume.
+    is_permitted: bool,
     /// Whom the volume is taken over from, if that was decided from what is known of nodes.
     pub predecessor: Option<Predecessor>,
 }
@@ -88,7 +107,15 @@ impl Opening {
     pub fn new(ground: &mut Ground) -> Self {
         let token = ground.membership.read_record();
         let claimed_at = ground.setting.now;
-        Self { step: Step::Read { token }, retry_at: None, suspect: true, claimed_at, predecessor: None }
+        Self {
+            step: Step::Read { token },
+            retry_at: None,
+            suspect: true,
+            claimed_at,
+            claimed: None,
+            is_permitted: false,
+            predecessor: None,
+        }
     }
 
     pub fn next_timeout(&self, setting: &Setting) -> Option<Monotonic> {
@@ -104,6 +131,23 @@ impl Opening {
             Step::Lease { until } => Some(*until),
             _ => self.retry_at,
         }
+    }
+
+    /// The claim, until it is permitted to serve.
+    pub fn claimed(&self) -> Option<&Claimed> {
+        self.claimed.as_ref().filter(|_| !self.is_permitted)
+    }
+
+    /// Nobody else answers for the volume any more.
+    pub fn permit(&mut self) {
+        self.is_permitted = true;
+    }
+
+    /// The disks in sync that the opening waits for.
+    pub fn missing(&self, ground: &Ground) -> Vec<DiskId> {
+        let in_sync = ground.membership.record().in_sync.iter().copied();
+        let is_connecting = matches!(self.step, Step::Connect { .. });
+        in_sync.filter(|disk| is_connecting && !ground.calls.is_open(*disk)).collect()
     }
 
     fn read_record(&mut self, ground: &mut Ground) {
@@ -149,6 +193,7 @@ impl Opening {
                 proposal.epoch = record.epoch.next();
                 proposal.coordinator = ground.setting.incarnation;
                 proposal.owner = ground.setting.config.node;
+                proposal.before = may_answer(&record, ground.setting.config.node);
                 ground.membership.load(record, found.revision);
                 self.claim(proposal, ground);
             }
@@ -156,12 +201,14 @@ impl Opening {
                 return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
             }
             (Step::Claim { proposal, .. }, cluster::Answer::Committed { revision }) => {
-                return self.claimed(*proposal, *revision, ground);
+                return self.claim_committed(*proposal, *revision, ground);
             }
             (Step::Claim { proposal, .. }, cluster::Answer::Conflict) => self.read_back(proposal, ground),
             (Step::ReadBack { proposal, .. }, cluster::Answer::Value(Some(found))) => {
                 return match VolumeRecord::decode(&key, &found.value) {
-                    Ok(record) if record == *proposal => self.claimed(*proposal, found.revision, ground),
+                    Ok(record) if record == *proposal => {
+                        self.claim_committed(*proposal, found.revision, ground)
+                    }
                     _ => Claim::Failed(SpaceError::Fenced),
                 };
             }
@@ -173,10 +220,14 @@ impl Opening {
         Claim::Pending
     }
 
-    fn claimed(&mut self, record: VolumeRecord, revision: u64, ground: &mut Ground) -> Claim {
+    fn claim_committed(&mut self, record: VolumeRecord, revision: u64, ground: &mut Ground) -> Claim {
         debug_assert!(record.settled < record.epoch && record.coordinator == ground.setting.incarnation);
         self.suspect = record.settled.next() < record.epoch;
         self.claimed_at = ground.setting.now;
+        let is_asked = self.predecessor.as_ref().is_some_and(|predecessor| !predecessor.is_waited_out);
+        let before = record.before.clone();
+        self.is_permitted = before.is_empty() || !is_asked || ground.setting.config.lease.is_none();
+        self.claimed = Some(Claimed { before, at: self.claimed_at, revision });
         let in_sync = record.in_sync.clone();
         ground.membership.load(record, revision);
         for disk in in_sync {
@@ -207,9 +258,12 @@ impl Opening {
                 false => self.listed(ground, suspects),
             }
         }
-        if let Step::Lease { until } = self.step
-            && until <= ground.setting.now
-        {
+        let is_over = match &self.step {
+            Step::Lease { until } => *until <= ground.setting.now,
+            Step::Permission => self.is_permitted || Planted::PermissionSkipped.is_planted(),
+            _ => false,
+        };
+        if is_over {
             self.step = Step::Done;
             ground.setting.phase = Phase::Serving;
             ground
@@ -218,6 +272,17 @@ impl Opening {
                 .take_up()
                 .into_iter()
                 .for_each(|disk| ground.membership.want_rewind(disk));
+            let record = ground.membership.record();
+            if !record.before.is_empty() || !record.tried.is_empty() {
+                // The record is to say that this is past.
+                ground.membership.want_rotation();
+            }
+            // Nodes may have died after their disks had listed what they have.
+            let in_sync = ground.membership.record().in_sync.iter().copied();
+            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.calls.is_down(*disk)).collect();
+            for disk in dead {
+                ground.fail_disk(disk, "its node is down");
+            }
             ground.reports.recheck = true;
             ground.reports.emit(Event::Serving { epoch: ground.membership.record().epoch });
         }
@@ -307,9 +372,12 @@ impl Opening {
         let chunks = &ground.chunks;
         suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
         let now = ground.setting.now;
-        let known = self.predecessor.as_ref().and_then(|predecessor| predecessor.until);
-        let until = |lease| known.unwrap_or_else(|| self.claimed_at.after(lease)).max(now);
-        self.step = Step::Lease { until: ground.setting.config.lease.map_or(now, until) };
+        let is_waited_out = self.predecessor.as_ref().is_none_or(|predecessor| predecessor.is_waited_out);
+        self.step = match ground.setting.config.lease {
+            None => Step::Lease { until: now },
+            Some(lease) if is_waited_out => Step::Lease { until: self.claimed_at.after(lease).max(now) },
+            Some(_) => Step::Permission,
+        };
         // Something stamped lately is left to be settled, or nothing is.
         let record = ground.membership.record();
         let stamp = if self.suspect { record.epoch } else { record.settled };

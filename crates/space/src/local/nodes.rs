@@ -4,7 +4,7 @@
 //! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
 
 use super::{Inner, LocalSpace, VolumeHandle};
-use crate::coordinator::Predecessor;
+use crate::coordinator::{Claimed, Predecessor};
 use crate::message::{PeerId, Request, Response, Transport};
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, VolumeRecord};
@@ -156,6 +156,24 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         predecessor: Predecessor,
     ) -> VolumeHandle<S, C> {
         self.open_with(volume, incarnation, |coordinator| coordinator.set_predecessor(predecessor))
+    }
+
+    /// The claims of volumes that are not served before nobody else answers for them.
+    pub fn claimed(&self) -> Vec<(VolumeId, Claimed)> {
+        let inner = self.inner.borrow();
+        let claimed =
+            |(id, volume): (&VolumeId, &super::Volume)| Some((*id, volume.coordinator.claimed()?.clone()));
+        inner.volumes.iter().filter_map(claimed).collect()
+    }
+
+    /// Nobody answers for the volume any more who did before it was claimed.
+    pub fn permit(&self, volume: VolumeId) {
+        let mut inner = self.change();
+        let now = inner.now;
+        if let Some(volume) = inner.volumes.get_mut(&volume) {
+            volume.coordinator.permit(now);
+        }
+        inner.pump();
     }
 
     /// Takes notice of a volume's record as the cluster state has it: a coordinator whose volume another one has claimed stops at once.

@@ -54,6 +54,8 @@ struct Cluster {
     dead: BTreeSet<usize>,
     /// Nodes whose lease is renewed.
     leased: BTreeSet<usize>,
+    /// Nodes that are told that nobody else answers for the volume.
+    permitted: BTreeSet<usize>,
     incarnation: u128,
     next_token: u64,
 }
@@ -95,7 +97,8 @@ impl Cluster {
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let leased = (0..nodes.len()).collect();
-        Self { nodes, state, now, dead: BTreeSet::new(), leased, incarnation: 0, next_token: 0 }
+        let (dead, permitted) = (BTreeSet::new(), BTreeSet::new());
+        Self { nodes, state, now, dead, leased, permitted, incarnation: 0, next_token: 0 }
     }
 
     /// Carries what nodes say to each other until they are silent.
@@ -139,6 +142,9 @@ impl Cluster {
                 if self.leased.contains(&at) {
                     node.space.set_node_lease(self.now.after(LEASE));
                 }
+                if self.permitted.contains(&at) {
+                    node.space.permit(VOLUME);
+                }
                 node.space.handle_timeout(self.now);
             }
             self.carry();
@@ -152,12 +158,13 @@ impl Cluster {
         self.carry();
     }
 
-    /// A node decides to take the volume over from the first one, whose lease is over.
+    /// A node decides to take the volume over from the first one, which answers nothing any more.
     fn take_over(&mut self, node: usize, fence: Option<Condition>) {
         self.incarnation += 1;
-        let predecessor = Predecessor { owner: Some(NodeId(1)), until: Some(self.now), fence };
-        let handle = self.nodes[node].space.take_over(VOLUME, self.incarnation, predecessor);
-        self.nodes[node].handle = Some(handle);
+        let predecessor = Predecessor { owner: Some(NodeId(1)), fence, is_waited_out: false };
+        let space = self.nodes[node].space.clone();
+        self.nodes[node].handle = Some(space.take_over(VOLUME, self.incarnation, predecessor));
+        self.permitted.insert(node);
     }
 
     fn phase(&self, node: usize) -> Option<Phase> {
@@ -362,7 +369,7 @@ fn a_disk_that_was_moved_to_another_node_counts_where_it_was_when_the_copies_wer
 }
 
 #[test]
-fn a_node_without_a_lease_answers_nothing_and_one_that_takes_over_waits_it_out() {
+fn a_node_without_a_lease_answers_nothing_and_one_that_knows_nothing_of_it_waits_it_out() {
     let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
     cluster.open(0);
     cluster.fill(0, 1);
@@ -384,6 +391,61 @@ fn a_node_without_a_lease_answers_nothing_and_one_that_takes_over_waits_it_out()
     // A record of its own says nothing against it.
     cluster.nodes[1].space.note_record(&cluster.record());
     assert_eq!(cluster.phase(1), Some(Phase::Serving));
+}
+
+#[test]
+fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 1);
+    let take_over = |cluster: &mut Cluster, node: usize, from: u32| {
+        let predecessor = Predecessor { owner: Some(NodeId(from)), ..Predecessor::default() };
+        let space = cluster.nodes[node].space.clone();
+        cluster.incarnation += 1;
+        cluster.nodes[node].handle = Some(space.take_over(VOLUME, cluster.incarnation, predecessor));
+        cluster.pass(Duration::from_secs(10));
+        space.claimed().into_iter().map(|(_, claimed)| claimed).next()
+    };
+    let claimed = take_over(&mut cluster, 1, 1).expect("it asks");
+    assert_eq!((claimed.before, cluster.phase(1)), (vec![NodeId(1)], Some(Phase::Opening)));
+    // It dies before it served: the next one has to know of both.
+    cluster.kill(1);
+    let claimed = take_over(&mut cluster, 2, 2).expect("it asks");
+    assert_eq!((claimed.before, cluster.phase(2)), (vec![NodeId(1), NodeId(2)], Some(Phase::Opening)));
+    let found = cluster.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap();
+    assert!(claimed.revision <= found.revision && found.value.before == [NodeId(1), NodeId(2)]);
+    cluster.nodes[2].space.permit(VOLUME);
+    cluster.pass(Duration::from_millis(40));
+    assert_eq!(cluster.phase(2), Some(Phase::Serving));
+    assert!(cluster.nodes[2].space.claimed().is_empty());
+    // With the next change nobody is left of whom to ask.
+    cluster.write(2, 9, 1).unwrap();
+    cluster.pass(Duration::from_secs(3));
+    assert!(cluster.record().before.is_empty(), "{:?}", cluster.record());
+    // Its own process asks nobody: what it has before it is its own.
+    cluster.nodes[2].space.forget_volume(VOLUME);
+    assert_eq!(take_over(&mut cluster, 2, 3), None);
+    assert_eq!(cluster.phase(2), Some(Phase::Serving));
+}
+
+#[test]
+fn a_node_that_dies_while_an_opening_waits_for_permission_is_not_waited_for_after_it() {
+    let mut cluster = Cluster::new(4, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 4);
+    cluster.kill(0);
+    let predecessor = Predecessor { owner: Some(NodeId(1)), ..Predecessor::default() };
+    let space = cluster.nodes[1].space.clone();
+    cluster.incarnation += 1;
+    cluster.nodes[1].handle = Some(space.take_over(VOLUME, cluster.incarnation, predecessor));
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.phase(1), Some(Phase::Opening));
+    cluster.kill(3);
+    space.permit(VOLUME);
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving));
+    let dead = cluster.disks_of(3);
+    assert!(cluster.record().in_sync.iter().all(|disk| !dead.contains(disk)), "{:?}", cluster.record());
 }
 
 #[test]

@@ -13,8 +13,8 @@ mod volumes;
 use super::frontend::Frontend;
 use crate::limits::Limits;
 use api::model::{
-    DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, RdmaTrace,
-    Snapshot, VolumeDamage,
+    DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpenFile,
+    RdmaTrace, Snapshot, VolumeDamage,
 };
 use node::Node;
 use node::{damage_search, jobs};
@@ -50,8 +50,8 @@ impl Show {
         Self { rdma_addresses, rdma_refused, limits, started, issues_seen: RefCell::default() }
     }
 
-    /// Shows everything.
-    pub(super) fn snapshot(&self, node: &Node, frontend: &Frontend) -> Snapshot {
+    /// Shows everything but what clients have open.
+    pub(super) fn figures(&self, node: &Node, frontend: &Frontend) -> Snapshot {
         node.job_control.update();
         let mut issues = Vec::new();
         let disks = disks::show_disks(node, &mut issues);
@@ -107,7 +107,7 @@ impl Show {
             sessions: sessions
                 .map(|session| sessions::show_session(session, direct, &copies, wall))
                 .collect(),
-            opens: server.opens(now).into_iter().map(sessions::show_open).collect(),
+            shares: sessions::show_shares(server.share_figures()),
             performance: metrics::show_performance(&server, transferred, self.started, now),
             latencies: latencies::show_latencies(&server, &node.disks),
             rdma,
@@ -115,6 +115,11 @@ impl Show {
             ..Snapshot::default()
         }
     }
+}
+
+/// Shows what clients have open.
+pub(super) fn show_opens(frontend: &Frontend, now: Monotonic) -> Vec<OpenFile> {
+    frontend.server().opens(now).into_iter().map(sessions::show_open).collect()
 }
 
 /// Shows the last protocol events of an RDMA connection.

@@ -2,7 +2,7 @@
 
 use super::rdma::show_channel;
 use crate::rdma_devices::transport_name;
-use api::model::{Channel, OpenFile, Session};
+use api::model::{Channel, OpenFile, Session, ShareFigures};
 use rdma::providers::Providers;
 use smb_server::{Caching, ConnectionInfo, OpenInfo, SessionInfo, Transport};
 use smb_transport::server::smb_direct::SmbDirect;
@@ -77,9 +77,29 @@ pub(super) fn show_session(
         opens: session.opens as u64,
         since_unix_s: wall.saturating_sub(session.age_s),
         idle_s: session.idle_s,
+        reads: session.reads,
+        writes: session.writes,
         read_bytes: session.read_bytes,
         written_bytes: session.written_bytes,
     }
+}
+
+/// Shows what was asked of each share.
+pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures> {
+    let shown = all.iter().filter_map(|figures| {
+        let [reads, writes, others] = figures.requests;
+        Some(ShareFigures {
+            name: figures.name.clone(),
+            volume: figures.volume?,
+            reads,
+            writes,
+            others,
+            read_bytes: figures.read_bytes,
+            written_bytes: figures.written_bytes,
+            latency: figures.latency,
+        })
+    });
+    shown.collect()
 }
 
 /// Shows an open file.

@@ -9,7 +9,7 @@ use node::Node;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
 use std::collections::BTreeSet;
-use types::{BLOCK_BYTES, Lba, VolumeId};
+use types::{BLOCK_BYTES, Lba, NodeId, VolumeId};
 use volume::fs::FsError;
 
 /// Shows all volumes, and adds their issues.
@@ -151,6 +151,9 @@ fn add_issues(
         let chunks = (copies.few, copies.chunks, copies.without_room);
         issues.push(degraded_volume(record, chunks, copies.in_work));
     }
+    if !looked.is_served && !record.tried.is_empty() {
+        issues.push(passed_on_volume(node, record));
+    }
     let unwritten = entry.served.as_ref().filter(|_| read_only.is_none()).and_then(|served| {
         served.with(|service| {
             let (error, since) = service.file_system().write_back_failure()?;
@@ -192,6 +195,15 @@ fn disks_of_lost(node: &Node, volume: VolumeId) -> String {
         met.filter_map(|((_, disk), _)| Some(slots.get(&disk)?.record.path.as_str())).collect();
     paths.sort_unstable();
     paths.join(", ")
+}
+
+/// Nodes could not open the volume, and another one tries.
+fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
+    let name = |id: &NodeId| node.neighbours.name(*id);
+    let tried: Vec<String> = record.tried.iter().map(name).collect();
+    let owner = record.owner.as_ref().map(name).unwrap_or_default();
+    let what = format!("{} could not open it, see the log there; {owner} tries", tried.join(", "));
+    HealthIssue { what, ..detached_volume(record, "") }
 }
 
 fn waiting_volume(record: &VolumeRecord, disks: &Disks) -> HealthIssue {

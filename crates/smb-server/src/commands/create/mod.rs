@@ -327,6 +327,7 @@ fn take_in<B: Backend, D: Directory>(
 ) -> Result<OpenKey, NtStatus> {
     let session_key = context.session_key()?;
     let session = context.session_mut(&mut state.sessions)?;
+    let figures = session.tree(work.tree_id).map(|tree| tree.figures).unwrap_or_default();
     let position = state.opens.take_position((work.volume, created.open));
     let lease = match created.cache {
         CacheGrant::Lease { key, .. } => {
@@ -342,6 +343,7 @@ fn take_in<B: Backend, D: Directory>(
         connection: context.connection,
         lease,
         tree_id: work.tree_id,
+        figures,
         kind: OpenKind::File { volume: work.volume, open: created.open },
         persistent: created.open.0,
         path: created.path.clone(),

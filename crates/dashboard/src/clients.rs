@@ -1,0 +1,169 @@
+//! Sessions of clients, and why one is not on RDMA.
+
+use crate::rates::Totals;
+use api::model::{Rdma, RdmaInterface, Session};
+use serde::Serialize;
+use std::net::{IpAddr, SocketAddr};
+
+/// Sessions that are shown; the others are counted.
+pub const SESSIONS_MAX: usize = 200;
+
+#[derive(Debug, Serialize)]
+pub struct SessionLine<'a> {
+    #[serde(flatten)]
+    session: &'a Session,
+    pub read_bytes_per_s: f64,
+    pub written_bytes_per_s: f64,
+    /// Moved over its channels by RDMA and in messages of SMB Direct, since they began.
+    pub rdma_bytes: u64,
+    /// `None`: it is on RDMA.
+    pub why_not_rdma: Option<String>,
+}
+
+/// Those that move most first, [`SESSIONS_MAX`] at most.
+pub fn lines<'a>(
+    sessions: &'a [Session],
+    rdma: &Rdma,
+    before: &Totals,
+    now: &Totals,
+) -> Vec<SessionLine<'a>> {
+    let line = |session: &'a Session| {
+        let [_, _, read_bytes_per_s, written_bytes_per_s] = now.session_rate(before, session.id);
+        SessionLine {
+            session,
+            read_bytes_per_s,
+            written_bytes_per_s,
+            rdma_bytes: rdma_bytes(session),
+            why_not_rdma: why_not(session, rdma),
+        }
+    };
+    let mut lines: Vec<SessionLine<'a>> = sessions.iter().map(line).collect();
+    let moved = |line: &SessionLine<'_>| line.read_bytes_per_s + line.written_bytes_per_s;
+    lines.sort_by(|a, b| moved(b).total_cmp(&moved(a)).then(a.session.id.cmp(&b.session.id)));
+    lines.truncate(SESSIONS_MAX);
+    lines
+}
+
+fn rdma_bytes(session: &Session) -> u64 {
+    let channels = session.channels.iter().filter_map(|channel| channel.rdma.as_ref());
+    channels
+        .map(|rdma| {
+            let counters = &rdma.counters;
+            [
+                counters.bytes_rdma_read,
+                counters.bytes_rdma_written,
+                counters.bytes_received,
+                counters.bytes_sent,
+            ]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+        })
+        .fold(0, u64::saturating_add)
+}
+
+pub fn is_on_rdma(session: &Session) -> bool {
+    session.channels.iter().any(|channel| channel.transport != "TCP")
+}
+
+/// Why all channels of a session are TCP, and what would change that.
+pub fn why_not(session: &Session, rdma: &Rdma) -> Option<String> {
+    if is_on_rdma(session) {
+        return None;
+    }
+    if rdma.state.listeners.is_empty() {
+        let reason = match rdma.no_devices.as_str() {
+            "" => "set smb.rdma_listen",
+            reason => reason,
+        };
+        return Some(format!("this server serves no SMB Direct: {reason}"));
+    }
+    let address = session.channels.first().and_then(|channel| channel.server.parse::<SocketAddr>().ok());
+    let interface = address.and_then(|address| interface_of(address.ip(), rdma));
+    Some(match interface {
+        Some(interface) if !interface.capable => {
+            format!("it came by {}, which has no RDMA: {}", interface.name, interface.reason)
+        }
+        Some(interface) => format!(
+            "it came by {}, which has SMB Direct, and did not ask for it: Windows needs an RDMA adapter there that is enabled \
+             (Get-SmbClientNetworkInterface), Linux the mount option `rdma`",
+            interface.name
+        ),
+        None => {
+            let listener = rdma.state.listeners.first().map_or("", |listener| listener.address.as_str());
+            format!("it came by an address without SMB Direct; that is served at {listener}")
+        }
+    })
+}
+
+fn interface_of(address: IpAddr, rdma: &Rdma) -> Option<&RdmaInterface> {
+    let text = address.to_string();
+    rdma.interfaces.iter().find(|interface| {
+        let own = interface.addresses.iter();
+        own.map(|own| own.split('/').next().unwrap_or_default()).any(|own| own == text)
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use api::model::{Channel, RdmaListener};
+
+    pub fn session(transport: &str) -> Session {
+        let channel = Channel {
+            client: "10.0.0.9:50000".into(),
+            server: "10.0.0.1:445".into(),
+            transport: transport.into(),
+            zero_copy: None,
+            rdma: None,
+        };
+        Session {
+            id: 1,
+            client: vec![channel.client.clone()],
+            user: "ann".into(),
+            user_sid: None,
+            dialect: "3.1.1".into(),
+            transport: transport.into(),
+            channels: vec![channel],
+            signing: String::new(),
+            encryption: String::new(),
+            shares: vec!["data".into()],
+            opens: 0,
+            since_unix_s: 0,
+            idle_s: 0,
+            reads: 0,
+            writes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    fn rdma(capable: bool) -> Rdma {
+        let mut rdma = Rdma::default();
+        rdma.interfaces.push(RdmaInterface {
+            name: "eth0".into(),
+            addresses: vec!["10.0.0.1/24".into()],
+            speed_bits_s: None,
+            capable,
+            reason: "it is too slow".into(),
+        });
+        let listener = RdmaListener {
+            address: "10.0.0.1:5445".into(),
+            transport: "iWARP".into(),
+            provider: "software".into(),
+        };
+        rdma.state.listeners.push(listener);
+        rdma
+    }
+
+    #[test]
+    fn a_client_by_tcp_is_told_why() {
+        let of = |rdma: &Rdma| why_not(&session("TCP"), rdma).unwrap();
+        assert!(of(&Rdma::default()).contains("smb.rdma_listen"));
+        assert!(of(&rdma(false)).contains("eth0, which has no RDMA: it is too slow"));
+        assert!(of(&rdma(true)).contains("did not ask for it"));
+        let mut elsewhere = rdma(true);
+        elsewhere.interfaces.clear();
+        assert!(of(&elsewhere).contains("10.0.0.1:5445"));
+        assert_eq!(why_not(&session("iWARP"), &rdma(true)), None);
+    }
+}

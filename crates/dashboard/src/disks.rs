@@ -1,0 +1,196 @@
+//! Disks as the pages show them: what each does, and how its times compare with its peers'.
+
+use crate::latency::Percentiles;
+use crate::rates::{DiskTotals, Totals};
+use api::model::Disk;
+use serde::Serialize;
+
+/// A disk, and what it did lately.
+#[derive(Debug, Serialize)]
+pub struct DiskLine<'a> {
+    #[serde(flatten)]
+    disk: &'a Disk,
+    /// The server that has it, as its fault domain says; empty: a single server.
+    pub node: &'a str,
+    /// This server has it, so that it knows what follows.
+    pub is_local: bool,
+    pub reads_per_s: f64,
+    pub writes_per_s: f64,
+    pub read_bytes_per_s: f64,
+    pub write_bytes_per_s: f64,
+    /// Of the last seconds, or since the start if nothing was asked of it lately.
+    pub read: Percentiles,
+    pub write: Percentiles,
+    pub flush: Percentiles,
+    /// Its time for a write (or a read, if it writes nothing) at the median, by that of its peers at the median; 1: as they are.
+    pub against_peers: Option<f64>,
+}
+
+/// So few operations tell nothing of a disk's speed.
+const MEASURED_MIN: u64 = 10;
+/// A disk that takes so many times as long as its peers is slow.
+pub const SLOW_RATIO: f64 = 2.0;
+
+/// `own`: this server's name, in a cluster; `before`: of some seconds ago; `second_ago`: of the last look.
+pub fn lines<'a>(
+    disks: &'a [Disk],
+    own: Option<&str>,
+    second_ago: &Totals,
+    before: &Totals,
+    now: &Totals,
+) -> Vec<DiskLine<'a>> {
+    let mut lines: Vec<DiskLine<'a>> =
+        disks.iter().map(|disk| line(disk, own, second_ago, before, now)).collect();
+    let typical: Vec<Option<f64>> = lines.iter().map(typical_us).collect();
+    for at in 0..lines.len() {
+        let (Some(line), Some(own)) = (lines.get(at), typical.get(at).copied().flatten()) else { continue };
+        let peers = lines.iter().zip(&typical).enumerate().filter(|(other, (peer, _))| {
+            *other != at && peer.disk.pool == line.disk.pool && peer.disk.rotational == line.disk.rotational
+        });
+        let mut times: Vec<f64> = peers.filter_map(|(_, (_, time))| *time).collect();
+        let ratio = median(&mut times).filter(|median| *median > 0.0).map(|median| own / median);
+        if let Some(line) = lines.get_mut(at) {
+            line.against_peers = ratio;
+        }
+    }
+    lines
+}
+
+fn line<'a>(
+    disk: &'a Disk,
+    own: Option<&str>,
+    second_ago: &Totals,
+    before: &Totals,
+    now: &Totals,
+) -> DiskLine<'a> {
+    let node = node_of(&disk.fault_domain);
+    let of = |totals: &Totals| totals.disks.get(&disk.id).copied().unwrap_or_default();
+    let (last, earlier, current) = (of(second_ago), of(before), of(now));
+    // Looks are a second apart; a little more or less is of no account here.
+    let operations = |kind: usize| current.operations[kind].saturating_sub(last.operations[kind]) as f64;
+    let bytes = |kind: usize| current.bytes[kind].saturating_sub(last.bytes[kind]) as f64;
+    DiskLine {
+        disk,
+        node,
+        // Of a disk that is away only its place tells.
+        is_local: disk.block_bytes != 0 || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
+        reads_per_s: operations(0),
+        writes_per_s: operations(1),
+        read_bytes_per_s: bytes(0),
+        write_bytes_per_s: bytes(1),
+        read: recent(&earlier, &current, 0),
+        write: recent(&earlier, &current, 1),
+        flush: recent(&earlier, &current, 2),
+        against_peers: None,
+    }
+}
+
+/// The server in `RACK/NODE/ENCLOSURE`, of which those without a name are left out: one alone is the server.
+pub fn node_of(fault_domain: &str) -> &str {
+    let mut names = fault_domain.split('/');
+    let first = names.next().unwrap_or_default();
+    names.next().unwrap_or(first)
+}
+
+fn recent(before: &DiskTotals, now: &DiskTotals, kind: usize) -> Percentiles {
+    let lately = Percentiles::between(&before.times[kind], &now.times[kind]);
+    match lately.count {
+        0 => Percentiles::between(&Default::default(), &now.times[kind]),
+        _ => lately,
+    }
+}
+
+fn typical_us(line: &DiskLine<'_>) -> Option<f64> {
+    let measured = [&line.write, &line.read].into_iter().find(|times| times.count >= MEASURED_MIN);
+    measured.and_then(|times| times.p50_us)
+}
+
+fn median(times: &mut [f64]) -> Option<f64> {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied()
+}
+
+impl DiskLine<'_> {
+    pub fn path(&self) -> &str {
+        &self.disk.path
+    }
+
+    /// It keeps others waiting.
+    pub fn is_slow(&self) -> bool {
+        self.against_peers.is_some_and(|ratio| ratio >= SLOW_RATIO)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use api::model::{DiskCounters, DiskStatus, DiskUsage, Health, Latency, Snapshot};
+    use std::time::Duration;
+    use types::{DiskId, LatencyHistogram, PoolId};
+
+    pub fn disk(number: u128) -> Disk {
+        Disk {
+            id: DiskId::from_bytes(number.to_be_bytes()),
+            pool: Some(PoolId::from_bytes([1; 16])),
+            path: format!("/d/{number}"),
+            fault_domain: String::new(),
+            health: Health::Healthy,
+            status: DiskStatus::Ok,
+            usage: DiskUsage::AutoSelect,
+            size_bytes: 10 << 30,
+            allocated_bytes: 2 << 30,
+            block_bytes: 512,
+            rotational: false,
+            counters: DiskCounters::default(),
+            device_health: None,
+        }
+    }
+
+    fn snapshot(times_us: &[u64]) -> Snapshot {
+        let disks: Vec<Disk> = (1..=times_us.len() as u128).map(disk).collect();
+        let latencies = disks.iter().zip(times_us).map(|(disk, us)| {
+            let mut histogram = LatencyHistogram::default();
+            (0..100).for_each(|_| histogram.record(Duration::from_micros(*us)));
+            let labels =
+                vec![("disk".into(), disk.id.to_string()), ("operation".to_owned(), "write".to_owned())];
+            Latency { name: "disk_io".into(), help: String::new(), labels, histogram }
+        });
+        Snapshot { latencies: latencies.collect(), disks, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_disk_that_takes_longer_than_its_peers_is_slow() {
+        let snapshot = snapshot(&[80, 80, 20_000, 80]);
+        let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
+        let lines = lines(&snapshot.disks, None, &nothing, &nothing, &now);
+        let slow: Vec<bool> = lines.iter().map(DiskLine::is_slow).collect();
+        assert_eq!(slow, [false, false, true, false]);
+    }
+
+    #[test]
+    fn what_another_server_knows_of_its_disk_is_not_shown() {
+        let mut snapshot = snapshot(&[80, 80, 80]);
+        for (disk, (node, block_bytes)) in snapshot.disks.iter_mut().zip([("a", 512), ("a", 0), ("b", 0)]) {
+            (disk.fault_domain, disk.block_bytes) = (node.into(), block_bytes);
+        }
+        let nothing = Totals::default();
+        let local = |own| -> Vec<bool> {
+            let lines = lines(&snapshot.disks, own, &nothing, &nothing, &nothing);
+            lines.iter().map(|line| line.is_local).collect()
+        };
+        assert_eq!(local(Some("A")), [true, true, false]);
+        assert_eq!(local(None), [true, true, true]);
+    }
+
+    #[test]
+    fn a_disk_alone_has_no_peers() {
+        let snapshot = snapshot(&[20_000]);
+        let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
+        assert_eq!(lines(&snapshot.disks, None, &nothing, &nothing, &now)[0].against_peers, None);
+    }
+
+    #[test]
+    fn the_server_of_a_disk_stands_in_its_fault_domain() {
+        assert_eq!([node_of("rack/node/box"), node_of("node"), node_of("")], ["node", "node", ""]);
+    }
+}

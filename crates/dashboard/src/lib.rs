@@ -1,0 +1,57 @@
+//! The dashboard: pages that a browser loads from the server itself, what they are shown each second, and the history behind them.
+//!
+//! Owns the pages, the streams of events, the history's file, and the three answers of the first page. Promises: pages load nothing from
+//! elsewhere; at most [`streams::STREAMS_MAX`] streams, each of which holds one event, however slow its reader is; the history has a bounded
+//! file, and what of it is damaged is left out. Never changes storage: pages ask the API for that, as the command line does.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod clients;
+mod disks;
+mod files;
+mod fleet;
+pub mod history;
+mod latency;
+mod live;
+mod next_failure;
+mod parts;
+mod planning;
+mod rates;
+mod repairs;
+mod routes;
+mod sampler;
+mod streams;
+
+use api::Management;
+use axum::Router;
+use history::Keeper;
+use routes::Shared;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The file of the server's data directory that has the history.
+pub const HISTORY_FILE: &str = "history.bin";
+
+/// What a server serves beside its API.
+pub struct Dashboard {
+    shared: Arc<Shared>,
+}
+
+impl Dashboard {
+    /// `server`: its name; `history`: a file that is made if it is missing. Without one that can be written the history is kept in memory.
+    pub fn new(management: Arc<dyn Management>, server: String, history: &Path) -> Self {
+        let keeper = Keeper::open(history, cluster::clock::unix_now_s());
+        Self { shared: Arc::new(Shared::new(management, server, keeper)) }
+    }
+
+    /// The pages, and what they ask beyond the API: under `/` and `/dashboard/` what needs no token, under `/api/` what does.
+    pub fn pages(&self) -> Router {
+        files::router().merge(routes::router(self.shared.clone()))
+    }
+
+    /// Looks at the server once a second, until the task is dropped.
+    pub async fn watch(self) {
+        sampler::watch(self.shared).await;
+    }
+}

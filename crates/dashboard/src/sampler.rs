@@ -1,0 +1,178 @@
+//! Looks at the server once a second: for the history always, for the streams and at the cluster while somebody watches.
+//!
+//! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
+
+use crate::history::{Point, Span};
+use crate::live::{Live, Looked, Silent};
+use crate::rates::{Sample, Totals};
+use crate::routes::Shared;
+use api::cluster::{ClusterView, NodeStatus};
+use api::model::{Rdma, Snapshot};
+use cluster::clock::unix_now_s;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A data plane that takes longer is shown as one that does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Times of disks are those of so long.
+const DISK_TIMES_OF: Duration = Duration::from_secs(10);
+
+/// What is looked up beside the looks, and kept from one to the next.
+struct Slow<T> {
+    kept: Arc<Mutex<Option<T>>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl<T: Clone + Send + 'static> Slow<T> {
+    fn new() -> Self {
+        Self { kept: Arc::default(), task: None }
+    }
+
+    /// Begins to look it up again, unless it is being looked up.
+    fn refresh(&mut self, look: impl Future<Output = Option<T>> + Send + 'static) {
+        if self.task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let kept = self.kept.clone();
+        self.task = Some(tokio::spawn(async move {
+            if let Some(found) = look.await {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            }
+        }));
+    }
+
+    fn last(&self) -> Option<T> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<T> Drop for Slow<T> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// What is measured from look to look.
+struct Looks {
+    last: Totals,
+    /// Of some seconds ago, for the times of disks, and the next one of that kind.
+    earlier: [(Instant, Totals); 2],
+    /// At the last point of each span.
+    points: [(u64, Totals); 3],
+    cluster: Slow<ClusterView>,
+    rdma: Slow<Rdma>,
+}
+
+/// Until the task is dropped.
+pub async fn watch(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = None;
+    loop {
+        ticks.tick().await;
+        // Without what clients have open: there may be a great many.
+        let look = tokio::time::timeout(PATIENCE, shared.management.figures()).await;
+        let why = match look {
+            Ok(Ok(snapshot)) => {
+                note(&shared, &mut looks, &snapshot);
+                continue;
+            }
+            Ok(Err(error)) => error.message,
+            Err(_) => "the data plane does not answer".to_owned(),
+        };
+        let silent = Silent {
+            at_unix_ms: unix_ms(),
+            server: &shared.server,
+            version: env!("CARGO_PKG_VERSION"),
+            error: &why,
+        };
+        publish(&shared, &silent);
+    }
+}
+
+fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
+    let now_s = unix_now_s();
+    let now = Totals::of(snapshot);
+    let Some(looks) = looks else {
+        let instant = Instant::now();
+        *looks = Some(Looks {
+            last: now.clone(),
+            earlier: [(instant, now.clone()), (instant, now.clone())],
+            points: Span::ALL.map(|span| (now_s / span.step_s(), now.clone())),
+            cluster: Slow::new(),
+            rdma: Slow::new(),
+        });
+        return;
+    };
+    let sample = Sample::between(&looks.last, &now);
+    for (span, (number, since)) in Span::ALL.into_iter().zip(&mut looks.points) {
+        let current = now_s / span.step_s();
+        if current != *number {
+            let point = Point::new(current * span.step_s(), &Sample::between(since, &now));
+            shared.keeper.put(span, point);
+            (*number, *since) = (current, now.clone());
+        }
+    }
+    if shared.streams.are_read() {
+        show(shared, looks, snapshot, &sample, &now);
+    }
+    let [oldest, next] = &mut looks.earlier;
+    if next.0.elapsed() >= DISK_TIMES_OF {
+        *oldest = std::mem::replace(next, (Instant::now(), now.clone()));
+    }
+    looks.last = now;
+}
+
+fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample, now: &Totals) {
+    let management = shared.management.clone();
+    looks.cluster.refresh(async move { management.cluster().known().await.ok() });
+    let management = shared.management.clone();
+    looks.rdma.refresh(async move { management.rdma().await.ok() });
+    let rdma = looks.rdma.last().unwrap_or_default();
+    let rdma = Rdma { state: snapshot.rdma.clone(), ..rdma };
+    let mut view = looks.cluster.last();
+    if let Some(view) = &mut view {
+        overlay(view, &shared.server, |node| shared.management.cluster().is_up(node));
+    }
+    let live = Live::new(Looked {
+        at_unix_ms: unix_ms(),
+        server: &shared.server,
+        snapshot,
+        rdma: &rdma,
+        sample,
+        cluster: view.as_ref(),
+        fleet: shared.fleets.running(Instant::now()),
+        before: &looks.last,
+        earlier: &looks.earlier[0].1,
+        now,
+    });
+    publish(shared, &live);
+}
+
+/// Who lives is known at once; records of the cluster take a while when a server has just died that keeps them.
+fn overlay(view: &mut ClusterView, own: &str, is_up: impl Fn(types::NodeId) -> Option<bool>) {
+    for node in view.nodes.iter_mut().filter(|node| !node.name.eq_ignore_ascii_case(own)) {
+        match (is_up(node.id), node.state) {
+            (Some(false), _) => node.state = NodeStatus::Down,
+            (Some(true), NodeStatus::Down) => node.state = NodeStatus::Up,
+            _ => {}
+        }
+    }
+}
+
+fn publish(shared: &Shared, event: &impl serde::Serialize) {
+    match serde_json::to_string(event) {
+        Ok(json) => shared.streams.publish(&json),
+        Err(error) => tracing::error!(%error, "what the dashboard shows is no JSON"),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,142 @@
+//! Streams of server-sent events.
+//!
+//! Promises: at most [`STREAMS_MAX`] streams; a stream holds one event that its reader has not taken, and shares its bytes with all others;
+//! a reader that takes nothing for [`PATIENCE_EVENTS`] events loses its connection.
+
+use api::Seat;
+use axum::body::Bytes;
+use hyper::body::{Body, Frame};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
+
+/// A fourth of the connections that a listener of the API serves: the command line gets in beside them.
+pub const STREAMS_MAX: usize = api::CONNECTIONS_MAX / 4;
+/// There is an event a second.
+pub const PATIENCE_EVENTS: u32 = 20;
+
+struct Stream {
+    sender: Sender<Bytes>,
+    /// Of its connection, which is ended with it.
+    seat: Option<Arc<Seat>>,
+    untaken: u32,
+}
+
+#[derive(Default)]
+struct Table {
+    streams: Vec<Stream>,
+    /// What a new stream begins with.
+    last: Option<Bytes>,
+}
+
+#[derive(Default)]
+pub struct Streams(Mutex<Table>);
+
+impl Streams {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new stream; `None`: there are as many as there may be.
+    pub fn open(&self, seat: Option<Arc<Seat>>) -> Option<Events> {
+        let table = &mut *self.table();
+        table.streams.retain(|stream| !stream.sender.is_closed());
+        if table.streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        let (sender, receiver) = channel(1);
+        if let Some(last) = &table.last {
+            let _ = sender.try_send(last.clone());
+        }
+        table.streams.push(Stream { sender, seat, untaken: 0 });
+        Some(Events(receiver))
+    }
+
+    /// Somebody watches.
+    pub fn are_read(&self) -> bool {
+        self.table().streams.iter().any(|stream| !stream.sender.is_closed())
+    }
+
+    /// Gives an event, as JSON of one line, to all streams. One whose reader has not taken the last goes without.
+    pub fn publish(&self, json: &str) {
+        let event = Bytes::from(format!("data: {json}\n\n"));
+        let table = &mut *self.table();
+        table.streams.retain_mut(|stream| match stream.sender.try_send(event.clone()) {
+            Ok(()) => {
+                stream.untaken = 0;
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(_)) => {
+                stream.untaken += 1;
+                let is_patient = stream.untaken < PATIENCE_EVENTS;
+                if !is_patient && let Some(seat) = &stream.seat {
+                    seat.end();
+                }
+                is_patient
+            }
+        });
+        table.last = Some(event);
+    }
+}
+
+/// The body of an answer that goes on until its reader, or the server, ends it.
+pub struct Events(Receiver<Bytes>);
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|event| Some(Ok(Frame::data(event?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(events: &mut Events) -> Option<String> {
+        events.0.try_recv().ok().map(|event| String::from_utf8(event.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_stream_begins_with_the_last_event() {
+        let streams = Streams::default();
+        streams.publish("1");
+        let mut events = streams.open(None).unwrap();
+        assert_eq!(taken(&mut events).unwrap(), "data: 1\n\n");
+        streams.publish("2");
+        assert_eq!(taken(&mut events).unwrap(), "data: 2\n\n");
+    }
+
+    #[test]
+    fn there_are_only_so_many_and_one_that_ends_makes_room() {
+        let streams = Streams::default();
+        let mut all: Vec<Events> = std::iter::from_fn(|| streams.open(None)).take(1000).collect();
+        assert_eq!(all.len(), STREAMS_MAX);
+        all.pop();
+        assert!(streams.open(None).is_some());
+        drop(all);
+        streams.publish("1");
+        assert!(!streams.are_read());
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_holds_one_event_and_is_let_go_in_the_end() {
+        let streams = Streams::default();
+        let (mut slow, mut fast) = (streams.open(None).unwrap(), streams.open(None).unwrap());
+        for number in 0..=PATIENCE_EVENTS {
+            streams.publish(&number.to_string());
+            assert_eq!(taken(&mut fast).unwrap(), format!("data: {number}\n\n"));
+        }
+        assert_eq!(taken(&mut slow).unwrap(), "data: 0\n\n");
+        assert!(slow.0.is_closed() && taken(&mut slow).is_none());
+        assert!(streams.are_read());
+    }
+}

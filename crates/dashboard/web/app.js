@@ -1,0 +1,177 @@
+// The frame of all pages: login, the list of pages, the stream of events.
+
+import { html, render, useEffect, useState } from "./dom.js";
+import { Actions } from "./actions.js";
+import { Clients } from "./clients.js";
+import { Disks } from "./disks.js";
+import { Fleet } from "./fleet.js";
+import { Health, Jobs } from "./jobs.js";
+import { Nodes } from "./nodes.js";
+import { Overview } from "./overview.js";
+import { State } from "./parts.js";
+import { Performance } from "./performance.js";
+import { Plan } from "./plan.js";
+import { ask, follow, forgetToken, keepToken, takeToken } from "./server.js";
+import { Storage } from "./storage.js";
+
+const PAGES = [
+  ["overview", "Overview", Overview],
+  ["nodes", "Nodes", Nodes],
+  ["disks", "Disks", Disks],
+  ["storage", "Pool and volumes", Storage],
+  ["clients", "Shares and sessions", Clients],
+  ["jobs", "Jobs", Jobs],
+  ["health", "Health", Health],
+  ["performance", "Performance", Performance],
+  ["fleet", "Fleet", Fleet],
+  ["plan", "Plan", Plan],
+];
+
+const pageOf = () => {
+  const name = location.hash.slice(1);
+  return PAGES.some(([known]) => known === name) ? name : "overview";
+};
+
+// Samples that came while the page is open: five minutes of them.
+const SAMPLES_MAX = 300;
+
+const Login = ({ error, enter }) => {
+  const [token, setToken] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    if (token.trim()) enter(token.trim());
+  };
+  return html`<main class="login"><form onSubmit=${submit}>
+    <img src="/dashboard/icon.svg" alt="" width="48" height="48" />
+    <h1>Cenote</h1>
+    <div class="field"><label for="token">Token of the API</label>
+      <input id="token" type="password" value=${token} onInput=${(event) => setToken(event.target.value)} autocomplete="off" autofocus /></div>
+    ${error && html`<p class="error" role="alert">${error}</p>`}
+    <button class="main" type="submit">Log in</button>
+    <p class="hint"><code>cenote dashboard</code> on the server prints a link that logs in. The token is in <code>api.token</code> of its data directory.</p>
+  </form></main>`;
+};
+
+const THEMES = { "": "Light or dark as the system has it", light: "Light", dark: "Dark" };
+
+const Theme = ({ changed }) => {
+  const [theme, setTheme] = useState(sessionStorage.getItem("cenote-theme") ?? "");
+  useEffect(() => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    sessionStorage.setItem("cenote-theme", theme);
+    changed(theme);
+  }, [theme]);
+  const next = { "": "dark", dark: "light", light: "" }[theme];
+  return html`<button type="button" class="small" title=${THEMES[theme]} aria-label=${`Colours: ${THEMES[theme]}`} onClick=${() => setTheme(next)}>${{ "": "◐", dark: "●", light: "○" }[theme]}</button>`;
+};
+
+const App = () => {
+  const [token, setToken] = useState(takeToken());
+  const [error, setError] = useState("");
+  const [live, setLive] = useState(null);
+  const [samples, setSamples] = useState([]);
+  const [trouble, setTrouble] = useState("");
+  const [page, setPage] = useState(pageOf());
+  const [, setTheme] = useState("");
+  const [age, setAge] = useState(0);
+
+  const leave = (why) => {
+    forgetToken();
+    setToken(null);
+    setLive(null);
+    setSamples([]);
+    setError(why ?? "");
+  };
+
+  useEffect(() => {
+    const turn = () => {
+      // A link with a token, opened in a tab that is logged in.
+      if (location.hash.startsWith("#token=")) setToken(takeToken());
+      setPage(pageOf());
+      window.scrollTo(0, 0);
+    };
+    const key = (event) => {
+      if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea, dialog")) return;
+      const at = "1234567890".indexOf(event.key);
+      if (at >= 0) location.hash = PAGES[at][0];
+    };
+    addEventListener("hashchange", turn);
+    addEventListener("keydown", key);
+    return () => {
+      removeEventListener("hashchange", turn);
+      removeEventListener("keydown", key);
+    };
+  }, []);
+
+  useEffect(() => {
+    if (!token) return undefined;
+    let shownAt = Date.now();
+    const stop = follow(
+      (event) => {
+        shownAt = Date.now();
+        setAge(0);
+        if (event.error) {
+          setTrouble(event.error);
+          return;
+        }
+        setTrouble("");
+        setLive(event);
+        setSamples((all) => [...all.slice(1 - SAMPLES_MAX), { at: event.at_unix_ms / 1000, ...event.sample }]);
+      },
+      (said) => {
+        if (said === true) setTrouble("");
+        else if (said.kind === "unauthorized") leave("That is not the server's token.");
+        else setTrouble(said.message);
+      },
+    );
+    const timer = setInterval(() => setAge(Math.floor((Date.now() - shownAt) / 1000)), 1000);
+    return () => {
+      stop();
+      clearInterval(timer);
+    };
+  }, [token]);
+
+  useEffect(() => {
+    const title = PAGES.find(([name]) => name === page)[1];
+    document.title = live ? `${title} · ${live.server} · Cenote` : "Cenote";
+  }, [page, live?.server]);
+
+  if (!token) {
+    const enter = async (typed) => {
+      keepToken(typed);
+      try {
+        await ask("GET", "/health");
+        setError("");
+        setToken(typed);
+      } catch (refused) {
+        leave(refused.kind === "unauthorized" ? "That is not the server's token." : refused.message);
+      }
+    };
+    return html`<${Login} error=${error} enter=${enter} />`;
+  }
+  const Page = PAGES.find(([name]) => name === page)[2];
+  const issues = live?.health.issues.length ?? 0;
+  const running = live?.jobs.filter((job) => job.state === "running").length ?? 0;
+  const badge = { health: issues, jobs: running, fleet: live?.fleet ? 1 : 0 };
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector("main").focus(); }}>To the content</a>
+    <header class="top">
+      <img src="/dashboard/icon.svg" alt="" width="28" height="28" />
+      <b>${live?.cluster?.name ?? live?.server ?? "Cenote"}</b>
+      ${live && html`<${State} of=${live.health.health} />`}
+      <span class="fill"></span>
+      ${live?.cluster?.name && html`<span class="quiet">by ${live.server}</span>`}
+      <${Theme} changed=${setTheme} />
+      <button type="button" class="small" onClick=${() => leave()}>Log out</button>
+    </header>
+    <nav aria-label="Pages">${PAGES.map(([name, title], at) => html`<a href=${`#${name}`} key=${name} aria-current=${page === name ? "page" : undefined} title=${`Key ${(at + 1) % 10}`}>
+      ${title}${badge[name] ? html`<span class="badge">${badge[name]}</span>` : ""}</a>`)}</nav>
+    <main tabindex="-1" data-page=${page} data-live=${live ? "yes" : "no"}>
+      ${(trouble || age > 4) && html`<p class="stale" role="alert"><${State} of="no" word=${trouble || "The server says nothing"} /> What is shown is ${age} s old.</p>`}
+      ${live ? html`<${Page} live=${live} samples=${samples} />` : html`<p class="empty">Waiting for the server …</p>`}
+    </main>
+    <${Actions} />`;
+};
+
+render(html`<${App} />`, document.getElementById("app"));

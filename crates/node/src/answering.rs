@@ -1,0 +1,200 @@
+//! Whether this node may answer for its volumes, at this very moment.
+//!
+//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed all of that if it has claimed the volume,
+//! so nothing of a volume leaves the node without a lease ([`cluster::membership`]). The clock is read when an answer leaves, after all that is
+//! in it was gathered: however long the process was stopped in between, what leaves was true at a moment of the lease. On a single server there
+//! is no lease, and nothing is asked.
+
+use cluster::membership::Offer;
+use cluster::membership::shell::{Claim, Link};
+use space::local::LocalSpace;
+use space::seam::BlockStore;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use types::{Monotonic, VolumeId};
+
+/// What the heartbeats tell the node and are told by it. Nothing here waits.
+pub trait Heartbeats {
+    /// Reads the clock that leases are told in.
+    fn now(&self) -> Monotonic;
+
+    /// The last lease; it may be over.
+    fn offer(&self) -> Option<Offer>;
+
+    /// Whether nobody answers any more who did before the claim. Until then the loop is woken when it may be so.
+    fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool;
+
+    fn forget_claim(&self, volume: VolumeId);
+
+    /// Volumes that another node had claimed up to this revision of the cluster's state are withdrawn.
+    fn note_applied(&self, revision: u64);
+}
+
+impl Heartbeats for Link {
+    fn now(&self) -> Monotonic {
+        sys::monotonic_now()
+    }
+
+    fn offer(&self) -> Option<Offer> {
+        Self::offer(self)
+    }
+
+    fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool {
+        Self::may_answer_for(self, volume, claim)
+    }
+
+    fn forget_claim(&self, volume: VolumeId) {
+        Self::forget_claim(self, volume);
+    }
+
+    fn note_applied(&self, revision: u64) {
+        Self::note_applied(self, revision);
+    }
+}
+
+/// The node's lease, as far as it has read the records for it.
+///
+/// Invariants: `until` is the end of a lease of a term in which the records were read; it never goes back.
+pub(crate) struct Answering {
+    /// `None`: a single server.
+    heartbeats: Option<Rc<dyn Heartbeats>>,
+    /// The last term in which the records were read; 0: none.
+    term: Cell<u64>,
+    until: Cell<Monotonic>,
+    applied: Cell<u64>,
+    /// Volumes whose former owners are asked about.
+    asked: RefCell<BTreeSet<VolumeId>>,
+}
+
+impl Answering {
+    pub fn new(heartbeats: Option<Rc<dyn Heartbeats>>) -> Rc<Self> {
+        Rc::new(Self {
+            heartbeats,
+            term: Cell::default(),
+            until: Cell::default(),
+            applied: Cell::default(),
+            asked: RefCell::default(),
+        })
+    }
+
+    /// Until when answers may be given.
+    pub fn until(&self) -> Monotonic {
+        self.until.get()
+    }
+
+    /// Takes the lease as it was offered last. Answers the term for which the records are to be read first, if it is such a one.
+    pub fn take_offer(&self) -> Option<u64> {
+        let offer = self.heartbeats.as_ref()?.offer()?;
+        if offer.term != self.term.get() {
+            return Some(offer.term);
+        }
+        self.until.set(self.until.get().max(offer.until));
+        None
+    }
+
+    /// The records were read since the lease was offered in this term, and the node acts by them.
+    pub fn admit(&self, term: u64) {
+        self.term.set(term);
+    }
+
+    /// Whether an answer may leave the node that was gathered before this was asked.
+    pub fn may_answer(&self) -> bool {
+        let Some(heartbeats) = &self.heartbeats else { return true };
+        if heartbeats.now() < self.until.get() {
+            return true;
+        }
+        // It may have grown since the turn began.
+        self.take_offer().is_none() && heartbeats.now() < self.until.get()
+    }
+
+    /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
+    pub fn permit<S: BlockStore, C: cluster::ClusterState>(
+        &self,
+        spaces: impl Iterator<Item = LocalSpace<S, C>>,
+    ) -> bool {
+        let Some(heartbeats) = &self.heartbeats else { return false };
+        let (mut permitted, mut waiting) = (false, BTreeSet::new());
+        for space in spaces {
+            for (volume, claimed) in space.claimed() {
+                let claim = Claim { before: claimed.before, at: claimed.at, revision: claimed.revision };
+                if heartbeats.may_answer_for(volume, &claim) {
+                    space.permit(volume);
+                    permitted = true;
+                } else {
+                    waiting.insert(volume);
+                }
+            }
+        }
+        let asked = self.asked.replace(waiting);
+        let waiting = self.asked.borrow();
+        asked.iter().filter(|volume| !waiting.contains(volume)).for_each(|volume| {
+            heartbeats.forget_claim(*volume);
+        });
+        permitted
+    }
+
+    /// Tells up to which revision of the records nothing of another node's is answered for.
+    pub fn note_applied(&self, revision: u64) {
+        if let Some(heartbeats) = &self.heartbeats
+            && revision > self.applied.replace(revision)
+        {
+            heartbeats.note_applied(revision);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heartbeats whose clock goes on by itself when it is read.
+    #[derive(Default)]
+    struct Fake {
+        now: Cell<u64>,
+        offer: Cell<Option<Offer>>,
+    }
+
+    impl Heartbeats for Fake {
+        fn now(&self) -> Monotonic {
+            Monotonic(self.now.get())
+        }
+        fn offer(&self) -> Option<Offer> {
+            self.offer.get()
+        }
+        fn may_answer_for(&self, _: VolumeId, _: &Claim) -> bool {
+            false
+        }
+        fn forget_claim(&self, _: VolumeId) {}
+        fn note_applied(&self, _: u64) {}
+    }
+
+    #[test]
+    fn answers_leave_only_while_a_lease_is_valid_of_a_term_in_which_the_records_were_read() {
+        let fake = Rc::new(Fake::default());
+        let answering = Answering::new(Some(fake.clone()));
+        assert!(!answering.may_answer(), "nothing was offered");
+        fake.offer.set(Some(Offer { term: 3, until: Monotonic(500) }));
+        assert_eq!(answering.take_offer(), Some(3));
+        assert!(!answering.may_answer(), "the records were not read");
+        answering.admit(3);
+        assert!(answering.may_answer());
+        // Grown, over, and grown again in the same term.
+        fake.offer.set(Some(Offer { term: 3, until: Monotonic(700) }));
+        fake.now.set(600);
+        assert!(answering.may_answer());
+        fake.now.set(700);
+        assert!(!answering.may_answer());
+        fake.offer.set(Some(Offer { term: 3, until: Monotonic(1200) }));
+        assert!(answering.may_answer());
+        // In another term the last lease holds to its end, and the records are read first.
+        fake.offer.set(Some(Offer { term: 4, until: Monotonic(1500) }));
+        assert_eq!(answering.take_offer(), Some(4));
+        assert!(answering.may_answer());
+        fake.now.set(1200);
+        assert!(!answering.may_answer());
+        answering.admit(4);
+        assert!(answering.may_answer());
+        assert!(Answering::new(None).may_answer(), "a single server needs no lease");
+    }
+}

@@ -1,0 +1,309 @@
+"""The dashboard's pages in Chromium, against the API: BASE DATA PICTURES."""
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+from peer_tests import run, test
+
+BASE, DATA, PICTURES = sys.argv[1:4]
+TOKEN = open(f"{DATA}/api.token").read().strip()
+CENOTE = os.environ["CENOTE"]
+PAGES = ["overview", "nodes", "disks", "storage", "clients", "jobs", "health", "performance", "fleet", "plan"]
+
+
+def api(path):
+    request = urllib.request.Request(f"{BASE}/api/v1{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+    return json.load(urllib.request.urlopen(request, timeout=20))
+
+
+def browser():
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    for word in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1440,1000", "--no-first-run",
+                 "--disable-background-networking", "--disable-component-update", "--disable-sync", "--lang=en"]:
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+
+
+driver = browser()
+
+
+def wait(condition, seconds=10):
+    return WebDriverWait(driver, seconds, poll_frequency=0.05).until(lambda _: condition())
+
+
+def script(text, *arguments):
+    return driver.execute_script(text, *arguments)
+
+
+def text():
+    return script("return document.body.innerText")
+
+
+def go(page):
+    script("location.hash = arguments[0]", page)
+    wait(lambda: script("return document.querySelector('main')?.dataset.page") == page)
+
+
+def errors():
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "ERROR")]
+
+
+def picture(name):
+    driver.save_screenshot(f"{PICTURES}/{name}.png")
+
+
+def rows(label):
+    """The rows of a table: the text of each cell by the name of its column."""
+    return script("""
+        const table = document.querySelector(`table[aria-label="${arguments[0]}"]`);
+        return table ? [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].map((cell) => [cell.dataset.label, cell.innerText.trim()]))) : null;
+    """, label)
+
+
+@test
+def a_wrong_token_is_told_and_forgotten():
+    driver.get(f"{BASE}/")
+    wait(lambda: driver.find_elements(By.ID, "token"))
+    driver.find_element(By.ID, "token").send_keys("0" * 64 + Keys.ENTER)
+    wait(lambda: "not the server's token" in text())
+    assert script("return sessionStorage.getItem('cenote-token')") is None
+    # The refusal itself is in the browser's log.
+    assert all("401" in message for message in errors())
+
+
+@test
+def a_token_that_is_typed_logs_in():
+    driver.find_element(By.ID, "token").clear()
+    driver.find_element(By.ID, "token").send_keys(TOKEN + Keys.ENTER)
+    wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
+    driver.find_element(By.XPATH, "//button[text()='Log out']").click()
+    wait(lambda: driver.find_elements(By.ID, "token"))
+    assert script("return sessionStorage.getItem('cenote-token')") is None
+
+
+@test
+def the_link_logs_in_and_its_token_leaves_the_address():
+    driver.get("about:blank")
+    link = subprocess.run([CENOTE, "--data", DATA, "dashboard"], capture_output=True, text=True, check=True).stdout.strip()
+    driver.get(link)
+    wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
+    assert TOKEN not in driver.current_url, "the token stays in the address"
+    assert TOKEN not in script("return document.documentElement.outerHTML")
+    assert script("return Object.keys(localStorage).length") == 0
+
+
+@test
+def the_overview_answers_three_questions_and_names_every_disk():
+    go("overview")
+    shown = text()
+    for question in ["Is my data safe?", "Am I on RDMA?", "How fast is it?"]:
+        assert question in shown, question
+    assert script("return document.getElementById('safe').dataset.verdict") == "yes", shown
+    tiles = script("return [...document.querySelectorAll('.tile')].map((tile) => [tile.dataset.disk, tile.innerText])")
+    disks = {disk["id"]: disk for disk in api("/disks")}
+    assert {one for one, _ in tiles} == set(disks)
+    for one, words in tiles:
+        assert os.path.basename(disks[one]["path"]) in words
+    assert "free when repaired" in shown and "1 copy of every block left" in shown, shown
+
+
+@test
+def one_server_alone_is_a_list_of_one():
+    go("nodes")
+    found = rows("Nodes")
+    assert len(found) == 1 and found[0]["Volumes owned"] == api("/volumes")[0]["name"], found
+
+
+@test
+def disks_are_those_of_the_api():
+    go("disks")
+    found = {row["Disk"].splitlines()[0]: row for row in rows("Disks")}
+    for disk in api("/disks"):
+        row = found[os.path.basename(disk["path"])]
+        assert disk["path"] in row["Disk"], row
+        assert "Healthy" in row["State"] and row["Faults"] == "none", row
+        assert "of 1.00 GiB" in row["Given to volumes"], row
+    assert len(found) == 4
+
+
+@test
+def pool_and_volumes_are_those_of_the_api():
+    go("storage")
+    volume, pool = api("/volumes")[0], api("/pools")[0]
+    row = rows("Volumes")[0]
+    assert row["Volume"] == volume["name"] and row["Copies up to date"] == "2 of 2", row
+    assert row["Resiliency"] == "Two way mirror", row
+    assert f"Pool {pool['name']}" in text()
+
+
+@test
+def shares_and_sessions_say_why_a_client_is_not_on_rdma():
+    go("clients")
+    wait(lambda: rows("Shares"))
+    assert rows("Shares")[0]["Share"] == os.environ["SMB_SHARE"]
+    wait(lambda: rows("Sessions"))
+    session, row = api("/sessions")[0], rows("Sessions")[0]
+    assert row["User"] == session["user"] and session["client"][0] in row["Client"], row
+    assert row["Transport"].startswith("TCP") and row["Dialect"] == "3.1.1", row
+    wait(lambda: rows("Interfaces"))
+    assert "it came by lo, which has no RDMA" in rows("Sessions")[0]["Why not on RDMA"], row
+
+
+@test
+def jobs_and_health_are_empty_when_nothing_is_wrong():
+    go("jobs")
+    assert "No job runs." in text()
+    go("health")
+    assert "Nothing is wrong." in text() and api("/health")["issues"] == []
+
+
+@test
+def performance_has_charts_and_history():
+    go("performance")
+    wait(lambda: len(driver.find_elements(By.CSS_SELECTOR, ".chart canvas")) == 5)
+    driver.find_element(By.XPATH, "//button[text()='Hour']").click()
+    wait(lambda: script("return document.querySelectorAll('.chart canvas').length") == 5)
+    assert rows("Shares")[0]["Share"] == os.environ["SMB_SHARE"] and rows("Volumes")[0]["Volume"] == api("/volumes")[0]["name"]
+    assert rows("Clients")[0]["Client"] == "127.0.0.1"
+    layers = {(row["Layer"], row.get("")): row for row in rows("Layers")}
+    assert "MiB" in layers[("Clients", "write")]["Bytes"], layers
+    history = api("/dashboard/history?span=hour")
+    written = history["values"][history["series"].index("write_bytes_per_s")]
+    total = api("/perf")["write"]["bytes"]
+    # A point stands for a second, or for more on a machine that has much to do: one sum has too little, the other too much.
+    times = history["at_unix_s"]
+    least = sum(value or 0 for value in written)
+    most = sum((value or 0) * (at - before) for value, at, before in zip(written, times, [times[0] - 1] + times))
+    assert least <= total * 1.3 and most >= total * 0.7, (total, least, most)
+
+
+@test
+def the_fleet_is_shown_while_it_runs():
+    go("fleet")
+    assert "No fleet runs" in text()
+    for second in range(2):
+        nodes = {"one": {"workers": 4, "ready": 1, "processes": 1, "operations": 50_000 * second, "bytes": 204_800_000 * second, "latency_ns": 4_000_000_000 * second}}
+        now = int(time.time() * 1000)
+        progress = {"label": "trial", "pid": 1, "updated_unix_ms": 1_000_000 + 1000 * second, "measure_from_unix_ms": now, "ends_unix_ms": now + 60_000, "nodes": nodes}
+        request = urllib.request.Request(f"{BASE}/api/v1/dashboard/fleet", data=json.dumps(progress).encode(), headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=10)
+    wait(lambda: rows("Fleet"), 4)
+    total = rows("Fleet")[0]
+    assert (total["Node"], total["IOPS"], total["BW (MB/s)"], total["Worker Lat"]) == ("Total", "50,000", "205", "0.080"), total
+    picture("fleet")
+
+
+@test
+def a_plan_is_that_of_the_command_line():
+    go("plan")
+    wait(lambda: rows("Capacity"))
+    mine = subprocess.run([CENOTE, "--data", DATA, "--json", "plan", "--pool", api("/pools")[0]["name"], "--add-nodes", "2"], capture_output=True, text=True, check=True)
+    driver.find_element(By.ID, "plan-add_nodes").send_keys("2")
+    wait(lambda: rows("Capacity") and len(rows("Capacity")) == len(json.loads(mine.stdout)["choices"]) and "3 in" not in text() and "--add-nodes 2" in text())
+    expected = [f"{choice['efficiency_percent']:.1f} %" for choice in json.loads(mine.stdout)["choices"]]
+    wait(lambda: [row["Of raw"] for row in rows("Capacity")] == expected)
+
+
+@test
+def a_volume_is_created_and_resized_and_a_disk_added():
+    go("storage")
+    driver.find_element(By.XPATH, "//button[text()='Create a volume']").click()
+    wait(lambda: driver.find_elements(By.ID, "field-name"))
+    driver.find_element(By.ID, "field-name").send_keys("second")
+    driver.find_element(By.ID, "field-size").send_keys("100 tapes")
+    driver.find_element(By.XPATH, "//dialog//button[text()='Create']").click()
+    wait(lambda: "is no size" in text())
+    field = driver.find_element(By.ID, "field-size")
+    field.clear()
+    field.send_keys("256MiB")
+    assert "cenote volume create second --size 256MiB --resiliency two-way-mirror" in text()
+    picture("dialog")
+    driver.find_element(By.XPATH, "//dialog//button[text()='Create']").click()
+    wait(lambda: "Volume second is there" in text(), 20)
+    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    wait(lambda: any(row["Volume"] == "second" for row in rows("Volumes")))
+    driver.find_element(By.XPATH, "//button[@aria-label='Resize second']").click()
+    wait(lambda: driver.find_elements(By.ID, "field-size"))
+    driver.find_element(By.ID, "field-size").send_keys("512MiB" + Keys.ENTER)
+    wait(lambda: "Done." in text(), 20)
+    assert {volume["name"]: volume["size_bytes"] for volume in api("/volumes")}["second"] == 512 << 20
+    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    go("disks")
+    driver.find_element(By.XPATH, "//button[text()='Add a disk']").click()
+    wait(lambda: driver.find_elements(By.ID, "field-path"))
+    driver.find_element(By.ID, "field-path").send_keys(f"{DATA}/disks/added")
+    driver.find_element(By.ID, "field-create").send_keys("1GiB" + Keys.ENTER)
+    wait(lambda: "is in the pool" in text(), 20)
+    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    wait(lambda: len(rows("Disks")) == 5)
+
+
+@test
+def keys_lead_from_page_to_page():
+    body = driver.find_element(By.TAG_NAME, "body")
+    for key, page in [("7", "health"), ("0", "plan"), ("1", "overview")]:
+        body.send_keys(key)
+        wait(lambda: script("return document.querySelector('main').dataset.page") == page)
+
+
+def pictures_of(name):
+    for page in PAGES:
+        go(page)
+        time.sleep(0.6 if page == "plan" else 0.2)
+        picture(f"{page}-{name}")
+        wide = script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 1, f"{page} ({name}) is {wide} pixels too wide"
+
+
+@test
+def pages_fit_light_dark_and_narrow():
+    pictures_of("light")
+    driver.find_element(By.CSS_SELECTOR, "button[aria-label^='Colours']").click()
+    pictures_of("dark")
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 400, "height": 850, "deviceScaleFactor": 1, "mobile": True})
+    pictures_of("narrow")
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@test
+def a_lost_disk_is_shown_within_two_seconds():
+    go("overview")
+    path = next(disk["path"] for disk in api("/disks") if disk["path"].endswith("disk-2.img"))
+    os.remove(path)
+    # The server looks at the files of disks once a second.
+    wait(lambda: any(disk["health"] == "unhealthy" for disk in api("/disks")), 10)
+    began = time.monotonic()
+    wait(lambda: script("return document.querySelector('.tile.bad')?.innerText.includes('disk-2.img')"), 10)
+    took = time.monotonic() - began
+    assert took < 2, f"after {took:.1f} s"
+    picture("lost-disk")
+    go("health")
+    issue = next(issue for issue in api("/health")["issues"] if path in issue["what"])
+    card = script("return document.querySelector(`[data-code='${arguments[0]}']`)?.innerText", issue["code"])
+    assert issue["what"] in card and issue["meaning"] in card and "cenote disk replace" in card, card
+    picture("health-lost-disk")
+
+
+@test
+def nothing_was_asked_elsewhere_and_no_script_failed():
+    asked = script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert asked and all(name.startswith(BASE + "/") for name in asked), asked
+    failed = errors()
+    assert failed == [], failed
+
+
+status = run("dashboard")
+driver.quit()
+sys.exit(status)
