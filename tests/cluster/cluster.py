@@ -216,16 +216,17 @@ class Cluster:
         return time.monotonic() - began
 
     def healthy(self, seconds=60):
-        """What health still finds after so long; nothing if it is clean."""
-        end = time.monotonic() + seconds
+        """What health still finds after so long; nothing if it is clean. `self.complaint` has what it said before."""
+        end, self.complaint = time.monotonic() + seconds, ""
         for node in self.nodes:
             while True:
                 try:
                     node.cli("health", seconds=20)
                     break
                 except (Trouble, subprocess.TimeoutExpired) as error:
+                    self.complaint = str(error)
                     if time.monotonic() > end:
-                        return [str(error)]
+                        return [self.complaint]
                 time.sleep(0.3)
         return []
 

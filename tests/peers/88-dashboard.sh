@@ -79,7 +79,7 @@ else
     wait "$client"
     grep -E '^(ok|not ok)' <<<"$output"
     ((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-    ((status == 0)) || not_ok "the pages run to their end" "$(tail -n 25 <<<"$output")"
+    ((status == 0)) || not_ok "the pages run to their end" "$(grep -v '^ *#[0-9]' <<<"$output" | grep -A 20 '^not ok' | head -n 60)"
 fi
 
 # --- The history survives ------------------------------------------------------------------------------------------------

@@ -216,6 +216,15 @@ def a_plan_is_that_of_the_command_line():
     wait(lambda: [row["Of raw"] for row in rows("Capacity")] == expected)
 
 
+def answered(words):
+    """The dialog's answer comes; what it refuses is told."""
+    def look():
+        refused = script("return document.querySelector('dialog .error')?.innerText")
+        assert not refused, refused
+        return words in script("return document.querySelector('dialog').innerText")
+    wait(look, 20)
+
+
 @test
 def a_volume_is_created_and_resized_and_a_disk_added():
     go("storage")
@@ -231,13 +240,13 @@ def a_volume_is_created_and_resized_and_a_disk_added():
     assert "cenote volume create second --size 256MiB --resiliency two-way-mirror" in text()
     picture("dialog")
     driver.find_element(By.XPATH, "//dialog//button[text()='Create']").click()
-    wait(lambda: "Volume second is there" in text(), 20)
+    answered("Volume second is there")
     driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     wait(lambda: any(row["Volume"] == "second" for row in rows("Volumes")))
     driver.find_element(By.XPATH, "//button[@aria-label='Resize second']").click()
     wait(lambda: driver.find_elements(By.ID, "field-size"))
     driver.find_element(By.ID, "field-size").send_keys("512MiB" + Keys.ENTER)
-    wait(lambda: "Done." in text(), 20)
+    answered("Done.")
     assert {volume["name"]: volume["size_bytes"] for volume in api("/volumes")}["second"] == 512 << 20
     driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     go("disks")
@@ -245,7 +254,7 @@ def a_volume_is_created_and_resized_and_a_disk_added():
     wait(lambda: driver.find_elements(By.ID, "field-path"))
     driver.find_element(By.ID, "field-path").send_keys(f"{DATA}/disks/added")
     driver.find_element(By.ID, "field-create").send_keys("1GiB" + Keys.ENTER)
-    wait(lambda: "is in the pool" in text(), 20)
+    answered("is in the pool")
     driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     wait(lambda: len(rows("Disks")) == 5)
 

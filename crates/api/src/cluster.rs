@@ -61,6 +61,8 @@ pub struct NodeView {
     #[schema(value_type = String)]
     pub cluster: SocketAddr,
     pub runs_etcd: bool,
+    /// It votes only: it has neither disks nor an SMB server, and `smb` is its cluster port.
+    pub is_witness: bool,
     pub rack: String,
     pub chassis: String,
     pub version: String,
@@ -68,6 +70,67 @@ pub struct NodeView {
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,
+    /// How the server that was asked reaches its disks; `null` for that server itself.
+    pub bus: Option<BusPeer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BusState {
+    Down,
+    Connecting,
+    Up,
+}
+
+/// What one server asked of another one's disks, since its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BusPeer {
+    #[schema(value_type = u32)]
+    pub node: types::NodeId,
+    pub state: BusState,
+    /// Of the present connection, or of the last attempt.
+    #[schema(value_type = Option<String>)]
+    pub address: Option<SocketAddr>,
+    /// By SMB Direct.
+    pub rdma: bool,
+    /// Why the last connection, or the last attempt, failed.
+    pub trouble: Option<String>,
+    /// Requests that are not answered.
+    pub in_flight: u64,
+    pub requests: u64,
+    pub answers: u64,
+    /// Requests that were lost with their connection, or asked without one.
+    pub unreachable: u64,
+    pub written_bytes: u64,
+    pub read_bytes: u64,
+    /// Connections that were set up.
+    pub connections: u64,
+    /// Times that a request waited for SMB2 credits.
+    pub credit_stalls: u64,
+    /// Microseconds from asking to the answer; `null`: nothing was answered.
+    pub latency_mean_us: Option<u64>,
+    /// At most so many in 99 of 100; `null` also if there is no bound.
+    pub latency_p99_us: Option<u64>,
+}
+
+/// A request of this API that another server is asked to carry out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errand {
+    /// As HTTP has it.
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// JSON; empty if there is none. May hold secrets.
+    pub body: String,
+}
+
+/// What came of an errand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// HTTP's.
+    pub status: u16,
+    /// JSON.
+    pub body: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

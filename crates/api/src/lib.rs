@@ -6,6 +6,7 @@
 
 pub mod cluster;
 mod document;
+mod errands;
 pub mod fleet;
 pub mod health_watch;
 pub mod https;
@@ -30,7 +31,8 @@ pub const ADDRESS_FILE: &str = "api.address";
 /// The file that the server has locked while it runs.
 pub const LOCK_FILE: &str = "lock";
 
-pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management};
+pub use errands::Errands;
+pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{Pages, openapi, serve, serve_tls};
 pub use token::Token;

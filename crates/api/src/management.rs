@@ -3,9 +3,9 @@
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
 use crate::cluster::{
-    ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
 };
-use crate::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
     DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
@@ -82,6 +82,8 @@ pub trait Management: Send + Sync + 'static {
 
     /// The cluster side.
     fn cluster(&self) -> Arc<dyn ClusterManagement>;
+    /// The name of another server of the cluster, if only that one can do what is asked of this.
+    fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
@@ -141,8 +143,20 @@ pub trait Management: Send + Sync + 'static {
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
 }
 
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    Disk(DiskId),
+    /// By its name.
+    Volume(String),
+    /// The volume of a share, by the share's name.
+    Share(String),
+}
+
 /// The daemon's cluster side.
 pub trait ClusterManagement: Send + Sync + 'static {
+    /// The number of this server; `None`: it is in no cluster.
+    fn own(&self) -> Option<NodeId>;
     fn view(&self) -> Answer<'_, ClusterView>;
     /// The same of what this server knows, without asking the others.
     fn known(&self) -> Answer<'_, ClusterView> {
@@ -158,4 +172,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
     /// `name`: a server that is gone for good, or from which everything was moved away.
     fn remove_node(&self, name: String) -> Answer<'_, ()>;
+    /// Has a server's volumes move to others, or lets it have some again.
+    fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
+    /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
+    fn issues(&self) -> Vec<HealthIssue>;
+    /// Has another server of the cluster carry out a request of this API.
+    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried>;
 }

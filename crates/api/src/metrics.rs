@@ -9,6 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use crate::cluster::BusState;
 use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
 use exposition::Families;
 use serde::Serialize;
@@ -21,6 +22,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     volumes(snapshot, &mut families);
     server(snapshot, &mut families);
     rdma(snapshot, &mut families);
+    bus(snapshot, &mut families);
     process::add(&mut families);
     for latency in &snapshot.latencies {
         let name = format!("cenote_{}_seconds", latency.name);
@@ -71,6 +73,41 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
         );
         disk_counters(disk, &labels, families);
         device_figures(disk, &labels, families);
+    }
+}
+
+/// Adds what was asked of other servers' disks.
+fn bus(snapshot: &Snapshot, families: &mut Families) {
+    for peer in &snapshot.bus {
+        let node = peer.node.to_string();
+        let labels = [("node", node.as_str())];
+        let is_up = f64::from(u8::from(peer.state == BusState::Up));
+        families.gauge("cenote_bus_up", "1: the other server's disks are reached.", &labels, is_up);
+        families.gauge(
+            "cenote_bus_in_flight",
+            "Requests to the other server that are not answered.",
+            &labels,
+            peer.in_flight as f64,
+        );
+        for (name, help, value) in [
+            ("cenote_bus_requests_total", "Requests to the other server's disks.", peer.requests),
+            ("cenote_bus_answers_total", "Of these, what it answered.", peer.answers),
+            (
+                "cenote_bus_unreachable_total",
+                "Of these, what was lost with its connection, or asked without one.",
+                peer.unreachable,
+            ),
+            ("cenote_bus_written_bytes_total", "Payload of writes to the other server.", peer.written_bytes),
+            ("cenote_bus_read_bytes_total", "Payload of reads from the other server.", peer.read_bytes),
+            ("cenote_bus_connections_total", "Connections that were set up.", peer.connections),
+            (
+                "cenote_bus_credit_stalls_total",
+                "Times that a request waited for credits.",
+                peer.credit_stalls,
+            ),
+        ] {
+            families.counter(name, help, &labels, value);
+        }
     }
 }
 

@@ -496,4 +496,6 @@ pub struct Snapshot {
     pub rdma: RdmaState,
     pub metrics: Vec<Metric>,
     pub latencies: Vec<Latency>,
+    /// How other servers of the cluster are reached.
+    pub bus: Vec<crate::cluster::BusPeer>,
 }

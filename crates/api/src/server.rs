@@ -5,6 +5,7 @@
 //! is refused is in the audit log, in bounded numbers. Never listens: it is given sockets.
 
 use crate::document::documented;
+use crate::errands::hand_on;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
 use crate::refusals::{MINUTE, Refusals};
@@ -161,6 +162,7 @@ fn app(
         )
         .merge(pages.with_state(()))
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
+        .layer(from_fn_with_state(management.clone(), hand_on))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))

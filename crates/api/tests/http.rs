@@ -2,14 +2,15 @@
 
 use api::ClusterManagement;
 use api::cluster::{
-    ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, StateEngine, TestCluster,
+    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, StateEngine,
+    TestCluster,
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
     Health, HealthIssue, HealthReport, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use api::requests::*;
-use api::{Answer, ApiError, ErrorKind, Management, Token};
+use api::{Answer, ApiError, Errands, ErrorKind, Management, Subject, Token};
 use cluster::audit::Outcome;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use types::{DiskId, PoolId, VolumeId};
+use types::{DiskId, NodeId, PoolId, VolumeId};
 
 #[derive(Default)]
 struct Daemon {
@@ -94,6 +95,22 @@ impl ClusterManagement for NoCluster {
     fn remove_node(&self, _: String) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+    fn own(&self) -> Option<NodeId> {
+        None
+    }
+    fn set_draining(&self, _: String, _: bool) -> Answer<'_, ()> {
+        Self::refused()
+    }
+    fn issues(&self) -> Vec<HealthIssue> {
+        Vec::new()
+    }
+    /// The other server answers with what it was asked.
+    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
+        let Errand { method, path, body } = errand;
+        let body =
+            serde_json::json!({ "at": name, "method": method, "path": path, "body": body }).to_string();
+        Box::pin(async move { Ok(Carried { status: 202, body }) })
+    }
 }
 
 impl Management for Daemon {
@@ -120,6 +137,10 @@ impl Management for Daemon {
     }
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
         Arc::new(NoCluster)
+    }
+    fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>> {
+        let is_far = what == Subject::Volume("far".into()) || what == Subject::Share("far".into());
+        Box::pin(async move { Ok(is_far.then(|| "node-2".to_owned())) })
     }
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
         self.did(format!("add disk {}", request.path), disk().id)
@@ -404,6 +425,53 @@ fn names_with_every_kind_of_character_arrive_as_they_are() {
         (status, &acl["owner"], &acl["group"]),
         (200, &Value::from("my share"), &Value::from("a\\b é"))
     );
+}
+
+#[test]
+fn what_another_server_has_is_handed_on_to_it_and_its_answer_is_the_answer() {
+    let server = server();
+    let (status, told) = server.ask("PATCH", "/api/v1/volumes/far", r#"{"size_bytes":1}"#);
+    assert_eq!((status, told["at"].as_str(), told["method"].as_str()), (202, Some("node-2"), Some("PATCH")));
+    assert_eq!(told["path"], "/api/v1/volumes/far");
+    assert_eq!(told["body"], r#"{"size_bytes":1}"#);
+    let (_, told) = server.ask("GET", "/api/v1/shares/far/acl?path=a", "");
+    assert_eq!(told["path"], "/api/v1/shares/far/acl?path=a");
+    let audited = server.daemon.audited.lock().unwrap().clone();
+    assert_eq!(audited.len(), 1, "reading is not audited: {audited:?}");
+    assert!(audited[0].0.starts_with("handed on to node-2"), "{audited:?}");
+    let (status, _) = server.ask("PATCH", "/api/v1/volumes/near", r#"{"size_bytes":1}"#);
+    assert_eq!(status, 200);
+    // Nothing is handed on without the token.
+    let (status, _) = server.request("PATCH", "/api/v1/volumes/far", None, r#"{"size_bytes":1}"#);
+    assert_eq!(status, 401);
+}
+
+#[tokio::test]
+async fn an_errand_is_carried_out_and_never_handed_on_again() {
+    let management: Arc<dyn Management> = Arc::new(Daemon::default());
+    let errands = Errands::new(&management);
+    let peer = SocketAddr::from(([127, 0, 0, 2], 1));
+    let errand = |method: &str, path: &str, body: &str| Errand {
+        method: method.into(),
+        path: path.into(),
+        body: body.into(),
+    };
+    let body = r#"{"size_bytes":1}"#;
+    let carried = errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body)).await;
+    assert_eq!(carried.status, 200, "{}", carried.body);
+    for (bad, status) in [
+        (errand("PATCH", "/api/v1/volumes/far", "rubbish"), 400),
+        (errand("GET", "/api/v1/nothing", ""), 404),
+        (errand("GET", "/metrics", ""), 404),
+        (errand("NO METHOD", "/api/v1/volumes/far", ""), 400),
+        (errand("GET", "not a path", ""), 400),
+    ] {
+        let carried = errands.carry_out(peer, bad).await;
+        assert_eq!(carried.status, status, "{}", carried.body);
+    }
+    drop(management);
+    let carried = errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body)).await;
+    assert_eq!(carried.status, 503);
 }
 
 #[test]

@@ -50,6 +50,13 @@ pub fn account_name(node: NodeId) -> String {
     format!("node-{node}$")
 }
 
+/// Whether a name has the form of a node's machine account, whatever its case.
+pub fn is_account_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let number = lower.strip_prefix("node-").and_then(|rest| rest.strip_suffix('$'));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// The SID of a node's machine account.
 fn account_sid(node: NodeId) -> Sid {
     Sid::cluster_nodes().child(node.0).unwrap_or_else(Sid::cluster_nodes)

@@ -20,7 +20,7 @@ mod remote;
 mod served;
 pub mod wire;
 
-pub use accounts::{NodeAccounts, Secret, WithNodes, account_name};
+pub use accounts::{NodeAccounts, Secret, WithNodes, account_name, is_account_name};
 pub use exports::{Exports, LocalDisks};
 pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, Remote, RemoteOptions};
 pub use served::Served;

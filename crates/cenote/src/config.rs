@@ -9,6 +9,7 @@ use crate::rdma_devices::AUTO;
 use api::health_watch::Webhook;
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use machine::interfaces::InterfaceRule;
+use member::{ClusterKeys, OtherEtcd};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -75,6 +76,10 @@ pub struct Cluster {
     pub rack: String,
     pub chassis: String,
     pub etcd_program: PathBuf,
+    pub etcd: Vec<String>,
+    pub etcd_ca_file: PathBuf,
+    pub etcd_certificate: PathBuf,
+    pub etcd_key: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,6 +187,14 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "cluster.etcd_program",
         "The etcd that keeps the cluster's state on the first three servers; \"\": etcd in PATH (package etcd-server).",
     ),
+    (
+        "cluster.etcd",
+        "An etcd that somebody else runs: https://ADDRESS:PORT of each member, the same on all servers, before the cluster is made; none: the \
+         servers run etcd themselves.",
+    ),
+    ("cluster.etcd_ca_file", "The authority of that etcd's members, in PEM form."),
+    ("cluster.etcd_certificate", "A certificate by which they know this server, in PEM form."),
+    ("cluster.etcd_key", "Its key in PEM form."),
     (
         "disks.search",
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
@@ -382,6 +395,7 @@ impl Config {
         if let Err(why) = self.cluster_listen() {
             return bad("cluster.listen", &why);
         }
+        self.check_etcd()?;
         if !self.api.listen.ip().is_loopback() {
             return bad(
                 "api.listen",
@@ -408,6 +422,56 @@ impl Config {
             return bad("log.level", "off, error, warn, info, debug or trace");
         }
         self.check_numbers()
+    }
+
+    fn check_etcd(&self) -> Result<(), ConfigError> {
+        let keys = &self.cluster;
+        let bad = |key, why: &str| Err(ConfigError::Value { key, why: why.to_owned() });
+        if let Some(url) = keys.etcd.iter().find(|url| !url.starts_with("https://")) {
+            return bad("cluster.etcd", &format!("{url} is not https://ADDRESS:PORT"));
+        }
+        for (key, path) in [
+            ("cluster.etcd_ca_file", &keys.etcd_ca_file),
+            ("cluster.etcd_certificate", &keys.etcd_certificate),
+            ("cluster.etcd_key", &keys.etcd_key),
+        ] {
+            if keys.etcd.is_empty() != path.as_os_str().is_empty() {
+                return bad(
+                    key,
+                    "cluster.etcd needs authority, certificate and key, and they are for nothing else",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The etcd that somebody else runs, if there is one.
+    pub fn other_etcd(&self) -> OtherEtcd {
+        let keys = &self.cluster;
+        OtherEtcd {
+            endpoints: keys.etcd.clone(),
+            authority: keys.etcd_ca_file.clone(),
+            certificate: keys.etcd_certificate.clone(),
+            key: keys.etcd_key.clone(),
+        }
+    }
+
+    /// What the configuration says of this server's part in a cluster; addresses of SMB are those that are listened on, and come from elsewhere.
+    /// `listen`: of the cluster's port.
+    pub fn cluster_keys(&self, listen: Option<SocketAddr>, server_guid: uuid::Uuid) -> ClusterKeys {
+        ClusterKeys {
+            name: self.server.name.clone(),
+            server_guid,
+            listen,
+            addresses: self.cluster.addresses.clone(),
+            smb: Vec::new(),
+            rdma: Vec::new(),
+            api: self.api.listen,
+            rack: self.cluster.rack.clone(),
+            chassis: self.cluster.chassis.clone(),
+            is_witness: false,
+            uses_other_etcd: !self.cluster.etcd.is_empty(),
+        }
     }
 
     fn check_numbers(&self) -> Result<(), ConfigError> {

@@ -3,9 +3,7 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
-use crate::cluster_side::{
-    self, ClusterControl, ClusterKeys, ClusterParts, Identity, IdentityError, Liveness, LivenessParts,
-};
+use crate::cluster_side::{self, DaemonServer, Liveness, LivenessParts};
 use crate::config::Config;
 use crate::control::{
     ClusterOptions, Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy,
@@ -22,13 +20,13 @@ use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
-use cluster::clock::unix_now_s;
 use cluster::membership::Timing;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::smart;
+use member::{ClusterControl, ClusterParts, EnginePlaces, Identity, IdentityError};
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -69,9 +67,9 @@ pub enum DaemonError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
-    Engine(#[from] cluster_side::EngineError),
+    Engine(#[from] member::EngineError),
     #[error(transparent)]
-    ClusterTls(#[from] cluster_side::ClusterTlsError),
+    ClusterTls(#[from] member::ClusterTlsError),
     #[error(transparent)]
     Liveness(#[from] cluster_side::LivenessError),
     #[error(transparent)]
@@ -195,8 +193,8 @@ pub struct Daemon {
     told: Vec<NetworkInterface>,
     pulse: Pulse,
     cluster: Arc<ClusterControl>,
-    /// Of a server that is in a cluster: its cluster port, and who it proves to be there.
-    cluster_port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+    /// Of a server that is in a cluster.
+    cluster_port: Option<TcpListener>,
     /// Of a server that is in a cluster.
     liveness: Option<Liveness>,
 }
@@ -254,10 +252,11 @@ impl Daemon {
         let Records { identity, key, state, engine, server_guid } = Records::open(config, &directory)?;
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
         let (interfaces, rdma_devices) = listened_on(config, &listeners);
-        let keys = ClusterKeys {
+        let listen = listeners.cluster.as_ref().and_then(|listener| listener.local_addr().ok());
+        let keys = member::ClusterKeys {
             smb: interfaces.smb.clone(),
             rdma: interfaces.rdma.clone(),
-            ..ClusterKeys::of(config, listeners.cluster.as_ref(), server_guid)
+            ..config.cluster_keys(listen, server_guid)
         };
         let told = interfaces.read();
         let has_rdma = !interfaces.rdma.is_empty();
@@ -280,19 +279,17 @@ impl Daemon {
             pulse: pulse.clone(),
         })?;
         drop(long_start);
-        let parts = ClusterParts {
-            data: directory.path().to_owned(),
-            keys,
-            state: state.clone(),
-            key: key.clone(),
-            engine,
-            control: data_plane.control.clone(),
-            heartbeats: shared_with_nodes,
-        };
-        let liveness = begin_liveness(identity.as_ref(), &parts, &pulse, listeners.cluster.as_ref())?;
-        let cluster = Arc::new(ClusterControl::new(parts, identity.as_ref())?);
-        let cluster_port = cluster_port(listeners.cluster, identity.as_ref())?;
         let control = data_plane.control.clone();
+        let cluster_port = listeners.cluster.filter(|_| identity.is_some());
+        let (data, state_of, key_of) = (directory.path().to_owned(), state.clone(), key.clone());
+        let server = Arc::new(DaemonServer {
+            control: control.clone(),
+            heartbeats: shared_with_nodes,
+            has_bus: identity.is_some(),
+        });
+        let parts = ClusterParts { data, keys, state: state_of, key: key_of, engine, server: server.clone() };
+        let liveness = begin_liveness(identity.as_ref(), &parts, listen, &server, &pulse)?;
+        let cluster = Arc::new(ClusterControl::new(parts, identity)?);
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
             directory,
@@ -430,26 +427,26 @@ struct Records {
     identity: Option<Identity>,
     key: Arc<SealKey>,
     state: State,
-    engine: Arc<dyn cluster_side::Engine>,
+    engine: Arc<dyn member::Engine>,
     server_guid: uuid::Uuid,
 }
 
 impl Records {
     fn open(config: &Config, directory: &DataDirectory) -> Result<Self, DaemonError> {
-        let mut identity = Identity::open(directory.path())?;
+        let identity = Identity::open(directory.path())?;
         let key = Arc::new(match &identity {
             Some(identity) => identity.seal_key()?,
             None => seal_key(directory)?,
         });
-        let program = &config.cluster.etcd_program;
-        let (state, engine) =
-            cluster_side::open_state(identity.as_ref(), &directory.join(STATE_FILE), program)?;
-        if let Some(identity) = &mut identity {
-            cluster_side::renew_if_due(identity, &state, &key, unix_now_s())?;
-            if identity.facts.founder {
-                // Disks of the single server that it was.
-                node::adopt_records(&state, identity.facts.node, &identity.facts.name)?;
-            }
+        let places = EnginePlaces {
+            file: directory.join(STATE_FILE),
+            program: config.cluster.etcd_program.clone(),
+            other: config.other_etcd(),
+        };
+        let (state, engine) = member::open_state(identity.as_ref(), &places)?;
+        if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
+            // Disks of the single server that it was.
+            node::adopt_records(&state, identity.facts.node, &identity.facts.name)?;
         }
         let settings = ServerSettings::open_or_create(&state)?.value;
         let server_guid = identity.as_ref().map_or(settings.server_guid, |found| found.facts.server_guid);
@@ -476,15 +473,17 @@ fn begin_dashboard(
 fn spawn_cluster_tasks(
     tasks: &mut tokio::task::JoinSet<()>,
     cluster: &Arc<ClusterControl>,
-    port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+    port: Option<TcpListener>,
     manager: &Arc<Manager>,
 ) -> Result<(), DaemonError> {
-    if let Some((listener, tls)) = port {
-        tasks.spawn(cluster_side::serve(asynchronous(listener)?, tls, cluster.clone()));
+    let management: Arc<dyn api::Management> = manager.clone();
+    cluster.set_runner(Arc::new(api::Errands::new(&management)));
+    if let Some((listener, credentials)) = port.zip(cluster.credentials()) {
+        tasks.spawn(member::serve(asynchronous(listener)?, credentials, cluster.clone()));
     }
     if let Some(state) = cluster.shared_state() {
-        tasks.spawn(cluster_side::follow_accounts(state.clone(), manager.clone()));
-        tasks.spawn(cluster_side::follow_revocations(state, cluster.clone()));
+        tasks.spawn(cluster_side::follow_accounts(state, manager.clone()));
+        tasks.spawn(member::keep(cluster.clone()));
     }
     Ok(())
 }
@@ -501,24 +500,16 @@ fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> Cluste
     }
 }
 
-/// The cluster's port, and who this server proves to be there, if it is in a cluster.
-fn cluster_port(
-    listener: Option<TcpListener>,
-    identity: Option<&Identity>,
-) -> Result<Option<(TcpListener, Arc<rustls::ServerConfig>)>, DaemonError> {
-    let Some((listener, identity)) = listener.zip(identity) else { return Ok(None) };
-    Ok(Some((listener, Arc::new(cluster_side::listening(identity)?))))
-}
-
 /// Begins to hear the other servers, if this one is in a cluster.
 fn begin_liveness(
     identity: Option<&Identity>,
     parts: &ClusterParts,
+    listen: Option<SocketAddr>,
+    server: &DaemonServer,
     pulse: &Pulse,
-    port: Option<&TcpListener>,
 ) -> Result<Option<Liveness>, DaemonError> {
     let Some(identity) = identity else { return Ok(None) };
-    let Some(listen) = port.and_then(|listener| listener.local_addr().ok()) else {
+    let Some(listen) = listen else {
         let why = "this server is in a cluster, and needs cluster.listen in its configuration";
         return Err(DaemonError::Setup(why.into()));
     };
@@ -526,9 +517,9 @@ fn begin_liveness(
         facts: identity.facts.clone(),
         state: parts.state.clone(),
         key: parts.key.clone(),
-        control: parts.control.clone(),
+        control: server.control.clone(),
         pulse: pulse.clone(),
-        shared: parts.heartbeats.clone(),
+        shared: server.heartbeats.clone(),
         listen,
     })?;
     Ok(Some(liveness))
@@ -559,7 +550,7 @@ fn write_address(file: &Path, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, DaemonError> {
+pub(crate) fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, DaemonError> {
     let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     converted.map_err(|source| DaemonError::Io { what: "API socket".into(), source })
 }

@@ -35,6 +35,11 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
             crate::daemon::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
+        Own::Witness(args::Witness::Serve(options)) => {
+            log_to_stderr("info");
+            crate::witness::serve(&options, &data_directory(global))
+                .map_err(|error| Failure::new(error.to_string()))
+        }
         Own::Config(command) => config(command, global),
         Own::Recover(recovery) => {
             log_to_stderr("warn");

@@ -26,3 +26,4 @@ mod rdma_host;
 pub mod recover;
 mod service_manager;
 pub mod trial;
+mod witness;

@@ -7,6 +7,7 @@ mod account_book;
 mod devices;
 mod files;
 mod refusals;
+mod servers;
 
 use crate::acl;
 use crate::config::Config;
@@ -24,7 +25,7 @@ use api::requests::{
     Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
     UserView,
 };
-use api::{Answer, ApiError, ErrorKind, Management};
+use api::{Answer, ApiError, ErrorKind, Management, Subject};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
@@ -158,6 +159,7 @@ impl Manager {
     /// A snapshot with what the control plane knows beside the data plane.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
+        snapshot.health.issues.extend(self.cluster.issues());
         self.tell_files(&mut snapshot.health);
         snapshot
     }
@@ -229,6 +231,10 @@ impl Management for Manager {
 
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
         self.cluster.clone()
+    }
+
+    fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>> {
+        Box::pin(self.server_of(what))
     }
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
@@ -322,6 +328,7 @@ impl Management for Manager {
 
     fn export_pool(&self, name: String) -> Answer<'_, ()> {
         Box::pin(async move {
+            self.demand_single_server("pool export").await?;
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
             self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
@@ -332,6 +339,7 @@ impl Management for Manager {
 
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool> {
         Box::pin(async move {
+            self.demand_single_server("pool import").await?;
             if let Some(name) = &request.rename {
                 check_name("pool", name)?;
             }

@@ -3,7 +3,6 @@
 //! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
 //! every other server is out of the cluster, so that none of them can come back with another history.
 
-use crate::cluster_side::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
 use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
@@ -11,6 +10,7 @@ use cluster::etcd::EtcdState;
 use cluster::etcd::process::{EtcdProcess, EtcdStart};
 use cluster::identity::Identity;
 use cluster::{State, nodes};
+use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
 use std::path::Path;
 
 /// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with what is given up and the name to be typed.

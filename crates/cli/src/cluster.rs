@@ -5,10 +5,15 @@ use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use anstream::println;
 use api::cluster::{
-    CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeView, PreflightCheck,
-    TestCluster,
+    BusPeer, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeStatus, NodeView,
+    PreflightCheck, TestCluster,
 };
 use owo_colors::OwoColorize;
+use std::time::Duration;
+use types::size::show_size;
+
+/// Between two looks at a server that drains.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result<(), Failure> {
     match command {
@@ -115,7 +120,7 @@ fn list(nodes: &[NodeView]) {
         let addresses: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
         vec![
             node.name.clone(),
-            word(node.state),
+            if node.is_witness { format!("{}, witness", word(node.state)) } else { word(node.state) },
             addresses.join(", "),
             node.disks.to_string(),
             node.volumes.join(", "),
@@ -148,6 +153,31 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             show_node(&node);
             Ok(())
         }
+        args::Node::Drain { name, watch } => {
+            let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
+            let path = format!("/nodes/{}", escaped(&node.name));
+            let () = client.post(&format!("{path}/drain"), &())?;
+            if watch {
+                await_drained(client, &path)?;
+                return say(as_json, format!("server '{}' is drained, and may be stopped", node.name));
+            }
+            let what = format!(
+                "server '{}' drains; `cenote node show {}` says when it is drained",
+                node.name, node.name
+            );
+            say(as_json, what)
+        }
+        args::Node::Resume { name } => {
+            let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
+            let () = client.post(&format!("/nodes/{}/resume", escaped(&node.name)), &())?;
+            say(
+                as_json,
+                format!(
+                    "server '{}' has volumes again when one is made there, or another server dies",
+                    node.name
+                ),
+            )
+        }
         args::Node::Remove { name, confirmation } => {
             let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
             let what = format!("this takes server '{}' out of the cluster for good", node.name);
@@ -155,6 +185,22 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             let name = escaped(&node.name);
             client.delete(&format!("/nodes/{name}?confirm={name}"))?;
             say(as_json, format!("server '{}' is out of the cluster", node.name))
+        }
+    }
+}
+
+/// Waits as long as it takes; fails if the server is taken back, or dies.
+fn await_drained(client: &Client, path: &str) -> Result<(), Failure> {
+    loop {
+        let node: NodeView = client.get(path)?;
+        match node.state {
+            NodeStatus::Drained => return Ok(()),
+            NodeStatus::Draining | NodeStatus::Suspect => std::thread::sleep(LOOK_EVERY),
+            state => {
+                let left = node.volumes.join(", ");
+                let why = format!("server '{}' is {} now, and has {left}", node.name, word(state));
+                return Err(Failure::new(why));
+            }
         }
     }
 }
@@ -167,7 +213,7 @@ fn show_node(node: &NodeView) {
         ("number", node.id.to_string()),
         ("state", word(node.state)),
         ("addresses", addresses.join(", ")),
-        ("SMB", node.smb.to_string()),
+        ("SMB", if node.is_witness { "none: it is the witness".to_owned() } else { node.smb.to_string() }),
         ("SMB Direct", node.rdma.map_or_else(|| "none".to_owned(), |address| address.to_string())),
         ("cluster", node.cluster.to_string()),
         ("etcd", if node.runs_etcd { "runs a member" } else { "runs none" }.to_owned()),
@@ -177,5 +223,33 @@ fn show_node(node: &NodeView) {
         ("volumes", none(&node.volumes.join(", "))),
         ("version", node.version.clone()),
         ("joined", show_utc(i64::try_from(node.joined_unix_s).unwrap_or_default())),
+    ]);
+    if let Some(bus) = &node.bus {
+        show_bus(bus);
+    }
+}
+
+/// How its disks are reached from here.
+fn show_bus(bus: &BusPeer) {
+    let transport = if bus.rdma { "SMB Direct" } else { "TCP" };
+    let at = bus.address.map(|address| format!(", {transport} to {address}")).unwrap_or_default();
+    let trouble = bus.trouble.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let latency = match (bus.latency_mean_us, bus.latency_p99_us) {
+        (Some(mean), Some(bound)) => format!("{mean} us on average, 99 of 100 within {bound} us"),
+        (Some(mean), None) => format!("{mean} us on average"),
+        (None, _) => "nothing was asked".to_owned(),
+    };
+    pairs(&[
+        ("bus", format!("{}{at}{trouble}", word(bus.state))),
+        (
+            "requests",
+            format!(
+                "{} asked, {} answered, {} lost, {} under way",
+                bus.requests, bus.answers, bus.unreachable, bus.in_flight
+            ),
+        ),
+        ("payload", format!("{} written, {} read", show_size(bus.written_bytes), show_size(bus.read_bytes))),
+        ("latency", latency),
+        ("connections", format!("{}, {} waits for credits", bus.connections, bus.credit_stalls)),
     ]);
 }

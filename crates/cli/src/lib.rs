@@ -36,7 +36,7 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
     let cli = Cli::parse();
     let has_sockets = matches!(
         cli.command,
-        Command::Own(Own::Quickstart(_) | Own::Serve(_))
+        Command::Own(Own::Quickstart(_) | Own::Serve(_) | Own::Witness(_))
             | Command::Smb(_)
             | Command::Rdma(args::Rdma::Ping(_))
     );

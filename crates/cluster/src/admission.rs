@@ -11,7 +11,7 @@ use crate::nodes::{
     RevokedCertificate, check_cluster_name, check_node_name,
 };
 use crate::seal::{SealError, SealKey};
-use crate::{Record, StateError, Stored, Transaction, Typed};
+use crate::{DiskRecord, DiskState, Record, StateError, Stored, Transaction, Typed, VolumeRecord};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use types::NodeId;
@@ -53,6 +53,12 @@ pub struct Applicant {
     pub etcd: Option<EtcdAddresses>,
     pub rack: String,
     pub chassis: String,
+    /// It is to vote only: it has no disks, and `smb` is its cluster port.
+    #[serde(default)]
+    pub is_witness: bool,
+    /// Its configuration names an etcd that somebody else runs.
+    #[serde(default)]
+    pub uses_other_etcd: bool,
     /// What its clock shows.
     pub unix_s: u64,
     /// Proven for [`proof_context`].
@@ -106,6 +112,31 @@ pub enum Refused {
     NoSuchNode(String),
     #[error("server '{0}' is the last of the cluster and stays")]
     LastNode(String),
+    #[error(
+        "the cluster has a witness already, '{0}'; one is enough (`cenote node remove {0}` on a server takes it out)"
+    )]
+    WitnessTaken(String),
+    #[error(
+        "the cluster's state has {ETCD_MEMBERS} members already, and goes on without one of them: it needs no witness, which is for two servers"
+    )]
+    NoWitnessNeeded,
+    #[error("a witness runs a member of etcd: install the package etcd-server there")]
+    WitnessWithoutEtcd,
+    #[error(
+        "the cluster's state is in an etcd that its servers' configurations name (cluster.etcd), and this one's does not: set cluster.etcd and its \
+         TLS files as on the others"
+    )]
+    OtherEtcdMissing,
+    #[error(
+        "this server's configuration names an etcd (cluster.etcd), and the cluster's servers run their own: take cluster.etcd out of it"
+    )]
+    OtherEtcdUnknown,
+    #[error("'{0}' is the witness, which has nothing to move away: `cenote node remove {0}` takes it out")]
+    IsWitness(String),
+    #[error(
+        "no other server of the cluster would take the volumes of '{0}': each of them drains, or is the witness"
+    )]
+    NobodyElse(String),
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     #[error(transparent)]
@@ -143,7 +174,8 @@ pub fn found_cluster(
         revoked: Vec::new(),
     };
     let issued = issue(&made.authority, applicant, &proof_context(name), now_unix_s)?;
-    let node = record_of(applicant, FIRST_NODE, &issued, true, key, now_unix_s)?;
+    let with_etcd = !applicant.uses_other_etcd;
+    let node = record_of(applicant, FIRST_NODE, &issued, with_etcd, key, now_unix_s)?;
     let transaction = Transaction::default()
         .when(cluster.key(), 0)
         .put(cluster.key(), cluster.encode())
@@ -206,9 +238,9 @@ fn try_admit(
     check_clock(applicant.unix_s, now_unix_s)?;
     let members = nodes::members(state)?;
     check_among(applicant, &members)?;
+    let with_etcd = check_etcd(applicant, &members)?;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = issue(&authority, applicant, &context, now_unix_s)?;
-    let with_etcd = members.iter().filter(|member| member.value.etcd.is_some()).count() < ETCD_MEMBERS;
     let node = record_of(applicant, cluster.value.next_node, &issued, with_etcd, key, now_unix_s)?;
     let next = ClusterRecord { next_node: NodeId(node.id.0 + 1), ..cluster.value };
     let used = JoinTokenRecord { used_by: Some(applicant.name.clone()), ..token.value };
@@ -237,12 +269,12 @@ fn admit_again(
         return Ok(None);
     }
     let issued = issue(&Authority::open(&cluster, key)?, applicant, context, now_unix_s)?;
-    let node = with_certificate(found.value, &issued);
+    let node = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial.clone());
     state.write(&node, found.revision)?;
     Ok(Some(Admitted { cluster, node, certificate: issued.pem }))
 }
 
-/// A new certificate for a server of the cluster, by its own key. The one before is no longer good when its record is written.
+/// A new certificate for a server of the cluster, by its own key. The one before stays good: the server shows it until it has the new one.
 ///
 /// # Errors
 /// [`Refused`].
@@ -260,7 +292,7 @@ pub fn renew(
     let context = proof_context(&cluster.id.to_string());
     let authority = Authority::open(&cluster, key)?;
     let issued = authority.issue(&found.value.name, &found.value.addresses, proven, &context, now_unix_s)?;
-    let mut renewed = with_certificate(found.value, &issued);
+    let mut renewed = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial.clone());
     renewed.public_key.clone_from(&proven.public_key);
     state.write(&renewed, found.revision)?;
     Ok(Admitted { cluster, node: renewed, certificate: issued.pem })
@@ -285,21 +317,153 @@ fn try_remove(state: &(impl Typed + ?Sized), name: &str, now_unix_s: u64) -> Res
     let members = nodes::members(state)?;
     let found = members.iter().find(|member| member.value.name.eq_ignore_ascii_case(name));
     let found = found.ok_or_else(|| Refused::NoSuchNode(name.to_owned()))?;
-    if members.len() == 1 {
+    let others = members.iter().filter(|member| member.value.id != found.value.id);
+    if others.filter(|member| !member.value.is_witness).count() == 0 {
         return Err(Refused::LastNode(found.value.name.clone()));
     }
     let removed = NodeRecord { state: NodeState::Removed, etcd: None, ..found.value.clone() };
-    cluster
-        .value
-        .revoked
-        .push(RevokedCertificate { serial: removed.certificate_serial.clone(), since_unix_s: now_unix_s });
-    let transaction = Transaction::default()
+    let serials = removed.certificate_serials();
+    cluster.value.revoked.extend(
+        serials.map(|serial| RevokedCertificate { serial: serial.to_owned(), since_unix_s: now_unix_s }),
+    );
+    let mut transaction = Transaction::default()
         .when(cluster.value.key(), cluster.revision)
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
+    // What is on its disks has its copies made elsewhere, at once.
+    for disk in state.list::<DiskRecord>()? {
+        if disk.value.node == Some(removed.id) {
+            let retired = DiskRecord { state: DiskState::Retired, since_unix_s: now_unix_s, ..disk.value };
+            transaction = transaction.when(retired.key(), disk.revision).put(retired.key(), retired.encode());
+        }
+    }
     state.commit(transaction)?;
     Ok(removed)
+}
+
+/// Has a server's volumes move away, or lets it have some again; `true` if that changed anything.
+///
+/// # Errors
+/// [`Refused`].
+pub fn set_draining(state: &(impl Typed + ?Sized), name: &str, is_draining: bool) -> Result<bool, Refused> {
+    for _ in 0..ATTEMPTS {
+        let members = nodes::members(state)?;
+        let found = members.iter().find(|member| member.value.name.eq_ignore_ascii_case(name));
+        let found = found.ok_or_else(|| Refused::NoSuchNode(name.to_owned()))?;
+        if found.value.is_witness {
+            return Err(Refused::IsWitness(found.value.name.clone()));
+        }
+        if (found.value.state != NodeState::Up) == is_draining {
+            return Ok(false);
+        }
+        let takes_volumes = |member: &&Stored<NodeRecord>| {
+            member.value.id != found.value.id
+                && member.value.state == NodeState::Up
+                && !member.value.is_witness
+        };
+        if is_draining && !members.iter().any(|member| takes_volumes(&member)) {
+            return Err(Refused::NobodyElse(found.value.name.clone()));
+        }
+        let state_now = if is_draining { NodeState::Draining } else { NodeState::Up };
+        let changed = NodeRecord { state: state_now, ..found.value.clone() };
+        match state.write(&changed, found.revision) {
+            Err(StateError::Conflict) => {}
+            written => return Ok(written.map(|_| true)?),
+        }
+    }
+    Err(Refused::State(StateError::Conflict))
+}
+
+/// Records that a server which drains has no volume any more; `false`: it has, or does not drain.
+///
+/// # Errors
+/// Those of the state.
+pub fn note_drained(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool, StateError> {
+    let Some(found) = state.read::<NodeRecord>(&NodeRecord::id_of(node))? else { return Ok(false) };
+    let volumes = state.list::<VolumeRecord>()?;
+    if found.value.state != NodeState::Draining
+        || volumes.iter().any(|volume| volume.value.owner == Some(node))
+    {
+        return Ok(false);
+    }
+    let drained = NodeRecord { state: NodeState::Drained, ..found.value };
+    match state.write(&drained, found.revision) {
+        // It was resumed, or removed.
+        Err(StateError::Conflict) => Ok(false),
+        written => written.map(|_| true),
+    }
+}
+
+/// Takes a seat among etcd's members that is free since a server left: for a server that runs none yet. `None`: no seat is free, or
+/// another server has it.
+///
+/// # Errors
+/// Those of the state.
+pub fn take_etcd_seat(
+    state: &(impl Typed + ?Sized),
+    node: NodeId,
+    addresses: EtcdAddresses,
+) -> Result<Option<NodeRecord>, StateError> {
+    let Some(cluster) = ClusterRecord::find(state)? else { return Ok(None) };
+    let members = nodes::members(state)?;
+    let seated = members.iter().filter(|member| member.value.etcd.is_some()).count();
+    // Without any, the cluster's state is in an etcd that somebody else runs.
+    if seated == 0 || seated >= ETCD_MEMBERS {
+        return Ok(None);
+    }
+    let Some(found) = members.into_iter().find(|member| member.value.id == node) else { return Ok(None) };
+    if found.value.etcd.is_some() {
+        return Ok(None);
+    }
+    let etcd = Some(member_of(&found.value.name, addresses));
+    let seated = NodeRecord { etcd, ..found.value };
+    // As with an admission the cluster's record is written too, so that of two that come at once one gets it.
+    let transaction = Transaction::default()
+        .when(cluster.value.key(), cluster.revision)
+        .put(cluster.value.key(), cluster.value.encode())
+        .when(seated.key(), found.revision)
+        .put(seated.key(), seated.encode());
+    match state.commit(transaction) {
+        Err(StateError::Conflict) => Ok(None),
+        committed => committed.map(|_| Some(seated)),
+    }
+}
+
+/// Where a member of etcd listens, by its record; `None`: it is none that [`take_etcd_seat`] or an admission made.
+pub fn addresses_of(member: &EtcdMember) -> Option<EtcdAddresses> {
+    let address = |url: &str| url.strip_prefix("https://")?.parse().ok();
+    Some(EtcdAddresses { peer: address(&member.peer_url)?, client: address(&member.client_url)? })
+}
+
+fn member_of(name: &str, addresses: EtcdAddresses) -> EtcdMember {
+    EtcdMember {
+        name: name.to_owned(),
+        peer_url: format!("https://{}", addresses.peer),
+        client_url: format!("https://{}", addresses.client),
+    }
+}
+
+/// Whether the applicant is to run a member of etcd.
+fn check_etcd(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<bool, Refused> {
+    let seated = members.iter().filter(|member| member.value.etcd.is_some()).count();
+    match (seated == 0, applicant.uses_other_etcd) {
+        (true, false) => return Err(Refused::OtherEtcdMissing),
+        (false, true) => return Err(Refused::OtherEtcdUnknown),
+        _ => {}
+    }
+    if applicant.is_witness {
+        if let Some(witness) = members.iter().find(|member| member.value.is_witness) {
+            return Err(Refused::WitnessTaken(witness.value.name.clone()));
+        }
+        if seated >= ETCD_MEMBERS {
+            return Err(Refused::NoWitnessNeeded);
+        }
+        if seated > 0 && applicant.etcd.is_none() {
+            return Err(Refused::WitnessWithoutEtcd);
+        }
+    }
+    Ok(seated > 0 && seated < ETCD_MEMBERS)
 }
 
 fn random_uuid() -> Result<Uuid, Refused> {
@@ -317,14 +481,6 @@ fn issue(
     authority.issue(&applicant.name, &applicant.addresses, &applicant.key, context, now_unix_s)
 }
 
-fn with_certificate(node: NodeRecord, issued: &Issued) -> NodeRecord {
-    NodeRecord {
-        certificate_sha256: issued.fingerprint.to_string(),
-        certificate_serial: issued.serial.clone(),
-        ..node
-    }
-}
-
 fn record_of(
     applicant: &Applicant,
     id: NodeId,
@@ -333,11 +489,8 @@ fn record_of(
     key: &SealKey,
     now_unix_s: u64,
 ) -> Result<NodeRecord, SealError> {
-    let etcd = applicant.etcd.filter(|_| with_etcd).map(|addresses| EtcdMember {
-        name: applicant.name.clone(),
-        peer_url: format!("https://{}", addresses.peer),
-        client_url: format!("https://{}", addresses.client),
-    });
+    let etcd = applicant.etcd.filter(|_| with_etcd);
+    let etcd = etcd.map(|addresses| member_of(&applicant.name, addresses));
     Ok(NodeRecord {
         id,
         name: applicant.name.clone(),
@@ -352,12 +505,14 @@ fn record_of(
         public_key: applicant.key.public_key.clone(),
         certificate_sha256: issued.fingerprint.to_string(),
         certificate_serial: issued.serial.clone(),
+        earlier_certificates: Vec::new(),
         bus_secret: NodeRecord::new_bus_secret(id, key)?,
         rack: applicant.rack.clone(),
         chassis: applicant.chassis.clone(),
         version: applicant.version.clone(),
         joined_unix_s: now_unix_s,
         state: NodeState::Up,
+        is_witness: applicant.is_witness,
     })
 }
 

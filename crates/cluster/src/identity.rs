@@ -57,6 +57,9 @@ pub struct Facts {
     /// It is the first: its member makes a new etcd, and the records come from the state of the single server that it was.
     #[serde(default)]
     pub founder: bool,
+    /// It votes only.
+    #[serde(default)]
+    pub is_witness: bool,
     /// Client URLs of the members when it last looked.
     pub endpoints: Vec<String>,
     /// When its certificate was made.
@@ -231,6 +234,7 @@ mod tests {
             etcd: None,
             initial_members: vec![("node-1".into(), "https://10.1.0.11:40001".into())],
             founder: false,
+            is_witness: false,
             endpoints: Vec::new(),
             certified_unix_s: 0,
         }

@@ -65,7 +65,7 @@ pub use blocking::{BlockingState, Stored, Typed};
 pub use carry::{CarryError, Moved, carry};
 pub use handle::{State, StateClient};
 pub use memory::{Fault, MemoryClient, MemoryState};
-pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
+pub use nodes::{ClusterRecord, EarlierCertificate, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,

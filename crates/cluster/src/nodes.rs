@@ -25,6 +25,8 @@ pub const CLUSTER_PORT: u16 = 9447;
 /// The first server.
 pub const FIRST_NODE: NodeId = NodeId(1);
 
+/// Certificates that are kept beside a server's present one: of renewals whose answer was lost, one after the other.
+const EARLIER_CERTIFICATES_MAX: usize = 4;
 /// Bytes of the secret by which a server logs on to the others' disks.
 const BUS_SECRET_BYTES: usize = 32;
 const HEARTBEAT_KEY_BYTES: usize = 32;
@@ -170,6 +172,13 @@ pub struct EtcdMember {
     pub client_url: String,
 }
 
+/// A certificate that a server had before its present one. Both are good: it shows the new one once it has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierCertificate {
+    pub sha256: String,
+    pub serial: String,
+}
+
 /// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -198,6 +207,9 @@ pub struct NodeRecord {
     pub certificate_sha256: String,
     /// Serial number of its certificate, in hexadecimal digits.
     pub certificate_serial: String,
+    /// The last few before that, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_certificates: Vec<EarlierCertificate>,
     /// The secret by which it logs on to the others' disks: 32 bytes, sealed.
     pub bus_secret: Sealed,
     #[serde(default)]
@@ -208,6 +220,9 @@ pub struct NodeRecord {
     pub version: String,
     pub joined_unix_s: u64,
     pub state: NodeState,
+    /// It votes, and has neither disks nor an SMB server: its cluster port stands for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_witness: bool,
 }
 
 impl Record for NodeRecord {
@@ -226,6 +241,28 @@ impl NodeRecord {
     /// It is in the cluster, alive or not.
     pub fn is_member(&self) -> bool {
         self.state != NodeState::Removed
+    }
+
+    /// Whether it is one of the server's certificates. SHA-256 in hexadecimal digits.
+    pub fn has_certificate(&self, sha256: &str) -> bool {
+        self.certificate_sha256 == sha256
+            || self.earlier_certificates.iter().any(|earlier| earlier.sha256 == sha256)
+    }
+
+    /// Serial numbers of all its certificates.
+    pub fn certificate_serials(&self) -> impl Iterator<Item = &str> {
+        let earlier = self.earlier_certificates.iter().map(|earlier| earlier.serial.as_str());
+        std::iter::once(self.certificate_serial.as_str()).chain(earlier)
+    }
+
+    /// Shows another certificate from now on.
+    #[must_use]
+    pub fn with_certificate(mut self, sha256: String, serial: String) -> Self {
+        let sha256 = std::mem::replace(&mut self.certificate_sha256, sha256);
+        let serial = std::mem::replace(&mut self.certificate_serial, serial);
+        self.earlier_certificates.insert(0, EarlierCertificate { sha256, serial });
+        self.earlier_certificates.truncate(EARLIER_CERTIFICATES_MAX);
+        self
     }
 
     /// The place of its disks. `enclosure` is the chassis of several servers, which is wider than a server: it stays out, and counts as

@@ -13,8 +13,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroize;
 
-/// Bytes of one question or answer.
-pub const FRAME_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one question. With what JSON in JSON adds, a body of the management API (64 KiB) fits.
+pub const FRAME_BYTES_MAX: usize = 144 << 10;
+/// Bytes of an answer, which only a server that was asked may give.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// How long a question, or its answer, may take on its way.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -47,6 +49,20 @@ pub enum Ask {
     Facts,
     /// Has a server of the cluster look whether it reaches others.
     Probe { targets: Vec<Target> },
+    /// Has a server of the cluster do what only it can.
+    Errand(Errand),
+}
+
+/// A request of the management API that is for another server, as that one's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Errand {
+    /// As HTTP has it.
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// JSON; empty if there is none.
+    pub body: Secret,
 }
 
 /// A server that is to be reached.
@@ -66,7 +82,14 @@ pub enum Tell {
     Admitted(Box<Admission>),
     Facts(Box<Facts>),
     Probed(Vec<Probed>),
-    Refused { reason: String },
+    /// The answer to an errand: HTTP's status, and JSON.
+    Done {
+        status: u16,
+        body: Secret,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 /// What a server that is let in gets.
@@ -90,6 +113,16 @@ pub struct Admission {
     pub members: Vec<(String, String)>,
 }
 
+/// A server's disks, as they are recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Storage {
+    pub disks: u32,
+    pub size_bytes: u64,
+    /// Paths of those that fail or are gone.
+    pub failing: Vec<String>,
+}
+
 /// A server as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +137,8 @@ pub struct Facts {
     pub mtu: Option<u32>,
     pub receive_buffer_max: Option<u64>,
     pub etcd: Option<String>,
+    /// Of a server that is in the cluster and may have disks.
+    pub storage: Option<Storage>,
     /// The servers of the cluster.
     pub members: Vec<Target>,
 }
@@ -121,17 +156,28 @@ pub struct Probed {
 
 impl Eq for Probed {}
 
+/// What is said on the port, one way or the other.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Of one of them, in its JSON form.
+    const BYTES_MAX: usize;
+}
+
+impl Message for Ask {
+    const BYTES_MAX: usize = FRAME_BYTES_MAX;
+}
+
+impl Message for Tell {
+    const BYTES_MAX: usize = ANSWER_BYTES_MAX;
+}
+
 /// A frame as it stands on the wire.
 ///
 /// # Errors
 /// If it is too long.
-pub fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
+pub fn frame<M: Message>(message: &M) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(message).map_err(io::Error::other)?;
-    if body.len() > FRAME_BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "a message of {} bytes, {FRAME_BYTES_MAX} at most",
-            body.len()
-        )));
+    if body.len() > M::BYTES_MAX {
+        return Err(io::Error::other(format!("a message of {} bytes, {} at most", body.len(), M::BYTES_MAX)));
     }
     let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
     bytes.extend(body);
@@ -146,16 +192,13 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 
 /// # Errors
 /// Those of the stream; `InvalidData` for what is no message; `TimedOut`.
-pub async fn receive<T: DeserializeOwned>(
-    stream: &mut (impl AsyncRead + Unpin),
-    within: Duration,
-) -> io::Result<T> {
+pub async fn receive<T: Message>(stream: &mut (impl AsyncRead + Unpin), within: Duration) -> io::Result<T> {
     let read = async {
         let mut length = [0; 4];
         stream.read_exact(&mut length).await?;
         let length = u32::from_be_bytes(length) as usize;
-        if length > FRAME_BYTES_MAX {
-            let why = format!("a message of {length} bytes, {FRAME_BYTES_MAX} at most");
+        if length > T::BYTES_MAX {
+            let why = format!("a message of {length} bytes, {} at most", T::BYTES_MAX);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         // Grows with what has arrived, not with what was announced.
@@ -173,7 +216,7 @@ pub async fn receive<T: DeserializeOwned>(
 
 /// # Errors
 /// Those of the stream; `TimedOut`.
-pub async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serialize) -> io::Result<()> {
+pub async fn send<M: Message>(stream: &mut (impl AsyncWrite + Unpin), message: &M) -> io::Result<()> {
     let mut bytes = frame(message)?;
     let write = async {
         stream.write_all(&bytes).await?;
@@ -201,8 +244,8 @@ mod tests {
     async fn what_is_too_long_cut_or_no_question_is_an_error() {
         let long = (FRAME_BYTES_MAX as u32 + 1).to_be_bytes();
         let cut = [0, 0, 0, 9, b'{'];
-        let other = frame(&serde_json::json!({ "facts": { "more": 1 } })).unwrap();
-        let unknown = frame(&"delete_everything").unwrap();
+        let framed = |json: &str| [&(json.len() as u32).to_be_bytes()[..], json.as_bytes()].concat();
+        let (other, unknown) = (framed("{\"facts\":{\"more\":1}}"), framed("\"delete_everything\""));
         for bytes in [&long[..], &cut, &other, &unknown, &[]] {
             assert!(receive::<Ask>(&mut &*bytes, PATIENCE).await.is_err(), "{bytes:?}");
         }

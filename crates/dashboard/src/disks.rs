@@ -24,6 +24,9 @@ pub struct DiskLine<'a> {
     pub flush: Percentiles,
     /// Its time for a write (or a read, if it writes nothing) at the median, by that of its peers at the median; 1: as they are.
     pub against_peers: Option<f64>,
+    /// What is compared. Of the last seconds only: what a disk did long ago its peers may not have done.
+    #[serde(skip)]
+    typical_us: Option<f64>,
 }
 
 /// So few operations tell nothing of a disk's speed.
@@ -41,7 +44,7 @@ pub fn lines<'a>(
 ) -> Vec<DiskLine<'a>> {
     let mut lines: Vec<DiskLine<'a>> =
         disks.iter().map(|disk| line(disk, own, second_ago, before, now)).collect();
-    let typical: Vec<Option<f64>> = lines.iter().map(typical_us).collect();
+    let typical: Vec<Option<f64>> = lines.iter().map(|line| line.typical_us).collect();
     for at in 0..lines.len() {
         let (Some(line), Some(own)) = (lines.get(at), typical.get(at).copied().flatten()) else { continue };
         let peers = lines.iter().zip(&typical).enumerate().filter(|(other, (peer, _))| {
@@ -82,6 +85,10 @@ fn line<'a>(
         write: recent(&earlier, &current, 1),
         flush: recent(&earlier, &current, 2),
         against_peers: None,
+        typical_us: [1, 0].into_iter().find_map(|kind| {
+            let lately = Percentiles::between(&earlier.times[kind], &current.times[kind]);
+            lately.p50_us.filter(|_| lately.count >= MEASURED_MIN)
+        }),
     }
 }
 
@@ -98,11 +105,6 @@ fn recent(before: &DiskTotals, now: &DiskTotals, kind: usize) -> Percentiles {
         0 => Percentiles::between(&Default::default(), &now.times[kind]),
         _ => lately,
     }
-}
-
-fn typical_us(line: &DiskLine<'_>) -> Option<f64> {
-    let measured = [&line.write, &line.read].into_iter().find(|times| times.count >= MEASURED_MIN);
-    measured.and_then(|times| times.p50_us)
 }
 
 fn median(times: &mut [f64]) -> Option<f64> {
@@ -180,6 +182,15 @@ pub mod tests {
         };
         assert_eq!(local(Some("A")), [true, true, false]);
         assert_eq!(local(None), [true, true, true]);
+    }
+
+    #[test]
+    fn a_disk_that_did_nothing_lately_is_compared_with_none() {
+        let snapshot = snapshot(&[80, 20_000]);
+        let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
+        let lines = lines(&snapshot.disks, None, &nothing, &now, &now);
+        assert_eq!(lines.iter().map(|line| line.against_peers).collect::<Vec<_>>(), [None, None]);
+        assert_eq!(lines[1].write.count, 100, "its times since the start are shown");
     }
 
     #[test]

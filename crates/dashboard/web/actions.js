@@ -56,7 +56,9 @@ export const Actions = () => {
     }
   };
   const isConfirmed = !action?.confirm || typed === action.confirm;
-  return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="action-title">
+  // The browser tells of a closed dialog a moment later, when another action may be shown already.
+  const closed = () => dialog.current.open || close();
+  return html`<dialog ref=${dialog} onClose=${closed} aria-labelledby="action-title">
     ${action && html`<form onSubmit=${submit}>
       <h2 id="action-title">${action.title}</h2>
       ${action.text && html`<p>${action.text}</p>`}

@@ -134,6 +134,8 @@ const App = () => {
 
   useEffect(() => {
     const title = PAGES.find(([name]) => name === page)[1];
+    // On a narrow screen the list of pages is a line that moves.
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     document.title = live ? `${title} · ${live.server} · Cenote` : "Cenote";
   }, [page, live?.server]);
 

@@ -12,7 +12,8 @@ use crate::{Done, on_loop};
 use cluster::membership::Offer;
 use cluster::membership::shell::Claim;
 use cluster::{
-    DeletedVolume, DiskRecord, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed, VolumeRecord,
+    DeletedVolume, DiskRecord, DiskState, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed,
+    VolumeRecord,
 };
 use space::message::{PeerId, Request, Response, Transport};
 use std::cell::{Cell, RefCell};
@@ -130,6 +131,10 @@ struct Running {
 struct Rig {
     state: State,
     driver: Driver,
+    /// Nodes that are to have no volumes.
+    draining: BTreeSet<NodeId>,
+    /// Nodes that were removed: nobody is told of them any more.
+    removed: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
     /// Requests from one node to another are lost.
@@ -156,6 +161,8 @@ impl Rig {
         let mut rig = Self {
             state: State::from(MemoryState::new()),
             driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
+            draining: BTreeSet::new(),
+            removed: BTreeSet::new(),
             nodes: BTreeMap::new(),
             words: Words::default(),
             cut: BTreeSet::new(),
@@ -208,13 +215,15 @@ impl Rig {
 
     /// Tells all living nodes who lives.
     fn tell_lives(&self) {
-        let life = |running: &Running| NodeLife {
+        let life = |id: &NodeId, running: &Running| NodeLife {
             is_up: !running.is_dead,
-            takes_volumes: true,
+            takes_volumes: !self.draining.contains(id),
             incarnation: Some(running.incarnation.get()),
         };
         let lives: BTreeMap<NodeId, NodeLife> =
-            self.nodes.iter().map(|(id, running)| (*id, life(running))).collect();
+            self.nodes.iter().map(|(id, running)| (*id, life(id, running))).collect();
+        let lives: BTreeMap<NodeId, NodeLife> =
+            lives.into_iter().filter(|(id, _)| !self.removed.contains(id)).collect();
         for running in self.nodes.values().filter(|running| !running.is_dead) {
             running.node.set_nodes(lives.clone());
         }
@@ -433,6 +442,67 @@ fn a_volume_is_handed_over_to_the_node_that_is_named() {
     let refused = rig.run(2, async move { care.move_to(volume, NodeId(7)).await }).expect_err("nobody");
     assert!(refused.message.contains("not another node"), "{}", refused.message);
     assert_eq!(rig.servers(volume), [2]);
+}
+
+#[test]
+fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.draining.insert(NodeId(1));
+    rig.tell_lives();
+    rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
+    let care = rig.of(1).volume_care.clone();
+    let new = NewVolume {
+        name: "more".to_owned(),
+        pool,
+        resiliency: Resiliency::TwoWay,
+        provisioning: Provisioning::Thin,
+        size_bytes: 8 << 30,
+        warn_at_percent: None,
+    };
+    let refused = rig.run(1, async move { care.create(new).await }).expect_err("it drains");
+    assert!(refused.message.contains("this server drains"), "{}", refused.message);
+    // The node that has it dies: the one that does not drain is next, whoever has fewer volumes.
+    let heir = rig.servers(volume)[0];
+    let other = 5 - heir;
+    rig.kill(heir);
+    rig.until("the other one takes over", |rig| rig.servers(volume) == [other]);
+    rig.draining = BTreeSet::from([NodeId(other)]);
+    rig.tell_lives();
+    rig.until("the resumed one has it", |rig| rig.servers(volume) == [1]);
+}
+
+#[test]
+fn a_node_that_drains_keeps_what_no_other_node_would_have() {
+    let (mut rig, _, volume) = Rig::with_volume(2, Resiliency::TwoWay);
+    rig.draining = BTreeSet::from([NodeId(1), NodeId(2)]);
+    rig.tell_lives();
+    let until = rig.began.elapsed() + Duration::from_millis(2500);
+    rig.until("some seconds", |rig| rig.began.elapsed() > until);
+    assert_eq!(rig.servers(volume), [1]);
+}
+
+#[test]
+fn retired_disks_of_a_node_that_was_removed_are_forgotten_once_their_copies_are_elsewhere() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::TwoWay);
+    rig.kill(3);
+    let lost = rig.state.list::<DiskRecord>().expect("the state");
+    let lost = lost.into_iter().find(|disk| disk.value.node == Some(NodeId(3))).expect("its disk");
+    let id = lost.value.id;
+    rig.until("it has left the volume", |rig| !rig.record(volume).in_sync.contains(&id));
+    // As the removal of a server records it.
+    let retired = DiskRecord { state: DiskState::Retired, ..lost.value };
+    rig.state.write(&retired, lost.revision).expect("written");
+    rig.removed.insert(NodeId(3));
+    rig.tell_lives();
+    let is_recorded = |rig: &Rig| rig.state.read::<DiskRecord>(&id.to_string()).expect("the state").is_some();
+    rig.until("it is forgotten", |rig| !is_recorded(rig));
+    rig.until("everywhere", |rig| {
+        let of = |node| {
+            rig.of(node).pools.spaces().iter().any(|space| space.disks().iter().any(|disk| disk.disk == id))
+        };
+        !of(1) && !of(2)
+    });
+    assert_eq!(rig.servers(volume), [1]);
 }
 
 #[test]

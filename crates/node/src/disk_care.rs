@@ -116,6 +116,28 @@ impl DiskCare {
             && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
     }
 
+    /// Forgets disks of nodes that have left for good, once nothing depends on them. One node does, since all of them could.
+    pub(crate) fn end_orphans(&self) {
+        if !self.neighbours.is_first() {
+            return;
+        }
+        for (disk, pool) in self.neighbours.orphans() {
+            let is_free = self.volumes.are_served_of(pool)
+                && self.pools.space(pool).is_some_and(|space| space.is_free(disk));
+            if !is_free {
+                continue;
+            }
+            let care = self.clone();
+            self.tasks.spawn(async move {
+                match care.state.change(move |state| forget_unnamed(state, disk)).await {
+                    Ok(()) => tracing::info!(%disk, "a disk of a server that has left is forgotten"),
+                    // Somebody names it after all, or the state does not answer: it is looked at again.
+                    Err(error) => tracing::debug!(%disk, %error, "a disk cannot be forgotten yet"),
+                }
+            });
+        }
+    }
+
     async fn remove(&self, record: DiskRecord) -> Done<()> {
         let (id, pool) = (record.id, record.pool);
         self.jobs.jobs.borrow_mut().note_leaving(id);

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{DiskId, NodeId, PoolId, VolumeId};
+use types::{DiskId, NodeId, PoolId, Repeated, VolumeId};
 
 /// Pause before records that could not be read are read again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -74,6 +74,9 @@ pub(crate) struct Following {
     /// Volumes that were being made when a process ended, this one's predecessor or another node's, and whether they are being removed.
     unfinished: Rc<RefCell<BTreeMap<VolumeId, bool>>>,
     admission: Rc<Cell<Admission>>,
+    /// Reading the records, and recording a life.
+    unreadable: Rc<Repeated>,
+    unrecorded: Rc<Repeated>,
     /// The last change of a volume that was heeded.
     applied: Rc<Cell<u64>>,
 }
@@ -117,6 +120,8 @@ impl Following {
             seen: Rc::default(),
             unfinished: Rc::default(),
             admission: Rc::default(),
+            unreadable: Rc::default(),
+            unrecorded: Rc::default(),
             applied: Rc::default(),
         }
     }
@@ -134,9 +139,16 @@ impl Following {
         let following = self.clone();
         self.tasks.spawn(async move {
             match following.state.change(Records::read).await {
-                Ok(records) => following.follow(records),
+                Ok(records) => {
+                    if let Some(failures) = following.unreadable.note_success() {
+                        tracing::info!(failures, "the records of the cluster are read again");
+                    }
+                    following.follow(records);
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "the records of the cluster cannot be read");
+                    if following.unreadable.note_failure() {
+                        tracing::warn!(%error, "the records of the cluster cannot be read; it is tried again");
+                    }
                     following.wanted.set(true);
                     following.tasks.rest(AGAIN).await;
                 }
@@ -180,13 +192,16 @@ impl Following {
             });
             match admitted.await {
                 Ok((incarnation, records)) => {
+                    following.unrecorded.note_success();
                     tracing::info!(node = %own, incarnation, term, "this node answers for its volumes from now on");
                     following.follow(records);
                     following.answering.admit(term);
                     following.admission.set(Admission::Inside(incarnation));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "that this node is back cannot be recorded yet");
+                    if following.unrecorded.note_failure() {
+                        tracing::warn!(%error, "that this node is back cannot be recorded yet; it is tried again");
+                    }
                     following.tasks.rest(AGAIN).await;
                     following.admission.set(Admission::Outside);
                 }

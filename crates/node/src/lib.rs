@@ -27,6 +27,7 @@ mod disk_opening;
 pub mod disk_slot;
 mod disk_store;
 pub mod disks;
+mod draining;
 mod erasing;
 mod error;
 pub mod events;

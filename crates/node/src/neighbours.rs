@@ -9,7 +9,7 @@ use space::coordinator::Predecessor;
 use space::message::Transport;
 use space::takeover::{self, Candidate, View, owners};
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
@@ -155,7 +155,7 @@ impl Neighbours {
     /// Takes verdicts; says what they change.
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>, now: Monotonic) -> Turned {
         let before = self.nodes.replace(nodes);
-        self.is_told.set(true);
+        let is_first_word = !self.is_told.replace(true);
         let mut turned = Turned::default();
         let nodes = self.nodes.borrow();
         let mut down_since = self.down_since.borrow_mut();
@@ -175,6 +175,12 @@ impl Neighbours {
         }
         // One that is not told of any more has left.
         turned.nodes_down.extend(before.keys().filter(|node| !nodes.contains_key(node)));
+        if is_first_word {
+            let homes = self.homes.borrow();
+            let left: BTreeSet<NodeId> =
+                homes.values().filter(|node| !nodes.contains_key(node)).copied().collect();
+            turned.nodes_down.extend(left);
+        }
         drop((nodes, down_since));
         turned.down = self.disks_of(&turned.nodes_down);
         turned.up = self.disks_of(&turned.nodes_up);
@@ -186,11 +192,46 @@ impl Neighbours {
         homes.iter().filter(|(_, node)| nodes.contains(node)).map(|(disk, _)| *disk).collect()
     }
 
-    /// Whether the disk's node is known to be down.
+    /// Whether the disk's node is known to be down, or to have left.
     pub fn is_down(&self, disk: DiskId) -> bool {
-        let homes = self.homes.borrow();
-        let nodes = self.nodes.borrow();
-        homes.get(&disk).and_then(|node| nodes.get(node)).is_some_and(|life| !life.is_up)
+        let (homes, nodes) = (self.homes.borrow(), self.nodes.borrow());
+        let life = homes.get(&disk).map(|node| nodes.get(node));
+        life.is_some_and(|life| life.map_or(self.is_told.get(), |life| !life.is_up))
+    }
+
+    /// Lists retired disks of nodes that have left, on which no recorded volume depends any more.
+    pub(crate) fn orphans(&self) -> Vec<(DiskId, PoolId)> {
+        let (nodes, disks, volumes) = (self.nodes.borrow(), self.disks.borrow(), self.volumes.borrow());
+        let is_left = |record: &&DiskRecord| {
+            let is_member = record.node.is_none_or(|node| nodes.contains_key(&node));
+            self.is_told.get() && !is_member && record.state == DiskState::Retired
+        };
+        let is_named = |disk: DiskId| {
+            volumes.values().any(|volume| {
+                volume.in_sync.contains(&disk)
+                    || volume.stale.iter().any(|stale| stale.disk == disk)
+                    || volume.building.iter().any(|(building, _)| *building == disk)
+            })
+        };
+        let orphans = disks.values().filter(is_left).filter(|record| !is_named(record.id));
+        orphans.map(|record| (record.id, record.pool)).collect()
+    }
+
+    /// Whether this node is to have no volumes: it drains.
+    pub(crate) fn drains(&self) -> bool {
+        let Some(own) = self.own() else { return false };
+        self.nodes.borrow().get(&own).is_some_and(|life| !life.takes_volumes)
+    }
+
+    /// Says which other node is to have a volume of this one: that which would take it over if this node were dead. `None`: no node would that
+    /// does not drain itself.
+    pub(crate) fn heir(&self, volume: VolumeId) -> Option<NodeId> {
+        let own = self.own()?;
+        let mut view = self.view();
+        view.nodes.entry(own).and_modify(|node| node.is_up = false);
+        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
+        let heir = owners(&volumes, &view).get(&volume).copied()?;
+        view.nodes.get(&heir).is_some_and(|node| node.takes_volumes).then_some(heir)
     }
 
     /// Counts the pool's disks on other nodes that are up, and that do not leave the pool.

@@ -11,6 +11,7 @@ use crate::disk_care::DiskCare;
 use crate::disk_files::DiskFiles;
 use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
+use crate::draining::Draining;
 use crate::erasing::Erasing;
 use crate::events::Events;
 use crate::following::Following;
@@ -112,6 +113,7 @@ pub struct Node {
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
+    pub(crate) draining_of_node: Draining,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -253,6 +255,8 @@ impl Node {
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
         self.disk_care.record_states();
         self.disk_care.end_retirements();
+        self.disk_care.end_orphans();
+        self.draining_of_node.look();
         self.retirements.update();
         self.disk_files.look_if_due();
         self.volume_opener.end_stopped();
@@ -328,6 +332,7 @@ impl Shared {
         let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
+        let draining_of_node = self.draining(volume_care.clone());
         let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
@@ -379,6 +384,7 @@ impl Shared {
             disk_opener,
             volume_opener,
             settled_once: Cell::default(),
+            draining_of_node,
             draining: Cell::default(),
         }
     }
@@ -414,6 +420,11 @@ impl Shared {
             answering: self.answering.clone(),
             state: self.state.clone(),
         }
+    }
+
+    fn draining(&self, care: VolumeCare) -> Draining {
+        let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
+        Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
     }
 
     fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {

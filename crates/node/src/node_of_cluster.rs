@@ -17,6 +17,7 @@ impl Node {
     /// volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         self.following.set_nodes(nodes);
+        self.draining_of_node.look();
     }
 
     /// The life of this node that may answer: another one in each term of its lease. None: it is about to be recorded.

@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Monotonic, PoolId};
+use types::{Monotonic, PoolId, Repeated};
 
 /// Pause between two writes of what disks may have older.
 const LAZY: Duration = Duration::from_secs(60);
@@ -143,13 +143,21 @@ struct Round {
 
 impl Round {
     async fn run(self) {
+        let unreadable = Repeated::default();
         while self.keeper.is_due(&self.disks) {
             self.keeper.seen_arrivals.set(Some(self.disks.arrivals()));
             let state = self.keeper.state();
             let dump = match self.tasks.blocking(move || state.dump()).await {
-                Some(Ok(dump)) => dump,
+                Some(Ok(dump)) => {
+                    if let Some(failures) = unreadable.note_success() {
+                        tracing::info!(failures, "the cluster state is read again for the disks' copies");
+                    }
+                    dump
+                }
                 failed => {
-                    tracing::error!(?failed, "the cluster state cannot be read for the disks' copies");
+                    if unreadable.note_failure() {
+                        tracing::error!(?failed, "the cluster state cannot be read for the disks' copies");
+                    }
                     self.tasks.rest(AGAIN).await;
                     // Disks that came are not served by this try.
                     self.keeper.seen_arrivals.set(None);

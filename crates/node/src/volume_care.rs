@@ -75,6 +75,11 @@ impl VolumeCare {
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
     pub async fn create(&self, new: NewVolume) -> Done<VolumeId> {
+        if self.neighbours.drains() {
+            let why =
+                format!("volume '{}' was not made: this server drains; make it on another one", new.name);
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
         let slab_bytes = self.pools.slab_bytes(new.pool).ok_or_else(|| Error::not_found("pool", new.pool))?;
         let slab_bytes = slab_bytes.max(1);
         new.warn_at_percent.map_or(Ok(()), check_percent)?;

@@ -59,10 +59,13 @@ impl Bug {
             }
             Self::Space(_) => None,
             Self::Store(bug) => match bug {
-                OfStore::AckBeforeDurable | OfStore::AnchorBeforeFlush | OfStore::FreshBeforeFlush => {
-                    stack(30)
+                OfStore::AckBeforeDurable
+                | OfStore::AnchorBeforeFlush
+                | OfStore::FreshBeforeFlush
+                | OfStore::PlacedWithoutRecord => stack(30),
+                OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk | OfStore::PlacedUnverified => {
+                    stack(150)
                 }
-                OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk => stack(150),
                 _ => None,
             },
             Self::Volume(bug) => match bug {

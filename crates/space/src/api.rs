@@ -22,7 +22,8 @@ pub enum SpaceRequest {
     /// range is atomic unless of class `Append`. Every block of class `Append` must prove itself ([`codes::seal_block`]), with an order
     /// that grows with every write of its place.
     Write { lba: Lba, class: WriteClass, data: Payload },
-    /// The blocks read as zeroes afterwards; their space may be given back.
+    /// The blocks read as zeroes afterwards, and can be written with class `Fresh` without a step of their own. Of whole chunks the space is given
+    /// back.
     Discard { lba: Lba, blocks: u64 },
 }
 

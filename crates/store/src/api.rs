@@ -33,7 +33,7 @@ pub enum StoreRequest {
     Read { volume: VolumeId, lba: Lba, blocks: u32 },
     /// Answers `Done` when durable. At most 1 MiB, within one chunk.
     Write { volume: VolumeId, epoch: Epoch, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
-    /// The blocks read as zeroes afterwards; their space may be given back.
+    /// The blocks read as zeroes afterwards, and are fresh.
     Discard { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
     /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
     /// block. At most 1 MiB. Also for append chunks, whose blocks prove themselves: a block that the medium gives and that does not prove

@@ -205,7 +205,7 @@ async fn write_all<D: Disk>(
     io.flush().await?;
     let areas = layout.areas();
     let label = Label {
-        features: Features::default(),
+        features: Features::written(),
         sequence: 1,
         disk: parameters.disk,
         pool: parameters.pool,

@@ -2,22 +2,51 @@
 
 use crate::anchor::Anchor;
 use crate::layout::PAGE_BYTES;
+use crate::planted::Planted;
 use crate::record::{BatchHeader, DATA_BLOCKS_MAX, HEADER_BLOCKS_MAX, HEADER_BYTES, Record, encode_batch};
 use crate::slots::SlotId;
 use std::collections::VecDeque;
 use std::ops::Range;
 use sys::{BufMut, Payload};
-use types::DiskId;
+use types::{DiskId, Epoch};
 
 /// Batches in flight at once: one being written, one being gathered behind it would idle the disk.
 const BATCHES_IN_FLIGHT: usize = 2;
+
+/// How a record stands to what lies in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// All that belongs to it is durable, or in its batch.
+    Counts,
+    /// Its data are on their way into place: its batch takes no effect before they are durable.
+    Awaits,
+    /// Its data did not get into place: it has no effect, and one that `Withdraws` follows it.
+    Void,
+    /// A discard of blocks that a void record names. It changes nothing but what a replay of both yields. Stands before all that waits.
+    Withdraws,
+}
 
 /// A record on its way into a batch.
 pub(crate) struct Pending {
     pub(crate) record: Record,
     /// The data blocks of an overwrite.
     pub(crate) data: Payload,
-    pub(crate) task: SlotId,
+    /// Nobody's, if it withdraws what an opening found void.
+    pub(crate) task: Option<SlotId>,
+    pub(crate) standing: Standing,
+}
+
+impl Pending {
+    fn withdraws(&self) -> bool {
+        self.standing == Standing::Withdraws
+    }
+
+    /// A discard that takes a void record back. It has no epoch: it is no change of the blocks.
+    pub(crate) fn withdrawal(record: &Record, task: Option<SlotId>) -> Option<Self> {
+        let (slab, first, count, _) = record.blocks()?;
+        let record = Record::Discard { slab, first, count, epoch: Epoch::default() };
+        Some(Self { record, data: Payload::new(), task, standing: Standing::Withdraws })
+    }
 }
 
 /// A batch as replay or the writer left it in the journal.
@@ -93,6 +122,8 @@ pub(crate) struct Journal {
     flying: VecDeque<FlyingBatch>,
     /// The last attempt to cut a batch found no room.
     starved: bool,
+    /// The first batch with a void record that is not withdrawn durably. None says that it was durable, before the one that withdraws it.
+    withdrawing_from: Option<u64>,
 }
 
 impl Journal {
@@ -118,6 +149,7 @@ impl Journal {
             pending: VecDeque::new(),
             flying: VecDeque::new(),
             starved: false,
+            withdrawing_from: None,
         }
     }
 
@@ -148,22 +180,87 @@ impl Journal {
         self.pending.push_back(pending);
     }
 
+    /// The last batch of which may be said that it was durable with all that belongs to it.
+    pub(crate) fn proven(&self) -> u64 {
+        self.withdrawing_from.map_or(self.committed, |from| self.committed.min(from - 1))
+    }
+
+    /// Whether a void record is to be withdrawn by a batch that was not cut yet.
+    fn must_withdraw(&self) -> bool {
+        self.pending.front().is_some_and(Pending::withdraws)
+    }
+
+    /// Takes back what an opening found void, in batch `from` and later ones.
+    pub(crate) fn withdraw_found(&mut self, from: Option<u64>, void: &[Record]) {
+        if Planted::VoidNotWithdrawn.is_planted() {
+            return;
+        }
+        self.withdrawing_from = from;
+        self.pending.extend(void.iter().filter_map(|record| Pending::withdrawal(record, None)));
+    }
+
+    fn awaiting(&mut self, task: SlotId) -> Option<&mut Pending> {
+        let flying = self.flying.iter_mut().flat_map(|batch| &mut batch.entries);
+        let mut entries = flying.chain(&mut self.pending);
+        entries.find(|entry| entry.task == Some(task) && entry.standing == Standing::Awaits)
+    }
+
+    /// Notes that the data of the task's record are durable in place.
+    pub(crate) fn placed(&mut self, task: SlotId) {
+        let entry = self.awaiting(task);
+        debug_assert!(entry.is_some(), "a record awaits its data once");
+        if let Some(entry) = entry {
+            entry.standing = Standing::Counts;
+        }
+    }
+
+    /// Notes that the data of the task's record are not going to be in place. Answers whether a record that withdraws it was queued, which tells the
+    /// task when it is durable; else the record was in no batch yet, and is gone.
+    pub(crate) fn withdraw(&mut self, task: SlotId) -> bool {
+        let awaits = |entry: &Pending| entry.task == Some(task) && entry.standing == Standing::Awaits;
+        if let Some(at) = self.pending.iter().position(awaits) {
+            self.pending.remove(at);
+            return false;
+        }
+        for batch in &mut self.flying {
+            let Some(entry) = batch.entries.iter_mut().find(|entry| awaits(entry)) else { continue };
+            entry.standing = Standing::Void;
+            let from = self.withdrawing_from.get_or_insert(batch.sequence);
+            *from = (*from).min(batch.sequence);
+            if let Some(withdrawal) = Pending::withdrawal(&entry.record, Some(task)) {
+                self.pending.push_front(withdrawal);
+            }
+            return true;
+        }
+        debug_assert!(false, "a record awaits its data once");
+        false
+    }
+
     /// Drops all that is not durable; nothing of it was acknowledged.
     pub(crate) fn abandon(&mut self) {
         self.pending.clear();
         self.flying.clear();
     }
 
-    /// Takes out what waits for a batch; its tasks.
+    /// Takes out what waits for a batch, but for what must come before any other, and those whose data are on their way into place: nobody else may
+    /// write there yet. Its tasks.
     pub(crate) fn refuse_pending(&mut self) -> Vec<SlotId> {
         self.starved = false;
-        self.pending.drain(..).map(|pending| pending.task).collect()
+        let (kept, refused): (VecDeque<_>, VecDeque<_>) =
+            self.pending.drain(..).partition(|pending| pending.standing != Standing::Counts);
+        self.pending = kept;
+        refused.into_iter().filter_map(|pending| pending.task).collect()
     }
 
     /// Takes the next batch, if something waits and there is room for it in flight and in the journal.
     pub(crate) fn cut(&mut self) -> Option<BatchWrite> {
         self.starved = false;
-        if self.pending.is_empty() || self.flying.len() >= BATCHES_IN_FLIGHT {
+        // A batch behind one that withdraws says that the void record's batch was durable: it is not to be found without the other.
+        let withdraws = |batch: &FlyingBatch| batch.entries.iter().any(Pending::withdraws);
+        if self.pending.is_empty()
+            || self.flying.len() >= BATCHES_IN_FLIGHT
+            || self.withdrawing_from.is_some() && self.flying.iter().any(withdraws)
+        {
             return None;
         }
         let (count, header_blocks, data_blocks) = self.measure();
@@ -238,7 +335,7 @@ impl Journal {
             sequence: self.last_sequence + 1,
             incarnation: self.incarnation,
             previous: self.last_crc,
-            durable_through: self.committed,
+            durable_through: if self.must_withdraw() { self.proven() } else { self.committed },
             header_blocks,
             data_blocks,
             record_count,
@@ -263,10 +360,15 @@ impl Journal {
         }
     }
 
-    /// Takes the oldest batch in flight, if it is durable: its records take effect.
+    /// Takes the oldest batch in flight, if it is durable and so is all that its records say of what lies in place: they take effect.
     pub(crate) fn next_committed(&mut self) -> Option<FlyingBatch> {
-        let batch = self.flying.pop_front_if(|batch| batch.durable)?;
+        let awaits =
+            |batch: &FlyingBatch| batch.entries.iter().any(|entry| entry.standing == Standing::Awaits);
+        let batch = self.flying.pop_front_if(|batch| batch.durable && !awaits(batch))?;
         self.committed = batch.sequence;
+        if batch.entries.iter().any(Pending::withdraws) && !self.must_withdraw() {
+            self.withdrawing_from = None;
+        }
         Some(batch)
     }
 

@@ -11,7 +11,7 @@ const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
 /// What a disk's format has beyond its version, a bit each, as file systems have it: a program that does not know a bit may use
-/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). No bit has a meaning yet.
+/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). One bit has a meaning: [`Self::PLACED`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     pub compat: u64,
@@ -20,9 +20,25 @@ pub struct Features {
 }
 
 impl Features {
+    /// Incompat: the journal may hold records of data that go in place beside them. A program that does not know them takes the journal to end
+    /// there.
+    pub const PLACED: u64 = 1;
+
+    /// Those of a disk that this program writes to.
+    pub(crate) fn written() -> Self {
+        Self { incompat: Self::PLACED, ..Self::default() }
+    }
+
+    /// Adds those that a disk has once this program writes to it. Answers whether one is new.
+    pub(crate) fn take_up(&mut self) -> bool {
+        let before = self.incompat;
+        self.incompat |= Self::PLACED;
+        before != self.incompat
+    }
+
     /// Those that this program does not know and that keep it from the disk; none: it may use it.
     fn refused(self) -> Option<Self> {
-        let Self { ro_compat, incompat, .. } = self;
+        let (ro_compat, incompat) = (self.ro_compat, self.incompat & !Self::PLACED);
         (ro_compat | incompat != 0).then_some(Self { compat: 0, ro_compat, incompat })
     }
 }

@@ -10,8 +10,8 @@ use types::SlabIndex;
 pub(crate) enum Manner {
     /// By its journal record alone.
     Journaled,
-    /// By a journal record, with an effect on the place afterwards.
-    JournaledThenInPlace,
+    /// By a journal record that makes blocks unwritten: whoever writes to them next has to find them so.
+    Emptying,
     InPlace,
 }
 
@@ -68,8 +68,7 @@ impl Locks {
     /// Whether a change that makes blocks unwritten is in the line.
     pub(crate) fn awaits_discard(&self, slab: SlabIndex) -> bool {
         let queue = self.slabs.get(&u64::from(slab.0));
-        queue
-            .is_some_and(|queue| queue.lines.iter().any(|entry| entry.manner == Manner::JournaledThenInPlace))
+        queue.is_some_and(|queue| queue.lines.iter().any(|entry| entry.manner == Manner::Emptying))
     }
 
     /// Notes that the record of a change is queued. Answers the changes that may start now.

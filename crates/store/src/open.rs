@@ -134,34 +134,40 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
     })
 }
 
-/// Doubts that an earlier opening left in the slab table: slab, generation, epoch.
-fn known_doubts(slabs: &[Option<SlabEntry>]) -> Vec<(usize, u64, Epoch)> {
+/// Entries of slabs that an earlier opening left in doubt.
+fn known_doubts(slabs: &[Option<SlabEntry>]) -> Vec<(usize, SlabEntry)> {
     let entries = slabs.iter().enumerate().filter_map(|(slab, entry)| Some((slab, entry.as_ref()?)));
-    let doubtful = entries.filter(|(_, entry)| entry.doubtful_through > Epoch(0));
-    doubtful.map(|(slab, entry)| (slab, entry.generation, entry.doubtful_through)).collect()
+    entries
+        .filter(|(_, entry)| entry.doubtful_through > Epoch(0))
+        .map(|(slab, entry)| (slab, *entry))
+        .collect()
 }
 
 /// Notes in the slab table what earlier openings (`known`) and this one (`found`) leave in doubt. Answers the pages of the table that are
 /// not on disk so.
 fn keep_doubts(
     slabs: &mut [Option<SlabEntry>],
-    known: &[(usize, u64, Epoch)],
+    known: &[(usize, SlabEntry)],
     found: &Doubt,
     promises: &HashMap<VolumeId, Epoch>,
 ) -> BTreeSet<usize> {
     // Replay makes the entries of slabs that the journal still gives out anew.
-    for &(slab, generation, through) in known {
-        if let Some(Some(entry)) = slabs.get_mut(slab)
-            && entry.generation == generation
+    for (slab, known) in known {
+        if let Some(Some(entry)) = slabs.get_mut(*slab)
+            && entry.generation == known.generation
         {
-            entry.doubtful_through = through;
+            (entry.doubtful_through, entry.doubts_unwritten) =
+                (known.doubtful_through, known.doubts_unwritten);
         }
     }
     let mut pages = BTreeSet::new();
     for (slab, entry) in (0..).map(SlabIndex).zip(slabs) {
-        let Some(entry) = entry.as_mut().filter(|_| found.anything || found.slabs.contains(&slab)) else {
+        let old_served = found.anything || found.slabs.contains(&slab);
+        let Some(entry) = entry.as_mut().filter(|_| old_served || found.unwritten.contains(&slab)) else {
             continue;
         };
+        let doubted_before = entry.doubtful_through > Epoch(0) && !entry.doubts_unwritten;
+        entry.doubts_unwritten = !old_served && !doubted_before;
         let promised = promises.get(&entry.volume).copied().unwrap_or_default();
         entry.doubtful_through = entry.doubtful_through.max(promised).max(entry.epoch);
         pages.insert(slab_page(slab));
@@ -177,15 +183,23 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
         io.flush().await?;
     }
     write_doubts(io, opened).await?;
-    let label = &opened.label;
-    // Before the first anchor of an opening: until there is one, copies of the label may be missing because formatting was cut off.
-    let bytes = Buf::from(&label.encode()[..]);
-    for &copy in &opened.own.labels {
-        io.write(copy, bytes.clone().into(), true).await?;
+    // Before the first anchor of an opening: until there is one, copies of the label may be missing because formatting was cut off. And before the
+    // journal holds what another program would not know.
+    let label = &mut opened.label;
+    let takes_up = label.features.take_up();
+    label.sequence += u64::from(takes_up);
+    let (label, bytes) = (&opened.label, Buf::from(&opened.label.encode()[..]));
+    for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
+        if takes_up || opened.own.labels.contains(&(area + slot)) {
+            io.write(area + slot, bytes.clone().into(), true).await?;
+        }
     }
     opened.anchor.sequence += 1;
+    // All that replay found, or what comes before the first batch with a record that counts for nothing: the next opening looks at that one again,
+    // unless it finds it withdrawn.
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
-    opened.anchor.durable_through = opened.anchor.durable_through.max(found);
+    let sound = opened.replayed.void_from.map_or(found, |sequence| sequence - 1);
+    opened.anchor.durable_through = opened.anchor.durable_through.max(sound);
     opened.anchor.incarnation = opened.anchor.incarnation.max(opened.replayed.incarnation) + 1;
     let slot = ANCHOR_SLOTS[(opened.anchor.sequence % 2) as usize];
     let bytes = Buf::from(&opened.anchor.encode(label.disk)[..]);
@@ -293,7 +307,8 @@ impl OwnDamage {
     }
 }
 
-/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the other, and never again.
+/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the other, and by an opening that takes up a
+/// feature.
 async fn judge_labels<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -302,11 +317,14 @@ async fn judge_labels<D: Disk>(
 ) -> Result<(), DiskError> {
     let expected = label.encode();
     for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
-        if *io.read_salvaging(area + slot, PAGE_BYTES).await? != *expected {
+        let found = io.read_salvaging(area + slot, PAGE_BYTES).await?;
+        if *found != *expected {
             own.labels.push(area + slot);
-            // Formatting may have been cut off if nobody has opened the disk since.
+            // Formatting may have been cut off if nobody has opened the disk since, or an opening that took up a feature.
             let opened_before = anchor.sequence > 1;
-            own.pages.extend(opened_before.then_some(area + slot));
+            let is_older = parse_label(&found)
+                .is_ok_and(|found| found.disk == label.disk && found.sequence < label.sequence);
+            own.pages.extend((opened_before && !is_older).then_some(area + slot));
         }
     }
     Ok(())

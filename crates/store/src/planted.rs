@@ -18,7 +18,7 @@ pub enum Planted {
     ClaimWithoutFlush,
     /// What the journal's end leaves in doubt is known to this opening alone.
     DoubtNotKept,
-    /// The record of fresh data is written before the data is durable.
+    /// Fresh data counts as durable before it is.
     FreshBeforeFlush,
     /// A block that the medium does not give counts as the whole disk failing.
     MediumFailsDisk,
@@ -34,6 +34,10 @@ pub enum Planted {
     PassingErrorMarksLost,
     /// A slab that was given back can be allocated before a checkpoint has passed its record.
     ReuseSlabAtOnce,
+    /// A fresh write is answered when its data are durable, and its record may not be.
+    PlacedWithoutRecord,
+    /// Replay believes a record of fresh data without a look whether they are there.
+    PlacedUnverified,
     /// A promise is answered before it is durable.
     PromiseInMemory,
     /// Append blocks are returned without a look at whether they prove themselves.
@@ -42,13 +46,15 @@ pub enum Planted {
     ServeCorrupt,
     /// Of two copies of a table the older one is believed.
     StaleTableCopy,
+    /// A record whose data an opening did not find is not taken back.
+    VoidNotWithdrawn,
     /// Page versions become durable before the pages.
     VersionsBeforePages,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::AcceptTornBatch,
         Self::AckBeforeDurable,
         Self::AnchorBeforeFlush,
@@ -63,10 +69,13 @@ impl Planted {
         Self::OwnNotScrubbed,
         Self::PassingErrorMarksLost,
         Self::ReuseSlabAtOnce,
+        Self::PlacedWithoutRecord,
+        Self::PlacedUnverified,
         Self::PromiseInMemory,
         Self::SealNotVerified,
         Self::ServeCorrupt,
         Self::StaleTableCopy,
+        Self::VoidNotWithdrawn,
         Self::VersionsBeforePages,
     ];
 

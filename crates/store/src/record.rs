@@ -33,6 +33,14 @@ pub enum Record {
         epoch: Epoch,
         checksums: Vec<u64>,
     },
+    /// The blocks' data go in place beside this record: it counts if they are there, or if the batch is known to have been durable with all
+    /// that belongs to it. The blocks read as zeroes before.
+    Placed {
+        slab: SlabIndex,
+        first: u32,
+        epoch: Epoch,
+        checksums: Vec<u64>,
+    },
     /// The blocks read as zeroes.
     Discard {
         slab: SlabIndex,
@@ -71,13 +79,14 @@ const APPEND: u32 = 4;
 const ALLOCATE: u32 = 5;
 const FREE: u32 = 6;
 const PROMISE: u32 = 7;
+const PLACED: u32 = 8;
 
 impl Record {
     /// Bytes of its encoding.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Overwrite { checksums, .. } => 48 + 8 * checksums.len(),
-            Self::Fresh { checksums, .. } => 24 + 8 * checksums.len(),
+            Self::Fresh { checksums, .. } | Self::Placed { checksums, .. } => 24 + 8 * checksums.len(),
             Self::Discard { .. } | Self::Append { .. } => 24,
             Self::Allocate { .. } => 48,
             Self::Free { .. } => 8,
@@ -97,7 +106,8 @@ impl Record {
     pub(crate) fn blocks(&self) -> Option<(SlabIndex, u32, u32, Epoch)> {
         match self {
             Self::Overwrite { slab, first, epoch, checksums, .. }
-            | Self::Fresh { slab, first, epoch, checksums } => {
+            | Self::Fresh { slab, first, epoch, checksums }
+            | Self::Placed { slab, first, epoch, checksums } => {
                 Some((*slab, *first, checksums.len() as u32, *epoch))
             }
             Self::Discard { slab, first, count, epoch } | Self::Append { slab, first, count, epoch } => {
@@ -110,9 +120,9 @@ impl Record {
     /// The word of the block `at` blocks after the first.
     pub(crate) fn word(&self, at: usize) -> u64 {
         match self {
-            Self::Overwrite { checksums, .. } | Self::Fresh { checksums, .. } => {
-                checksums.get(at).copied().unwrap_or(codes::LOST)
-            }
+            Self::Overwrite { checksums, .. }
+            | Self::Fresh { checksums, .. }
+            | Self::Placed { checksums, .. } => checksums.get(at).copied().unwrap_or(codes::LOST),
             Self::Append { .. } => APPEND_WRITTEN,
             _ => codes::UNWRITTEN,
         }
@@ -138,6 +148,10 @@ impl Record {
             }
             Self::Fresh { slab, first, epoch, checksums } => {
                 range(FRESH, *slab, *first, checksums.len() as u32, *epoch);
+                words(out, checksums);
+            }
+            Self::Placed { slab, first, epoch, checksums } => {
+                range(PLACED, *slab, *first, checksums.len() as u32, *epoch);
                 words(out, checksums);
             }
             Self::Discard { slab, first, count, epoch } => range(DISCARD, *slab, *first, *count, *epoch),
@@ -168,12 +182,13 @@ impl Record {
         let first_field = reader.u32()?;
         let slab = SlabIndex(first_field);
         Some(match kind {
-            OVERWRITE | FRESH | DISCARD | APPEND => {
+            OVERWRITE | FRESH | PLACED | DISCARD | APPEND => {
                 let (first, count, epoch) = (reader.u32()?, reader.u32()?, Epoch(reader.u64()?));
                 match kind {
                     DISCARD => Self::Discard { slab, first, count, epoch },
                     APPEND => Self::Append { slab, first, count, epoch },
                     FRESH => Self::Fresh { slab, first, epoch, checksums: words(reader, count)? },
+                    PLACED => Self::Placed { slab, first, epoch, checksums: words(reader, count)? },
                     _ => {
                         let volume = VolumeId::from_bytes(reader.array()?);
                         let (chunk, _reserved) = (ChunkIndex(reader.u32()?), reader.u32()?);

@@ -22,6 +22,11 @@ use types::{BLOCK_BYTES, Epoch, Lba, SlabIndex, VolumeId};
 const WINDOW_BLOCKS: u32 = 256;
 /// Bytes of journaled blocks kept from replay; others are read again when needed.
 const KEPT_BYTES: usize = 8 << 20;
+/// Batches that may wait for a proof that they were durable. Each batch says so of all but the last two before it, and but for those from one on
+/// that is being withdrawn.
+const HELD_BATCHES_MAX: usize = 8;
+/// Blocks in place that are read at once.
+const PLACED_BLOCKS: usize = 256;
 
 /// What the end of the journal leaves open: a batch that begins there and is not whole was torn by the crash and never
 /// acknowledged, or was acknowledged and has rotted since.
@@ -31,6 +36,8 @@ pub(crate) struct Doubt {
     pub(crate) anything: bool,
     /// Slabs whose blocks it would have changed.
     pub(crate) slabs: BTreeSet<SlabIndex>,
+    /// Slabs of which it would have written blocks that read as never written now.
+    pub(crate) unwritten: BTreeSet<SlabIndex>,
 }
 
 /// What replay gathered.
@@ -52,6 +59,10 @@ pub(crate) struct Replayed {
     /// Blocks of the journal that held data and are damaged, though they were durable once.
     pub(crate) damaged_blocks: BTreeSet<u32>,
     pub(crate) doubt: Doubt,
+    /// Blocks that records say were written in place and that do not hold it, and the batch of the first. These records count for nothing, and are to be withdrawn before anything says
+    /// that their batches were durable.
+    pub(crate) void: Vec<Record>,
+    pub(crate) void_from: Option<u64>,
     kept_bytes: usize,
 }
 
@@ -92,6 +103,49 @@ struct Found {
     damaged: Vec<usize>,
 }
 
+impl Found {
+    fn has_placed(&self) -> bool {
+        self.records.iter().any(|record| matches!(record, Record::Placed { .. }))
+    }
+}
+
+/// What replay changes as it goes on.
+struct Tables<'a> {
+    slabs: &'a mut [Option<SlabEntry>],
+    promises: &'a mut HashMap<VolumeId, Epoch>,
+}
+
+/// Batches that name data in place, and those behind them, until a later one says that they were durable: then the data were there, and may have been
+/// overwritten since. Of a batch of which nothing says so no later batch has changed the blocks, since one that does says it.
+#[derive(Default)]
+struct HeldBatches(VecDeque<(Found, u32)>);
+
+impl HeldBatches {
+    /// Takes a batch whose data begin at `data_block`, and takes over those that are known to have been durable.
+    async fn push<D: Disk>(
+        &mut self,
+        found: Found,
+        data_block: u32,
+        durable_through: u64,
+        replayed: &mut Replayed,
+        io: &Io<D>,
+        layout: &Layout,
+        tables: &mut Tables<'_>,
+    ) -> Result<(), OpenError> {
+        let durable_through = durable_through.max(found.header.durable_through);
+        self.0.push_back((found, data_block));
+        while let Some((first, _)) = self.0.front() {
+            let proven = first.header.sequence <= durable_through || !first.has_placed();
+            if !proven && self.0.len() <= HELD_BATCHES_MAX {
+                break;
+            }
+            let Some((found, data_block)) = self.0.pop_front() else { break };
+            replayed.take(io, layout, &found, data_block, proven, tables).await?;
+        }
+        Ok(())
+    }
+}
+
 pub(crate) async fn replay<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -108,6 +162,7 @@ pub(crate) async fn replay<D: Disk>(
     }
     let (mut block, mut sequence, mut previous) = (anchor.tail_block, anchor.tail_sequence, anchor.previous);
     let mut used = 0;
+    let (mut held, mut tables) = (HeldBatches::default(), Tables { slabs, promises });
     loop {
         let incarnations = replayed.incarnation..=anchor.incarnation;
         let found = next_batch(&mut reader, label, block, |header| {
@@ -128,7 +183,7 @@ pub(crate) async fn replay<D: Disk>(
                 || link.previous == previous && previous != NO_BATCH_BEFORE;
             replayed.doubt.anything =
                 begun || goes_on(&mut reader, label, block, sequence, anchor.incarnation).await?;
-            return Ok(replayed);
+            break;
         };
         let own_blocks = found.header.header_blocks + found.header.data_blocks;
         let blocks = if found.header.wrap { layout.journal_blocks() - block } else { own_blocks };
@@ -146,14 +201,22 @@ pub(crate) async fn replay<D: Disk>(
             replayed.doubt.slabs = changes.map(|(slab, ..)| slab).collect();
             replayed.doubt.anything =
                 goes_on(&mut reader, label, next_block, sequence, anchor.incarnation).await?;
-            return Ok(replayed);
+            break;
         }
         replayed.live.push_back(LiveBatch { sequence, blocks, crc: found.header.crc });
         replayed.incarnation = found.header.incarnation;
-        replayed.take(layout, &found, block + found.header.header_blocks, slabs, promises)?;
+        (previous, sequence) = (found.header.crc, sequence + 1);
+        let data_block = block + found.header.header_blocks;
+        let known = anchor.durable_through;
+        held.push(found, data_block, known, &mut replayed, io, layout, &mut tables).await?;
         used += blocks;
-        (block, previous, sequence) = (next_block, found.header.crc, sequence + 1);
+        block = next_block;
     }
+    for (found, data_block) in held.0 {
+        let proven = acknowledged(&mut reader, label, block, found.header.sequence).await?;
+        replayed.take(io, layout, &found, data_block, proven, &mut tables).await?;
+    }
+    Ok(replayed)
 }
 
 /// Reads the batch at `block`, if an intact one is there that `fits` the chain.
@@ -225,15 +288,44 @@ async fn any_batch<D: Disk>(
     Ok(false)
 }
 
+/// Whether the data that a record names lie in place: no block that the medium gives has other bytes.
+async fn is_in_place<D: Disk>(
+    io: &Io<D>,
+    layout: &Layout,
+    entry: &SlabEntry,
+    (slab, first): (SlabIndex, u32),
+    checksums: &[u64],
+) -> Result<bool, DiskError> {
+    if Planted::PlacedUnverified.is_planted() {
+        return Ok(true);
+    }
+    let lba = u64::from(entry.chunk.0) * u64::from(layout.slab_blocks());
+    for (part, checksums) in (0..).zip(checksums.chunks(PLACED_BLOCKS)) {
+        let first = first + part * PLACED_BLOCKS as u32;
+        let offset = layout.block_offset(slab, first);
+        let bytes = io.read_salvaging(offset, checksums.len() * BLOCK_BYTES).await?;
+        for ((block, checksum), bytes) in (first..).zip(checksums).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let intact = codes::block_matches(entry.volume, Lba(lba + u64::from(block)), bytes, *checksum);
+            if !intact && !io.is_unreadable(layout.block_offset(slab, block)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
 impl Replayed {
-    fn take(
+    /// Takes a batch; `proven`: all that belongs to it was durable once.
+    async fn take<D: Disk>(
         &mut self,
+        io: &Io<D>,
         layout: &Layout,
         found: &Found,
         data_block: u32,
-        slabs: &mut [Option<SlabEntry>],
-        promises: &mut HashMap<VolumeId, Epoch>,
+        proven: bool,
+        tables: &mut Tables<'_>,
     ) -> Result<(), OpenError> {
+        let Tables { slabs, promises } = tables;
         let sequence = found.header.sequence;
         let mut data_at = 0;
         for record in &found.records {
@@ -246,6 +338,7 @@ impl Replayed {
                         generation: *generation,
                         append: *append,
                         doubtful_through: Epoch::default(),
+                        doubts_unwritten: false,
                     };
                     self.replace_slab(layout, *slab, Some(entry), slabs, sequence)?;
                     self.next_generation = self.next_generation.max(generation.saturating_add(1));
@@ -268,7 +361,18 @@ impl Replayed {
                     }
                     data_at += checksums.len();
                 }
-                Record::Fresh { .. } | Record::Discard { .. } | Record::Append { .. } => {
+                Record::Placed { .. }
+                    if !proven && !self.is_placed(io, layout, record, sequence, slabs).await? =>
+                {
+                    let Some((slab, first, count, epoch)) = record.blocks() else { continue };
+                    self.doubt.unwritten.insert(slab);
+                    self.void_from.get_or_insert(sequence);
+                    self.void.push(Record::Discard { slab, first, count, epoch });
+                }
+                Record::Fresh { .. }
+                | Record::Placed { .. }
+                | Record::Discard { .. }
+                | Record::Append { .. } => {
                     self.change_words(layout, record, sequence)?;
                     if let Some((slab, first, count, _)) = record.blocks()
                         && !self.blocks.is_empty()
@@ -280,6 +384,24 @@ impl Replayed {
             }
         }
         Ok(())
+    }
+
+    /// Whether a record of data in place finds them there.
+    async fn is_placed<D: Disk>(
+        &self,
+        io: &Io<D>,
+        layout: &Layout,
+        record: &Record,
+        sequence: u64,
+        slabs: &[Option<SlabEntry>],
+    ) -> Result<bool, OpenError> {
+        let Record::Placed { slab, first, checksums, .. } = record else { return Ok(true) };
+        let end = u64::from(*first) + checksums.len() as u64;
+        let entry = slabs.get(slab.0 as usize).and_then(Option::as_ref);
+        match entry.filter(|_| end <= u64::from(layout.slab_blocks())) {
+            Some(entry) => Ok(is_in_place(io, layout, entry, (*slab, *first), checksums).await?),
+            None => Err(OpenError::JournalDamaged { sequence }),
+        }
     }
 
     fn keep_block(&mut self, key: u64, checksum: u64, found: &Found, data_block: u32, at: usize) {

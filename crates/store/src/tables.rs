@@ -13,6 +13,7 @@ const SLAB_ENTRY_BYTES: usize = 48;
 const PROMISE_ENTRY_BYTES: usize = 24;
 const FLAG_ALLOCATED: u32 = 1;
 const FLAG_APPEND: u32 = 2;
+const FLAG_UNWRITTEN_DOUBT: u32 = 4;
 
 /// What a slab is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct SlabEntry {
     /// Regions of the slab that were changed last under this epoch or an earlier one may lack acknowledged writes, since the
     /// journal's end was not whole when the disk was opened; 0: none does. Stands here until the copies were compared.
     pub doubtful_through: Epoch,
+    /// What they may lack reads as never written: nothing older is served in its place.
+    pub doubts_unwritten: bool,
 }
 
 /// A leaf of the slab table as read: its sequence and entries.
@@ -68,7 +71,10 @@ pub(crate) fn encode_slab_page(
         let first = page * SLAB_ENTRIES_PER_PAGE + at * SLAB_ENTRIES_PER_LEAF;
         for (slot, place) in leaf[HEADER_BYTES..].chunks_exact_mut(SLAB_ENTRY_BYTES).enumerate() {
             let Some(Some(entry)) = slabs.get(first + slot) else { continue };
-            let flags = FLAG_ALLOCATED | if entry.append { FLAG_APPEND } else { 0 };
+            let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+            let flags = FLAG_ALLOCATED
+                | flag(entry.append, FLAG_APPEND)
+                | flag(entry.doubts_unwritten, FLAG_UNWRITTEN_DOUBT);
             place[..16].copy_from_slice(&entry.volume.to_bytes());
             place[16..20].copy_from_slice(&entry.chunk.0.to_le_bytes());
             place[20..24].copy_from_slice(&flags.to_le_bytes());
@@ -152,6 +158,7 @@ pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf
                 generation,
                 append: flags & FLAG_APPEND != 0,
                 doubtful_through: Epoch(doubtful_through),
+                doubts_unwritten: flags & FLAG_UNWRITTEN_DOUBT != 0,
             });
         }
     }

@@ -200,6 +200,34 @@ fn doubts() -> Found {
     expect("a doubt is forgotten", in_doubt)
 }
 
+/// A crash leaves data whose record is not there; or a record whose data are not, others write, and the disk is opened again.
+fn void_records() -> Found {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.checkpoint();
+    let journal = FaultTarget::WriteRange { offset: layout().journal, len_bytes: layout().journal_bytes };
+    rig.store.disk_mut().inject(Fault::every(journal, FaultAction::Hang));
+    let token = rig.submit(common::write_request(WriteClass::Fresh, 32, &pattern(1, 16)));
+    (0..20).for_each(|_| rig.poll());
+    expect("answered without a record", !rig.answers.contains_key(&token))?;
+
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.checkpoint();
+    let disk = rig.store.disk_mut().clone();
+    disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+    rig.submit(common::write_request(WriteClass::Fresh, 32, &pattern(1, 16)));
+    (0..20).for_each(|_| rig.poll());
+    let choice = CrashChoice(vec![disk::crash::Fate::Lost, disk::crash::Fate::Kept]);
+    let mut rig = Rig::open(disk.after_crash(&choice));
+    for round in 0..2 {
+        expect("what a crash cut off is damage", rig.read(32, 16) == Ok(vec![0; 16 * BLOCK_BYTES]))?;
+        rig.write(WriteClass::Overwrite, 100 + round, &pattern(2, 1)).map_err(|error| error.to_string())?;
+        rig = rig.reopen();
+    }
+    expect("a void record comes back", rig.read(32, 16) == Ok(vec![0; 16 * BLOCK_BYTES]))
+}
+
 /// A copy of the label rots while the store is at work, and after a scrub another one.
 fn own_structures() -> Found {
     let (mut rig, disk) = filled();
@@ -213,6 +241,7 @@ fn look() -> Found {
     own_structures()?;
     single_faults()?;
     doubts()?;
+    void_records()?;
     accepted_batches()?;
     late_effects()?;
     power_cuts()

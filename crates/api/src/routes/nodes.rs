@@ -76,6 +76,20 @@ async fn remove_node(
     audited(&m, peer, "node remove", &name, cluster.remove_node(name.clone())).await
 }
 
+/// Has a server's volumes move to others, one after the other; once it has none it is drained, and may be stopped.
+#[utoipa::path(post, path = "/nodes/{name}/drain", params(("name" = String, Path)), responses((status = OK, description = "It begins; the server's state tells when it is done")))]
+async fn drain_node(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<()> {
+    let cluster = m.cluster();
+    audited(&m, peer, "node drain", &name, cluster.set_draining(name.clone(), true)).await
+}
+
+/// Lets a server have volumes again that was drained, or drains.
+#[utoipa::path(post, path = "/nodes/{name}/resume", params(("name" = String, Path)), responses((status = OK, description = "Done")))]
+async fn resume_node(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<()> {
+    let cluster = m.cluster();
+    audited(&m, peer, "node resume", &name, cluster.set_draining(name.clone(), false)).await
+}
+
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(cluster, create_cluster))
@@ -84,4 +98,6 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(test_cluster))
         .routes(routes!(nodes))
         .routes(routes!(node, remove_node))
+        .routes(routes!(drain_node))
+        .routes(routes!(resume_node))
 }

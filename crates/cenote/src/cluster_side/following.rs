@@ -1,10 +1,9 @@
-//! What other servers of the cluster changed comes into force on this one: accounts and shares, and certificates that are no longer good.
+//! What other servers of the cluster changed comes into force on this one: accounts and shares.
 //!
 //! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
 
-use super::control::ClusterControl;
 use crate::manager::Manager;
-use cluster::{Record, State};
+use cluster::State;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,18 +39,6 @@ pub async fn follow_accounts(state: State, manager: Arc<Manager>) {
         changed.mark_unchanged();
         if let Err(error) = manager.refresh().await {
             tracing::warn!(%error, "accounts and shares that another server changed cannot be read yet");
-        }
-    }
-}
-
-/// Follows revoked certificates until the task is dropped.
-pub async fn follow_revocations(state: State, control: Arc<ClusterControl>) {
-    let mut changed = changes(&state, &[cluster::ClusterRecord::PREFIX]);
-    while changed.changed().await.is_ok() {
-        let control = control.clone();
-        let done = tokio::task::spawn_blocking(move || control.follow_revocations()).await;
-        if let Ok(Err(why)) = done {
-            tracing::warn!(why, "etcd still takes certificates of servers that have left");
         }
     }
 }

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
 use tokio::sync::oneshot;
-use types::NodeId;
+use types::{NodeId, Repeated};
 
 /// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -129,6 +129,7 @@ impl Liveness {
             lives: BTreeMap::new(),
             dead: BTreeMap::new(),
             told: BTreeMap::new(),
+            unreadable: Repeated::default(),
         };
         let is_stopped = stopped.clone();
         let thread = std::thread::Builder::new().name("cluster-nodes".into());
@@ -180,6 +181,7 @@ struct Following {
     lives: BTreeMap<NodeId, u64>,
     dead: BTreeMap<NodeId, Dead>,
     told: BTreeMap<NodeId, NodeLife>,
+    unreadable: Repeated,
 }
 
 fn concerns(changes: &Changes) -> bool {
@@ -193,10 +195,14 @@ impl Following {
             self.is_due |= self.watch.take().is_some_and(|changes| concerns(&changes));
             if self.is_due {
                 match self.read() {
-                    Ok(()) => self.is_due = false,
-                    Err(error) => {
-                        tracing::warn!(%error, "the records of the cluster's servers cannot be read")
+                    Ok(()) => {
+                        self.is_due = false;
+                        self.unreadable.note_success();
                     }
+                    Err(error) if self.unreadable.note_failure() => {
+                        tracing::warn!(%error, "the records of the cluster's servers cannot be read; it is tried again");
+                    }
+                    Err(_) => {}
                 }
             }
             // What the verdicts are told about is what was read at least once.
@@ -229,6 +235,8 @@ impl Following {
         let (reply, _) = oneshot::channel();
         self.control.send(Command::DirectoryChanged { reply });
         let others = members.iter().filter(|member| member.id != self.me);
+        // A witness has no disks.
+        let with_disks = others.clone().filter(|member| !member.is_witness);
         let peer = |member: &NodeRecord| {
             Some(Peer {
                 node: member.id,
@@ -238,7 +246,7 @@ impl Following {
                 secret: secrets.get(&self.me)?.clone(),
             })
         };
-        let peers = others.clone().filter_map(peer).collect();
+        let peers = with_disks.filter_map(peer).collect();
         self.control.send(ClusterCommand::Peers(peers).into());
         let heard = others.map(|member| Member { node: member.id, address: member.heartbeat });
         self.heartbeats.set_members(heard.collect());
@@ -253,7 +261,8 @@ impl Following {
         let now = monotonic_now();
         self.dead.retain(|node, _| verdicts.get(node).is_some_and(Verdict::is_down));
         let mut nodes = BTreeMap::new();
-        for member in &self.members {
+        // A witness votes, and is no node of the data plane.
+        for member in self.members.iter().filter(|member| !member.is_witness) {
             let mut life =
                 NodeLife { is_up: true, takes_volumes: member.state == NodeState::Up, incarnation: None };
             if verdicts.get(&member.id).is_some_and(Verdict::is_down) {

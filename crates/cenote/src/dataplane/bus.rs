@@ -73,6 +73,11 @@ impl Bus {
         Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
+    /// How other nodes are reached.
+    pub fn peers(&self) -> Vec<bus::PeerStatus> {
+        self.remote.peers()
+    }
+
     pub fn command(&self, node: &Node, command: ClusterCommand) {
         match command {
             ClusterCommand::Peers(peers) => self.remote.set_peers(peers),

@@ -1,7 +1,7 @@
 //! The control plane's commands, handed to the part that does each. Each command is answered once.
 
 use super::Plane;
-use super::show::{show_damage, show_opens, show_trace};
+use super::show::{show_damage, show_opens, show_peer, show_trace};
 use crate::control::{Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand};
 use crate::quotas;
 use api::model;
@@ -36,6 +36,8 @@ impl Plane {
                     shown.opens = show_opens(&self.frontend, now);
                 }
                 // Nobody may be waiting any more.
+                shown.bus =
+                    self.bus.iter().flat_map(|bus| bus.peers()).map(|peer| show_peer(&peer)).collect();
                 let _ = reply.send(Box::new(shown));
             }
             Command::RdmaTrace { connection, reply } => {

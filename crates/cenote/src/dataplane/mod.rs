@@ -16,6 +16,8 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+pub use show::show_peer;
+
 use crate::control::{
     Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy, channel_with,
 };

@@ -52,17 +52,26 @@ fn no_cluster(
     key: &Arc<SealKey>,
     control: &ControlHandle,
 ) -> Arc<dyn ClusterManagement> {
-    let (_, engine) = crate::cluster_side::open_state(None, &data.join("other.redb"), "".as_ref()).unwrap();
-    let parts = crate::cluster_side::ClusterParts {
+    let places = member::EnginePlaces {
+        file: data.join("other.redb"),
+        program: Default::default(),
+        other: member::OtherEtcd::default(),
+    };
+    let (_, engine) = member::open_state(None, &places).unwrap();
+    let server = crate::cluster_side::DaemonServer {
+        control: control.clone(),
+        heartbeats: crate::cluster_side::Shared::default(),
+        has_bus: false,
+    };
+    let parts = member::ClusterParts {
         data: data.to_owned(),
-        keys: crate::cluster_side::ClusterKeys::of(&Config::default(), None, uuid::Uuid::nil()),
+        keys: Config::default().cluster_keys(None, uuid::Uuid::nil()),
         state: state.clone(),
         key: key.clone(),
         engine,
-        control: control.clone(),
-        heartbeats: crate::cluster_side::Shared::default(),
+        server: Arc::new(server),
     };
-    Arc::new(crate::cluster_side::ClusterControl::new(parts, None).unwrap())
+    Arc::new(member::ClusterControl::new(parts, None).unwrap())
 }
 
 #[test]

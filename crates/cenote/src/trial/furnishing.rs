@@ -185,9 +185,12 @@ impl Work<'_> {
             2 => (Resiliency::TwoWayMirror, 2),
             _ => (Resiliency::ThreeWayMirror, 3),
         };
-        // What fits with all copies, and a disk's worth of room to repair into.
+        // What fits with all copies, and two disks' worth of room to repair into; by what was asked for, and not by what is known of disks of
+        // other servers so far.
         let slab = pool.slab_bytes.max(1);
-        let size_bytes = (pool.size_bytes - pool.reserve_bytes) / copies / slab * slab;
+        let disks = u64::from(self.options.disks) * self.plans.len() as u64;
+        let usable = self.options.disk_size / slab * slab * (disks - disks.min(2)).max(1);
+        let size_bytes = usable / copies / slab * slab;
         let request = CreateVolume {
             name: VOLUME.into(),
             pool: Some(pool.name.clone()),

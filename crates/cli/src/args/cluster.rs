@@ -1,7 +1,8 @@
 //! `cenote cluster`, `cenote node`.
 
 use super::Confirmation;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -51,11 +52,49 @@ pub enum Node {
         /// The server's name
         name: String,
     },
-    /// Take a server out of the cluster for good
+    /// Move a server's volumes to others, one after the other, so that it may be stopped
+    Drain {
+        /// The server's name
+        name: String,
+        /// Wait until it is drained
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Let a server have volumes again that was drained, or drains
+    Resume {
+        /// The server's name
+        name: String,
+    },
+    /// Take a server out of the cluster for good: one that is gone, or from which everything was moved away
     Remove {
         /// The server's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Witness {
+    /// Run the witness, which votes when one of two servers dies; it has no disks and serves no files
+    Serve(WitnessServe),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct WitnessServe {
+    /// Address and port by which the cluster's servers reach it, such as 10.1.0.13:9447 (TCP, and UDP for heartbeats)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: SocketAddr,
+    /// As `cenote cluster token` printed it, on a server of the cluster; needed at the first start only
+    #[arg(long)]
+    pub token: Option<String>,
+    /// ADDRESS:PORT of a server of the cluster to join [default: those in the token]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub join: Option<String>,
+    /// Its name in the cluster: at most 15 letters, digits and -
+    #[arg(long, default_value = "witness")]
+    pub name: String,
+    /// The etcd to start, if it is not in PATH
+    #[arg(long, value_name = "FILE")]
+    pub etcd_program: Option<PathBuf>,
 }

@@ -64,6 +64,9 @@ pub enum Own {
     Quickstart(Quickstart),
     /// Run the server
     Serve(Serve),
+    /// The witness of a cluster of two servers
+    #[command(subcommand)]
+    Witness(Witness),
     /// The configuration
     #[command(subcommand)]
     Config(Config),

@@ -27,6 +27,8 @@ fn applicant(number: u8, context: &str) -> Applicant {
         etcd: Some(EtcdAddresses { peer: at(40001), client: at(40002) }),
         rack: String::new(),
         chassis: String::new(),
+        is_witness: false,
+        uses_other_etcd: false,
         unix_s: NOW,
         key: NodeKey::generate().unwrap().prove(&proof_context(context)).unwrap(),
     }

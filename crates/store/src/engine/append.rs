@@ -117,7 +117,9 @@ impl AppendTask {
             Event::Written(result) => self.written(place, result, near),
             Event::Flushed => self.flushed(place, near),
             Event::Committed(_) => self.committed(id, place, near),
-            Event::SegmentRead { .. } | Event::Polled | Event::CheckpointEnded => event.cannot_be(),
+            Event::SegmentRead { .. } | Event::Polled | Event::CheckpointEnded | Event::Flushing => {
+                event.cannot_be()
+            }
         }
     }
 

@@ -505,7 +505,7 @@ impl Checkpoint {
             tail_sequence,
             tail_block,
             previous,
-            durable_through: near.journal.committed(),
+            durable_through: near.journal.proven(),
             next_generation: near.slabs.next_generation(),
             scrub_slab: near.scrub.slab,
             scrub_block: near.scrub.block,

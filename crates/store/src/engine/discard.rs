@@ -1,8 +1,6 @@
-//! Discards, and blocks that are marked as lost: a record, and after a discard the space goes back to the device.
+//! Discards, and blocks that are marked as lost: a record.
 
-use super::device::Device;
 use super::event::{Event, Next};
-use super::operation::Op;
 use super::pages::WordRanges;
 use super::place::Place;
 use super::slab_table::SlabTable;
@@ -10,32 +8,19 @@ use super::volumes::Volumes;
 use crate::api::StoreError;
 use crate::layout::Layout;
 use crate::record::{APPEND_LOST, Record};
-use crate::slots::SlotId;
 use codes::LOST;
-use disk::{Disk, DiskOperation};
 use smallvec::smallvec;
 use sys::Payload;
-use types::{BLOCK_BYTES, Epoch, VolumeId};
+use types::{Epoch, VolumeId};
 
-/// Fewest blocks that are worth telling the device that they are unused.
-const PUNCH_BLOCKS_MIN: u32 = 16;
-
-/// Invariant: the space of the blocks goes back to the device when the record is durable, and before any later change of them starts: the task
-/// stays in its slab's line until then.
+/// A record and no more. The space of the blocks stays the disk's: they are about to be written again, and a file that has to take it anew is slower by a
+/// transaction of its file system.
 #[derive(Debug)]
 pub(super) struct DiscardTask {
     volume: VolumeId,
     epoch: Epoch,
     /// The blocks do not become zeroes: what they held is gone.
     lost: bool,
-}
-
-/// The parts that a discard meets.
-pub(super) struct Neighbours<'a, D> {
-    pub(super) layout: &'a Layout,
-    pub(super) device: &'a mut Device<D>,
-    pub(super) volumes: &'a Volumes,
-    pub(super) slabs: &'a SlabTable,
 }
 
 impl DiscardTask {
@@ -55,26 +40,20 @@ impl DiscardTask {
         smallvec![place.blocks(), place.epoch_words(layout)]
     }
 
-    pub(super) fn step<D: Disk>(
-        &self,
-        id: SlotId,
-        place: Place,
-        event: Event,
-        near: Neighbours<'_, D>,
-    ) -> Next {
+    pub(super) fn step(&self, place: Place, event: Event, volumes: &Volumes, slabs: &SlabTable) -> Next {
         match event {
-            Event::Turn => self.act(place, near),
-            Event::Committed(_) => self.committed(id, place, near),
+            Event::Turn => self.act(place, volumes, slabs),
+            Event::Committed(_) => Next::done(),
             _ => event.cannot_be(),
         }
     }
 
-    fn act<D>(&self, place: Place, near: Neighbours<'_, D>) -> Next {
-        if let Err(fenced) = self.check_fence(near.volumes) {
+    fn act(&self, place: Place, volumes: &Volumes, slabs: &SlabTable) -> Next {
+        if let Err(fenced) = self.check_fence(volumes) {
             return Next::fail(fenced);
         }
         let (Place { slab, first, count, .. }, epoch) = (place, self.epoch);
-        let append = near.slabs.entry(slab).is_some_and(|entry| entry.append);
+        let append = slabs.entry(slab).is_some_and(|entry| entry.append);
         let mark = if append { APPEND_LOST } else { LOST };
         let record = match self.lost {
             // As if fresh data had been written whose checksums are not known any more.
@@ -82,17 +61,5 @@ impl DiscardTask {
             false => Record::Discard { slab, first, count, epoch },
         };
         Next::Record(record, Payload::new())
-    }
-
-    /// Gives the blocks' space back, which read as zeroes. The request has been answered.
-    fn committed<D: Disk>(&self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
-        let Place { slab, first, count, .. } = place;
-        if self.lost || !near.device.info().discards || count < PUNCH_BLOCKS_MIN {
-            return Next::done();
-        }
-        let offset = near.layout.block_offset(slab, first);
-        let len_bytes = u64::from(count) * BLOCK_BYTES as u64;
-        near.device.start(Op::Punch { task: Some(id), slab }, DiskOperation::Discard { offset, len_bytes });
-        Next::Wait
     }
 }

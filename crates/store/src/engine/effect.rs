@@ -1,7 +1,7 @@
 //! What a record changes in RAM when its batch is durable: never earlier, so that reads see what a crash would leave.
 
 use crate::cache::PageCache;
-use crate::journal::Pending;
+use crate::journal::{Pending, Standing};
 use crate::layout::Layout;
 use crate::metadata::merged_word;
 use crate::numbers::block_key;
@@ -19,7 +19,12 @@ pub(super) fn take_effect(
     cache: &mut PageCache,
     overlay: &mut Overlay,
 ) {
-    let Pending { record, data, .. } = pending;
+    let Pending { record, data, standing, .. } = pending;
+    // Nothing was published, and nothing is taken back of what a read may see.
+    if matches!(standing, Standing::Void | Standing::Withdraws) {
+        return;
+    }
+    debug_assert_eq!(*standing, Standing::Counts, "a batch takes effect when its data is durable");
     let Some((slab, first, count, epoch)) = record.blocks() else { return };
     for at in 0..count {
         let word = record.word(at as usize);
@@ -41,7 +46,9 @@ pub(super) fn take_effect(
                 overlay.insert(block_key(slab, block), entry);
             }
         }
-        Record::Fresh { .. } | Record::Discard { .. } => overlay.remove_range(slab, first, count),
+        Record::Fresh { .. } | Record::Placed { .. } | Record::Discard { .. } => {
+            overlay.remove_range(slab, first, count);
+        }
         _ => {}
     }
 }

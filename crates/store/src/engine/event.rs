@@ -15,6 +15,8 @@ pub(super) enum Event {
     SegmentRead { segment: u16, result: Result<Option<BufMut>, DiskError> },
     /// One of its writes ended. An error is always [`DiskError::NoSpace`]: after any other the store is poisoned.
     Written(Result<(), DiskError>),
+    /// The flush that is going to make its writes durable has begun.
+    Flushing,
     /// Its writes are durable.
     Flushed,
     /// Its record is durable and has taken effect, in the batch of this sequence.
@@ -47,6 +49,12 @@ pub(super) enum Next {
     Flush,
     /// Queues a record with its data for the journal, and waits until the record is durable.
     Record(Record, Payload),
+    /// As `Record`, of data that are on their way into place: the record counts for nothing before they are durable ([`Self::Placed`]).
+    RecordBeside(Record),
+    /// The data that its record awaits are durable; it waits for the record.
+    Placed,
+    /// The data that its record awaits have found no room. It is refused, and waits until the record is taken back.
+    Withdraw,
     /// Is answered, and lets go of all it holds.
     Finish(Result<StoreReply, StoreError>),
 }

@@ -29,6 +29,11 @@ impl Flushes {
         begins
     }
 
+    /// The tasks that the flush in flight covers.
+    pub(super) fn covered(&self) -> &[SlotId] {
+        self.in_flight.as_deref().unwrap_or_default()
+    }
+
     /// Ends the flush in flight. Answers the tasks that it covers.
     pub(super) fn end(&mut self) -> Vec<SlotId> {
         self.in_flight.take().unwrap_or_default()

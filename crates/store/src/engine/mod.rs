@@ -194,6 +194,8 @@ impl<D: Disk> Store<D> {
             checkpoint.request();
         }
         checkpoint.heal_journal(own.journal);
+        let mut journal = Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live);
+        journal.withdraw_found(replayed.void_from, &replayed.void);
         let mut damage = Damage::new(losses, own.pages, anchor.sequence);
         own.labels.iter().for_each(|label| damage.structures_written(*label..label + 1));
         Self {
@@ -202,7 +204,7 @@ impl<D: Disk> Store<D> {
             pages: Pages::new(label.disk, options.metadata_cache_bytes, versions, merged.pages),
             slabs,
             volumes: Volumes::new(opened.promises, opened.promise_places, promises_changed),
-            journal: Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live),
+            journal,
             overlay,
             flushes: Flushes::default(),
             checkpoint,
@@ -381,6 +383,7 @@ impl<D: Disk> Store<D> {
             self.checkpoint.flush_started();
             self.health.flushes += 1;
             self.device.start(Op::Flush, DiskOperation::Flush);
+            self.flush_begun();
         }
         while let Some(batch) = self.journal.cut() {
             let offset = self.layout.journal_offset(batch.block);
@@ -412,7 +415,7 @@ impl<D: Disk> Store<D> {
                 &mut self.device,
             ),
             Op::Data { task } => self.data_written(task, result.map(drop)),
-            Op::Punch { task, slab } => self.punched(task, slab),
+            Op::Punch { slab } => self.punched(slab),
             Op::CheckpointRead(_) | Op::CheckpointWrite { .. } if self.poisoned => {}
             Op::CheckpointRead(read) => {
                 let (checkpoint, near) = self.checkpoint_beside_neighbours();

@@ -60,9 +60,8 @@ pub(super) enum Op {
     Data {
         task: SlotId,
     },
-    /// Space given back for a discard (a task that goes on) or a freed slab.
+    /// Space given back of a freed slab.
     Punch {
-        task: Option<SlotId>,
         slab: SlabIndex,
     },
     Batch {

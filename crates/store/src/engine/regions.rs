@@ -23,7 +23,9 @@ pub(super) fn regions_of(
     let epochs: Vec<Epoch> = (first..first + layout.regions_per_slab())
         .map(|word| Epoch(cache.word(slab, word).unwrap_or(codes::LOST)))
         .collect();
-    let through = slabs.entry(slab).map_or(Epoch::default(), |entry| entry.doubtful_through);
+    // Blocks that read as never written give way to what another copy has of them, whichever of the two is believed.
+    let doubt = slabs.entry(slab).filter(|entry| !entry.doubts_unwritten);
+    let through = doubt.map_or(Epoch::default(), |entry| entry.doubtful_through);
     let in_doubt = |epoch: Epoch| through > Epoch(0) && (epoch <= through || epoch.0 == codes::LOST);
     let doubtful =
         (0..).zip(&epochs).filter(|(_, epoch)| in_doubt(**epoch)).map(|(region, _)| region).collect();

@@ -123,7 +123,7 @@ impl<D: Disk> Store<D> {
         discard.check_fence(&self.volumes)?;
         self.checkpoint.unstall();
         let id = self.tasks.take(token, Some(place), Kind::Discard(discard));
-        self.join(id, place, place.blocks(), Manner::JournaledThenInPlace);
+        self.join(id, place, place.blocks(), Manner::Emptying);
         Ok(())
     }
 

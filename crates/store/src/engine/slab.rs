@@ -86,6 +86,7 @@ impl AllocateTask {
             generation,
             append: self.append,
             doubtful_through: Epoch::default(),
+            doubts_unwritten: false,
         }
     }
 
@@ -182,7 +183,7 @@ fn free_committed<D: Disk>(slab: SlabIndex, sequence: u64, near: Neighbours<'_, 
     }
     if punching {
         let (offset, len_bytes) = (layout.block_offset(slab, 0), layout.slab_bytes);
-        device.start(Op::Punch { task: None, slab }, DiskOperation::Discard { offset, len_bytes });
+        device.start(Op::Punch { slab }, DiskOperation::Discard { offset, len_bytes });
     }
     Next::done()
 }

@@ -160,6 +160,7 @@ impl SlabTable {
             let Some(entry) = entry.as_mut().filter(|entry| entry.volume == volume) else { continue };
             if entry.doubtful_through > Epoch(0) && entry.doubtful_through <= settled {
                 entry.doubtful_through = Epoch(0);
+                entry.doubts_unwritten = false;
                 self.changed_pages.insert(slab_page(slab));
             }
         }

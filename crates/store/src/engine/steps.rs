@@ -9,9 +9,9 @@ use super::place::Place;
 use super::read::ReadTask;
 use super::structures::{PassEnded, Structures};
 use super::tasks::{Kind, Task};
-use super::{Store, append, checkpoint, discard, effect, read, regions, scrub, slab, structures, write};
+use super::{Store, append, checkpoint, effect, read, regions, scrub, slab, structures, write};
 use crate::api::{StoreError, StoreReply};
-use crate::journal::Pending;
+use crate::journal::{Pending, Standing};
 use crate::planted::Planted;
 use crate::record::Record;
 use crate::slots::SlotId;
@@ -41,7 +41,25 @@ impl<D: Disk> Store<D> {
                     return self.small_fresh.push(id);
                 }
                 Next::Flush => return self.flushes.join(id),
-                Next::Record(record, data) => return self.record(id, record, data),
+                Next::Record(record, data) => return self.record(id, record, data, Standing::Counts),
+                Next::RecordBeside(record) => {
+                    return self.record(id, record, Payload::new(), Standing::Awaits);
+                }
+                Next::Placed => {
+                    self.journal.placed(id);
+                    if Planted::PlacedWithoutRecord.is_planted() {
+                        self.tasks.answer(id, Ok(StoreReply::Done));
+                    }
+                    return self.commit_batches();
+                }
+                Next::Withdraw => {
+                    self.moves += 1;
+                    if self.journal.withdraw(id) {
+                        self.tasks.answer(id, Err(StoreError::NoSpace));
+                        return self.commit_batches();
+                    }
+                    (id, Next::fail(StoreError::NoSpace))
+                }
                 Next::Finish(result) => match self.finish(id, result) {
                     Some(follows) => follows,
                     None => return,
@@ -134,15 +152,7 @@ impl<D: Disk> Store<D> {
                 };
                 append.step(id, place, event, near)
             }
-            Some(Kind::Discard(discard)) => {
-                let near = discard::Neighbours {
-                    layout: &self.layout,
-                    device: &mut self.device,
-                    volumes: &self.volumes,
-                    slabs: &self.slabs,
-                };
-                discard.step(id, place, event, near)
-            }
+            Some(Kind::Discard(discard)) => discard.step(place, event, &self.volumes, &self.slabs),
             _ => event.cannot_be(),
         }
     }
@@ -298,9 +308,9 @@ impl<D: Disk> Store<D> {
     }
 
     /// Queues a record for the journal; the task is told when the record is durable.
-    fn record(&mut self, id: SlotId, record: Record, data: Payload) {
+    fn record(&mut self, id: SlotId, record: Record, data: Payload, standing: Standing) {
         self.moves += 1;
-        self.journal.push(Pending { record, data, task: id });
+        self.journal.push(Pending { record, data, task: Some(id), standing });
         self.tasks.queued(id);
     }
 
@@ -341,20 +351,31 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A batch is durable: it and those behind it that were durable before take effect, in order.
+    /// A batch is durable.
     pub(super) fn batch_written(&mut self, sequence: u64) {
         self.journal.written(sequence);
+        self.commit_batches();
+    }
+
+    /// The oldest batches in flight take effect, in order, as far as they are durable with all that belongs to them.
+    fn commit_batches(&mut self) {
         while let Some(batch) = self.journal.next_committed() {
             let mut data_block = batch.data_block;
             for pending in batch.entries {
                 let (cache, overlay) = (&mut self.pages.cache, &mut self.overlay);
                 effect::take_effect(&pending, batch.sequence, data_block, &self.layout, cache, overlay);
                 data_block += pending.record.data_blocks();
-                if let Some(Task { kind: Kind::Discard(_), .. }) = self.tasks.get(pending.task) {
-                    // It goes on, but nobody has to wait until the space is given back.
-                    self.tasks.answer(pending.task, Ok(StoreReply::Done));
-                }
-                self.tell(pending.task, Event::Committed(batch.sequence));
+                let Some(id) = pending.task.filter(|_| pending.standing != Standing::Void) else { continue };
+                self.tell(id, Event::Committed(batch.sequence));
+            }
+        }
+    }
+
+    /// A flush has begun: records of what it makes durable go beside it.
+    pub(super) fn flush_begun(&mut self) {
+        for id in self.flushes.covered().to_vec() {
+            if let Some(Task { kind: Kind::Write(_), .. }) = self.tasks.get(id) {
+                self.tell(id, Event::Flushing);
             }
         }
     }
@@ -445,10 +466,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Space was given back, or could not be: a discard is advice.
-    pub(super) fn punched(&mut self, task: Option<SlotId>, slab: SlabIndex) {
-        if let Some(id) = task {
-            return self.go_on(id, Next::done());
-        }
+    pub(super) fn punched(&mut self, slab: SlabIndex) {
         self.slabs.punched(slab);
         if self.slabs.is_awaited() {
             self.checkpoint.request();

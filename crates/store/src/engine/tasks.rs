@@ -62,7 +62,7 @@ impl Task {
     }
 }
 
-/// Invariant: each request is one task until it is answered, once; some tasks go on after that (a discard gives space back). A task holds its
+/// Invariant: each request is one task until it is answered, once; some tasks go on after that (one whose record is being taken back). A task holds its
 /// place in its slab's line and its pinned pages until it ends, and then neither.
 pub(super) struct Tasks {
     tasks: Slots<Task>,

@@ -1,8 +1,9 @@
 //! Overwrites and fresh writes.
 //!
-//! An overwrite is one journal record with its data. A fresh write goes in place first, to blocks that read as zeroes until its
-//! record, written after a flush, gives them their checksums: its bytes are written once. A small one that is alone on the disk is
-//! journaled like an overwrite: one durable write to wait for instead of a write, a flush and a durable write. If fresh blocks
+//! An overwrite is one journal record with its data. A fresh write goes in place, to blocks that read as zeroes until its
+//! record gives them their checksums: its bytes are written once. One that is alone on the disk is written durably, and its record beside it;
+//! of others the record goes beside the flush that they share. Whichever is durable first waits for the other; replay looks whether the
+//! data are there. A small one that is alone is journaled like an overwrite: one durable write instead of two. If fresh blocks
 //! turn out to hold something (the volume reuses them without a discard), few are journaled like an overwrite and many are first
 //! made unwritten by a record of their own, so that a crash never leaves bytes beside the checksum of others.
 
@@ -98,15 +99,22 @@ enum Stage {
     Withdrawing,
     /// Journaled blocks of this place are just being applied.
     AwaitingCheckpoint,
+    /// On the way into place, without a record.
     Writing,
+    /// The data wait for a flush to begin, or for its end if the record has been queued.
     Flushing,
     Recording,
+    /// Data and record on their way beside each other.
+    Both,
+    /// The data found no room: the record is being taken back.
+    TakingBack,
 }
 
 /// An overwrite or a fresh write.
 ///
-/// Invariant: bytes go straight into place (`Writing`) only if the blocks' durable words say that they are unwritten and no checkpoint is
-/// writing there; the record that gives them their checksums (`Recording`) is queued when the bytes are durable.
+/// Invariant: bytes go straight into place (`Writing`, `Both`) only if the blocks' durable words say that they are unwritten and no checkpoint is
+/// writing there; the record that gives them their checksums takes effect when it and the bytes are durable, and the task stands in its slab's
+/// line until then: nobody writes to the place meanwhile.
 #[derive(Debug)]
 pub(super) struct WriteTask {
     volume: VolumeId,
@@ -116,8 +124,6 @@ pub(super) struct WriteTask {
     data: Payload,
     checksums: Checksums,
     stage: Stage,
-    /// The write in flight is durable when it ends: no flush has to follow.
-    durable: bool,
 }
 
 /// The parts that a write meets.
@@ -139,7 +145,7 @@ impl WriteTask {
         let WriteRequest { volume, epoch, class, data, checksums, .. } = request;
         debug_assert_ne!(class, WriteClass::Append, "append writes are tasks of their own");
         let overwrites = class == WriteClass::Overwrite;
-        Self { volume, epoch, overwrites, data, checksums, stage: Stage::Waiting, durable: false }
+        Self { volume, epoch, overwrites, data, checksums, stage: Stage::Waiting }
     }
 
     pub(super) fn manner(&self) -> Manner {
@@ -164,8 +170,9 @@ impl WriteTask {
                 Err(fenced) => Next::fail(fenced),
             },
             Event::Polled | Event::CheckpointEnded => self.place_fresh(id, place, near),
-            Event::Written(result) => self.written(place, result, near),
-            Event::Flushed => self.flushed(place, near.volumes),
+            Event::Written(result) => self.written(result, near.health),
+            Event::Flushing => self.flushing(place, near.volumes),
+            Event::Flushed => self.flushed(),
             Event::Committed(_) => self.committed(id, place, near),
             Event::SegmentRead { .. } => event.cannot_be(),
         }
@@ -204,7 +211,7 @@ impl WriteTask {
         Next::Record(record, data)
     }
 
-    /// Writes fresh blocks in place; nothing points to them and they read as zeroes. Durably at once if no other task could share
+    /// Writes fresh blocks in place; nothing points to them and they read as zeroes. Durably and beside its record if no other task could share
     /// the flush.
     fn place_fresh<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
         let applying = near.checkpoint.is_applying(place.slab, place.first, place.count);
@@ -213,45 +220,62 @@ impl WriteTask {
             near.checkpoint.await_end(id);
             return Next::Wait;
         }
-        self.stage = Stage::Writing;
-        self.durable = near.alone;
+        // It may have waited since it was admitted.
+        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+            return Next::fail(fenced);
+        }
+        let unsafely = Planted::FreshBeforeFlush.is_planted();
+        let beside = near.alone || unsafely;
+        self.stage = if beside { Stage::Both } else { Stage::Writing };
         let data = std::mem::take(&mut self.data);
         let offset = near.layout.block_offset(place.slab, place.first);
-        near.device.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, self.durable);
-        Next::Wait
+        near.device.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, beside && !unsafely);
+        if beside { self.record_placed(place) } else { Next::Wait }
     }
 
-    fn written<D>(&mut self, place: Place, result: Result<(), DiskError>, near: Neighbours<'_, D>) -> Next {
-        debug_assert_eq!(self.stage, Stage::Writing);
+    fn record_placed(&mut self, place: Place) -> Next {
+        let Place { slab, first, .. } = place;
+        let checksums = std::mem::take(&mut self.checksums);
+        Next::RecordBeside(Record::Placed { slab, first, epoch: self.epoch, checksums })
+    }
+
+    fn written(&mut self, result: Result<(), DiskError>, health: &mut StoreHealth) -> Next {
+        debug_assert!(matches!(self.stage, Stage::Writing | Stage::Both));
+        let beside = self.stage == Stage::Both;
         if result.is_err() {
-            near.health.no_space += 1;
-            return Next::fail(StoreError::NoSpace);
+            health.no_space += 1;
+            self.stage = Stage::TakingBack;
+            return if beside { Next::Withdraw } else { Next::fail(StoreError::NoSpace) };
         }
-        self.stage = Stage::Flushing;
-        if self.durable || Planted::FreshBeforeFlush.is_planted() {
-            return self.flushed(place, near.volumes);
+        self.stage = if beside { Stage::Recording } else { Stage::Flushing };
+        if beside { Next::Placed } else { Next::Flush }
+    }
+
+    /// The flush that covers its bytes has begun: it is going to end about when a batch does that begins now.
+    fn flushing(&mut self, place: Place, volumes: &Volumes) -> Next {
+        debug_assert_eq!(self.stage, Stage::Flushing);
+        match volumes.check(self.volume, self.epoch) {
+            Ok(()) => self.record_placed(place),
+            Err(fenced) => Next::fail(fenced),
         }
-        Next::Flush
     }
 
     /// Its bytes are durable.
-    fn flushed(&mut self, place: Place, volumes: &Volumes) -> Next {
+    fn flushed(&mut self) -> Next {
         debug_assert_eq!(self.stage, Stage::Flushing);
         self.stage = Stage::Recording;
-        let checksums = std::mem::take(&mut self.checksums);
-        if let Err(fenced) = volumes.check(self.volume, self.epoch) {
-            return Next::fail(fenced);
-        }
-        let Place { slab, first, .. } = place;
-        Next::Record(Record::Fresh { slab, first, epoch: self.epoch, checksums }, Payload::new())
+        Next::Placed
     }
 
     fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
-        if self.stage == Stage::Withdrawing {
-            return self.place_fresh(id, place, near);
+        match self.stage {
+            Stage::Withdrawing => self.place_fresh(id, place, near),
+            Stage::TakingBack => Next::fail(StoreError::NoSpace),
+            stage => {
+                debug_assert_eq!(stage, Stage::Recording);
+                near.health.acknowledged_bytes += u64::from(place.count) * BLOCK_BYTES as u64;
+                Next::done()
+            }
         }
-        debug_assert_eq!(self.stage, Stage::Recording);
-        near.health.acknowledged_bytes += u64::from(place.count) * BLOCK_BYTES as u64;
-        Next::done()
     }
 }

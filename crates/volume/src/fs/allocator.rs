@@ -2,7 +2,8 @@
 //!
 //! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the transaction that
 //! publishes it. A block that an extent gave up is *freed* with a transaction, and can be reserved again when that
-//! transaction is durable and no read of the block is under way any more. What is stored is what is committed: a
+//! transaction is durable, no read of the block is under way any more, and it was made unwritten if there is room enough meanwhile
+//! ([`super::preparing`]). What is stored is what is committed: a
 //! crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
@@ -12,7 +13,7 @@
 //! one block to two files: the allocator keeps the first such contradiction ([`Allocator::damage`]), and the volume fails with it before
 //! anything of it is stored. A group's counts are those of an empty group unless its chunk carries data.
 
-use ::types::Lba;
+use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,6 +22,7 @@ use super::groups::{Contradiction, Group};
 use super::layout::PAGE_BLOCKS;
 use super::meta::{BlockRun, ChunkUse};
 use super::pages::Pages;
+use super::preparing::Preparing;
 use super::reader::Reader;
 use super::types::FsError;
 
@@ -91,6 +93,8 @@ pub struct Allocator {
     /// Group with which the search for room goes on.
     cursor: u32,
     pending: VecDeque<PendingFree>,
+    /// Freed blocks behind that.
+    pub preparing: Preparing,
     /// Pages of the chunks of metadata.
     pub pages: Pages,
     /// Number of the next read of blocks, and those under way.
@@ -124,6 +128,7 @@ impl Allocator {
             groups: Vec::new(),
             cursor: 0,
             pending: VecDeque::new(),
+            preparing: Preparing::default(),
             pages: Pages::new(chunk_blocks),
             ready_free: 0,
             free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
@@ -163,6 +168,7 @@ impl Allocator {
             groups: Vec::new(),
             cursor: 0,
             pending: VecDeque::new(),
+            preparing: Preparing::default(),
             pages: Pages::default(),
             ready_free: 0,
             free_chunk_count: 0,
@@ -302,14 +308,13 @@ impl Allocator {
             return Ok(());
         }
         let mut held = Vec::new();
-        for pending in &self.pending {
-            for run in &pending.runs {
-                self.for_groups(*run, |owner, from, count| {
-                    if owner == group {
-                        held.push((from, count));
-                    }
-                });
-            }
+        let pending = self.pending.iter().flat_map(|pending| &pending.runs);
+        for run in pending.chain(self.preparing.runs()) {
+            self.for_groups(*run, |owner, from, count| {
+                if owner == group {
+                    held.push((from, count));
+                }
+            });
         }
         let counted = self.carries_data(group);
         let lba = Lba(u64::from(group) * u64::from(self.group_blocks));
@@ -434,9 +439,9 @@ impl Allocator {
         self.damage.clone().map_or(Ok(()), Err)
     }
 
-    /// Makes freed blocks reusable: those of durable transactions that no read under way may still touch. Whether there
-    /// were any.
-    pub fn settle(&mut self, durable: u64) -> bool {
+    /// Goes on with freed blocks of durable transactions that no read under way may still touch: they are prepared, or reusable at once.
+    /// Whether there were any that are.
+    pub fn settle(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
         while let Some(front) = self.pending.front()
@@ -445,11 +450,34 @@ impl Allocator {
             && let Some(settled) = self.pending.pop_front()
         {
             for run in settled.runs {
-                self.release(run);
+                if !(prepares && self.preparing.add(run, now)) {
+                    self.release(run);
+                    any = true;
+                }
             }
-            any = true;
         }
         any
+    }
+
+    /// Freed blocks to discard, in runs: [`Self::prepared`] has to follow for each. Others that waited can be reserved.
+    pub fn begin_preparing(&mut self, now: Monotonic) -> Vec<BlockRun> {
+        // Less than a chunk: one that is discarded as a whole loses its room.
+        let (long, short) = self.preparing.take_due(now, self.chunk_blocks / 2);
+        short.into_iter().for_each(|run| self.release(run));
+        long
+    }
+
+    /// Freed blocks were discarded, or were not: they can be reserved.
+    pub fn prepared(&mut self, run: BlockRun) {
+        self.preparing.ended(run);
+        self.release(run);
+    }
+
+    /// Makes freed blocks reusable that wait to be discarded. Whether there were any.
+    pub fn hurry_preparing(&mut self) -> bool {
+        let waiting = self.preparing.take_waiting();
+        waiting.iter().for_each(|run| self.release(*run));
+        !waiting.is_empty()
     }
 
     /// Whether freed blocks wait to become reusable, and the ticket that the first of them waits for.

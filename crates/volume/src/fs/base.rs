@@ -182,6 +182,9 @@ impl Base {
                 Ok(run) => return Ok(run),
                 Err(Refusal::NeedGroup(group)) => self.meta.load_group(group)?,
                 Err(Refusal::NeedChunk) => {
+                    if self.freed_blocks_may_come() {
+                        return Err(FsError::Miss);
+                    }
                     if self.data_chunk_may_come(unstored) {
                         return Err(FsError::Miss);
                     }
@@ -210,14 +213,37 @@ impl Base {
         self.record(txn);
     }
 
-    /// Makes freed blocks reusable that nothing stored or under way has any more.
-    pub fn settle_freed(&mut self) {
+    /// Makes freed blocks reusable that nothing stored or under way has any more; where there is room enough without them, they are discarded
+    /// first.
+    pub fn settle_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
-        if self.meta.allocator.settle(durable) {
-            self.chunks.blocks_were_freed = true;
-            self.agenda.wake();
+        let now = self.agenda.now;
+        let prepares = self.unpromised_blocks(unstored) >= u64::from(self.meta.allocator.chunk_blocks()) / 4;
+        if self.meta.allocator.settle(durable, prepares, now) {
+            self.freed_blocks();
         }
+        for run in self.meta.allocator.begin_preparing(now) {
+            let discard = SpaceRequest::Discard { lba: run.lba, blocks: u64::from(run.blocks) };
+            self.requests.submit(Purpose::Prepare { run }, discard);
+            self.agenda.again = true;
+        }
+    }
+
+    /// Whether freed blocks are going to be reusable that are not yet. Those that wait to be discarded are so at once.
+    pub fn freed_blocks_may_come(&mut self) -> bool {
+        if self.meta.allocator.hurry_preparing() {
+            self.freed_blocks();
+            self.agenda.again = true;
+            return true;
+        }
+        !self.meta.allocator.preparing.is_empty()
+    }
+
+    /// Freed blocks can be reserved.
+    fn freed_blocks(&mut self) {
+        self.chunks.blocks_were_freed = true;
+        self.agenda.wake();
     }
 
     /// Carries on changes of chunks' uses and the checkpoint.
@@ -304,6 +330,12 @@ impl Base {
             }
             Purpose::DiscardPages { first, count } => {
                 checkpointer.handle_discard(first, count, answer, &mut meta.allocator, agenda)
+            }
+            Purpose::Prepare { run } => {
+                meta.allocator.prepared(run);
+                self.freed_blocks();
+                // Whatever else keeps it from being discarded, the next write there copes with that.
+                if matches!(answer, Err(FsError::Fenced)) { Err(FsError::Fenced) } else { Ok(()) }
             }
             Purpose::Checkpoint => checkpointer.handle_write(answer),
             Purpose::Probe { chunk } => chunks.handle_probe(chunk, answer, meta, agenda),

@@ -112,7 +112,8 @@ impl Chunks {
             self.bring_into_use(ChunkUse::Meta, meta);
         }
         let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
-        let low = unpromised(&meta.allocator, demand.promised_blocks) < chunk_blocks / 4;
+        let free = unpromised(&meta.allocator, demand.promised_blocks) + meta.allocator.preparing.blocks();
+        let low = free < chunk_blocks / 4;
         if (low || self.need_data)
             && self.data == 0
             && self.can_have_data_chunk(&meta.allocator, requests, demand)

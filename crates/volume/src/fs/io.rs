@@ -10,6 +10,7 @@ use sys::Payload;
 use crate::planted::Planted;
 
 use super::layout::{COPIES_MAX, Pointer};
+use super::meta::BlockRun;
 use super::types::FsError;
 
 /// The copy to look at after this one failed: any copy that the virtual disk holds for good first, then each by itself.
@@ -37,6 +38,8 @@ pub enum Purpose {
     Probe { chunk: u32 },
     /// Places of pages are emptied: first page, number of pages.
     DiscardPages { first: Lba, count: u32 },
+    /// Freed blocks are discarded before they are written again.
+    Prepare { run: BlockRun },
     /// Nobody waits for the answer.
     Nothing,
     /// A chunk is emptied: before it carries metadata, or after its use.

@@ -46,6 +46,7 @@ mod open_state;
 mod opening;
 mod owners;
 mod pages;
+mod preparing;
 mod properties;
 mod quota;
 mod reader;
@@ -202,6 +203,7 @@ impl FileSystem {
             self.data.timeout(base),
             base.chunks.timeout(),
             base.requests.retry_at(),
+            base.meta.allocator.preparing.timeout(),
             base.checkpointer.timeout(base.agenda.now),
         ];
         times.into_iter().flatten().min()
@@ -365,12 +367,13 @@ impl FileSystem {
     pub fn statistics(&self) -> Statistics {
         let (base, unstored) = (&self.base, self.data.unstored());
         let blocks = |count: u64| count.saturating_mul(BLOCK_BYTES as u64);
-        let free = base.unpromised_blocks(unstored) + base.free_chunk_blocks();
+        let preparing = base.meta.allocator.preparing.blocks();
+        let free = base.unpromised_blocks(unstored) + base.free_chunk_blocks() + preparing;
         let total_bytes = base.requests.size().blocks.bytes();
         Statistics {
             total_bytes,
             used_bytes: total_bytes.saturating_sub(blocks(free)),
-            available_bytes: blocks(base.available_blocks(unstored)),
+            available_bytes: blocks(base.available_blocks(unstored) + preparing),
             cache_bytes: self.data.streams.cached_bytes(),
             dirty_bytes: blocks(unstored.blocks),
             journal_bytes: blocks(base.meta.journal.log.used_blocks()),

@@ -4,11 +4,14 @@ mod disk_issues;
 mod disks;
 mod latencies;
 mod metrics;
+mod peers;
 mod pools;
 mod rdma;
 mod sessions;
 mod volume_issues;
 mod volumes;
+
+pub use peers::show_peer;
 
 use super::frontend::Frontend;
 use crate::limits::Limits;

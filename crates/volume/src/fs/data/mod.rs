@@ -199,7 +199,7 @@ impl Data {
         published?;
         self.writeback.start_due(&mut self.streams, base);
         self.waiters.advance_all(&mut self.streams, &mut self.writeback, base);
-        base.settle_freed();
+        base.settle_freed(self.unstored());
         self.orphans.pump(&mut self.streams, base);
         self.streams.evict(base.config.cache_bytes);
         self.streams.tidy();

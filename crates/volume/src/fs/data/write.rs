@@ -246,6 +246,9 @@ impl Editor<'_> {
             self.base.agenda.again = true;
             return true;
         }
+        if self.base.freed_blocks_may_come() {
+            return true;
+        }
         if unstored.blocks > 0 {
             self.writeback.pressure = true;
             self.base.agenda.again = true;

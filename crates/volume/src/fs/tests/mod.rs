@@ -9,6 +9,7 @@ mod names;
 pub mod outage;
 mod overlapping;
 mod owners;
+mod preparing;
 mod quotas;
 pub mod renames;
 pub mod reserve;

@@ -3,9 +3,9 @@
 //! Promises: at most [`api::CONNECTIONS_MAX`] connections, of which strangers make room for others; one that says nothing, or rubbish, ends
 //! after [`PATIENCE`]; a question is answered in order. Never decides: that is [`Host`]'s.
 
+use crate::credentials::Credentials;
 use cluster::authority::Fingerprint;
 use cluster::wire::{Ask, PATIENCE, Tell, receive, send};
-use rustls::ServerConfig;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Questions over one connection.
 const QUESTIONS_MAX: usize = 64;
-/// Probing servers takes the longest.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A request of the API that another server handed on takes the longest; it has a bound of its own.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Who answers questions.
 pub trait Host: Send + Sync + 'static {
@@ -32,9 +32,8 @@ pub trait Host: Send + Sync + 'static {
 }
 
 /// Serves until the task is dropped.
-pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, host: Arc<dyn Host>) {
+pub async fn serve(listener: TcpListener, credentials: Arc<Credentials>, host: Arc<dyn Host>) {
     let seats = api::Seats::new();
-    let acceptor = TlsAcceptor::from(tls);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -47,7 +46,9 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, host: Arc<dyn 
         };
         let Some(seat) = seats.take(peer) else { continue };
         let seat = Arc::new(seat);
-        let (acceptor, host, its_seat) = (acceptor.clone(), host.clone(), seat.clone());
+        // The certificate may have been renewed meanwhile.
+        let acceptor = TlsAcceptor::from(credentials.listening());
+        let (host, its_seat) = (host.clone(), seat.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = converse(stream, peer, acceptor, &*host, &its_seat).await {
                 tracing::debug!(%peer, %error, "a connection to the cluster's port ended");
@@ -81,7 +82,8 @@ async fn converse(
             question => question?,
         };
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, host.answer(peer, from, question)).await;
-        let answer = answer.unwrap_or_else(|_| Tell::Refused { reason: "no answer within a minute".into() });
+        let answer =
+            answer.unwrap_or_else(|_| Tell::Refused { reason: "no answer within five minutes".into() });
         send(&mut stream, &answer).await?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Why something asked of the cluster was not done, in the API's kinds.
 
-use super::asking::AskError;
-use super::tls::ClusterTlsError;
+use crate::asking::AskError;
+use crate::tls::ClusterTlsError;
 use api::{ApiError, ErrorKind};
 use cluster::StateError;
 use cluster::admission::Refused;

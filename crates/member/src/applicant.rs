@@ -1,11 +1,10 @@
 //! What this server tells a cluster of itself.
 
-use crate::config::Config;
 use cluster::admission::{Applicant, EtcdAddresses};
 use cluster::authority::ProvenKey;
 use cluster::clock::unix_now_s;
 use cluster::etcd::process::free_ports;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
 /// What the configuration says of this server's part in a cluster.
@@ -24,24 +23,13 @@ pub struct ClusterKeys {
     pub api: SocketAddr,
     pub rack: String,
     pub chassis: String,
+    /// It votes only: it has no SMB server.
+    pub is_witness: bool,
+    /// `cluster.etcd` names an etcd that somebody else runs.
+    pub uses_other_etcd: bool,
 }
 
 impl ClusterKeys {
-    /// What the configuration says; addresses of SMB are what is listened on, and come from elsewhere. `listener`: the cluster's port.
-    pub fn of(config: &Config, listener: Option<&TcpListener>, server_guid: Uuid) -> Self {
-        Self {
-            name: config.server.name.clone(),
-            server_guid,
-            listen: listener.and_then(|listener| listener.local_addr().ok()),
-            addresses: config.cluster.addresses.clone(),
-            smb: Vec::new(),
-            rdma: Vec::new(),
-            api: config.api.listen,
-            rack: config.cluster.rack.clone(),
-            chassis: config.cluster.chassis.clone(),
-        }
-    }
-
     /// # Errors
     /// What is missing in the configuration.
     pub fn listen(&self) -> Result<SocketAddr, String> {
@@ -66,7 +54,8 @@ impl ClusterKeys {
     pub fn applicant(&self, key: ProvenKey, etcd: Option<EtcdAddresses>) -> Result<Applicant, String> {
         let listen = self.listen()?;
         let addresses = self.reachable(listen);
-        let smb = self.smb.iter().find_map(|socket| reached_at(*socket, &addresses)).ok_or_else(|| {
+        let served = if self.is_witness { &[listen][..] } else { &self.smb };
+        let smb = served.iter().find_map(|socket| reached_at(*socket, &addresses)).ok_or_else(|| {
             let listed: Vec<String> = self.smb.iter().map(ToString::to_string).collect();
             format!(
                 "clients and other servers have to reach its SMB server at {}, and smb.listen is {}: add that address to it",
@@ -87,6 +76,8 @@ impl ClusterKeys {
             etcd,
             rack: self.rack.clone(),
             chassis: self.chassis.clone(),
+            is_witness: self.is_witness,
+            uses_other_etcd: self.uses_other_etcd,
             unix_s: unix_now_s(),
             key,
         })

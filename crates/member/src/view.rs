@@ -1,10 +1,10 @@
 //! The cluster as it is shown: servers with what they hold, and what would be lost with one more.
 
-use super::liveness::Shared;
-use super::preflight::Seen;
+use crate::preflight::Seen;
+use crate::surroundings::OwnServer;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
 use cluster::wire::Facts;
-use cluster::{DiskRecord, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
+use cluster::{DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
 use std::collections::BTreeSet;
 use types::NodeId;
 
@@ -28,20 +28,82 @@ impl Holdings {
         self.disks.iter().filter(move |disk| disk.node == Some(id))
     }
 
-    /// A server may leave only if no disk of the pool is on it.
+    fn volumes_of(&self, node: &NodeRecord) -> Vec<&str> {
+        let own = self.volumes.iter().filter(|volume| volume.owner == Some(node.id));
+        own.map(|volume| volume.name.as_str()).collect()
+    }
+
+    /// A server that is up may leave only if no disk of the pool is on it, and it has no volume.
     ///
     /// # Errors
-    /// Which are.
+    /// What is on it, and the commands that move it away.
     pub fn demand_nothing_on(&self, node: &NodeRecord) -> Result<(), String> {
-        let paths: Vec<&str> = self.disks_of(node).map(|disk| disk.path.as_str()).collect();
-        if paths.is_empty() {
+        let disks: Vec<&DiskRecord> = self.disks_of(node).collect();
+        let volumes = self.volumes_of(node);
+        if disks.is_empty() && volumes.is_empty() {
+            return Ok(());
+        }
+        let name = &node.name;
+        let mut steps = Vec::new();
+        if node.state == NodeState::Up {
+            steps.push(format!("`cenote node drain {name}`"));
+        }
+        if !volumes.is_empty() {
+            steps.push(format!("wait until it has handed over {}", volumes.join(", ")));
+        }
+        for disk in disks {
+            steps.push(match disk.state {
+                DiskState::Retired => format!("wait until disk {} is empty (`cenote job list`)", disk.path),
+                _ => format!("`cenote disk retire {}` ({})", disk.id, disk.path),
+            });
+        }
+        Err(format!(
+            "server '{name}' is up and holds data; nothing was changed. Move it away first: {}; then remove it",
+            steps.join(", then ")
+        ))
+    }
+
+    /// A dead server may be taken out only if every volume goes on without the copies on it.
+    ///
+    /// # Errors
+    /// Which would not.
+    pub fn demand_nothing_counts_on(&self, node: &NodeRecord) -> Result<(), String> {
+        let own: Vec<_> = self.disks_of(node).map(|disk| disk.id).collect();
+        let counts = |volume: &&VolumeRecord| volume.in_sync.iter().any(|disk| own.contains(disk));
+        let names: Vec<&str> =
+            self.volumes.iter().filter(counts).map(|volume| volume.name.as_str()).collect();
+        if names.is_empty() {
             return Ok(());
         }
         Err(format!(
-            "server '{}' has {} disks of the pool ({}): retire them first (`cenote disk retire`), and wait until they are empty",
+            "copies on server '{}' are counted on by {}: either a volume is being taken over, and this goes by itself (`cenote volume list`), or \
+             its last copies are there: start the server again, or delete the volume",
             node.name,
-            paths.len(),
-            paths.join(", ")
+            names.join(", ")
+        ))
+    }
+
+    /// A server may be drained only if every volume can be served while it is away.
+    ///
+    /// # Errors
+    /// Which cannot.
+    pub fn demand_served_without(&self, node: &NodeRecord) -> Result<(), String> {
+        let own: Vec<_> = self.disks_of(node).map(|disk| disk.id).collect();
+        let needs = |volume: &&VolumeRecord| {
+            let has_some = volume.in_sync.iter().any(|disk| own.contains(disk));
+            let elsewhere = volume.in_sync.iter().any(|disk| !own.contains(disk));
+            // Of a chunk with copies in one place only nobody knows which that is.
+            has_some && (!elsewhere || (!volume.homes.is_empty() && volume.min_homes < 2))
+        };
+        let names: Vec<&str> = self.volumes.iter().filter(needs).map(|volume| volume.name.as_str()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "without server '{}' not all copies of {} could be had: if they are being made (`cenote job list`), wait for that; a volume with one \
+             copy is not served while a server with a part of it is away, and needs no draining",
+            node.name,
+            names.join(", ")
         ))
     }
 
@@ -57,14 +119,14 @@ pub fn nodes(
     members: &[NodeRecord],
     own: Option<NodeId>,
     seen: &[Seen],
-    heartbeats: &Shared,
+    server: &dyn OwnServer,
     holdings: &Holdings,
 ) -> Vec<NodeView> {
     let view = |node: &NodeRecord| {
         let is_own = Some(node.id) == own;
         let told = seen.iter().find(|seen| seen.name == node.name).and_then(|seen| seen.told.as_ref().ok());
         let state = match node.state {
-            _ if !is_own && !heartbeats.is_up(node.id).unwrap_or(told.is_some()) => NodeStatus::Down,
+            _ if !is_own && !server.is_up(node.id).unwrap_or(told.is_some()) => NodeStatus::Down,
             NodeState::Up | NodeState::Removed => NodeStatus::Up,
             NodeState::Draining => NodeStatus::Draining,
             NodeState::Drained => NodeStatus::Drained,
@@ -84,12 +146,14 @@ pub fn nodes(
             rdma: node.rdma,
             cluster: node.cluster,
             runs_etcd: node.etcd.is_some(),
+            is_witness: node.is_witness,
             rack: node.rack.clone(),
             chassis: node.chassis.clone(),
             version: told.map_or_else(|| node.version.clone(), |facts| facts.version.clone()),
             joined_unix_s: node.joined_unix_s,
             disks: u32::try_from(holdings.disks_of(node).count()).unwrap_or(u32::MAX),
             volumes: volumes.map(|volume| volume.name.clone()).collect(),
+            bus: None,
         }
     };
     members.iter().map(view).collect()
@@ -103,7 +167,8 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
     }
     let is_alive = |node: &&NodeView| node.state != NodeStatus::Down;
     let alive = nodes.iter().filter(is_alive).filter(|node| node.runs_etcd).count();
-    if alive <= engine.quorum as usize {
+    // Of an etcd that somebody else runs, its members are no servers of the cluster.
+    if nodes.iter().any(|node| node.runs_etcd) && alive <= engine.quorum as usize {
         sentences.push(format!(
             "with one more server of {} the cluster's state has no majority: files stay readable and writable only until something changes",
             engine.members.join(", ")
@@ -113,6 +178,9 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
         if holdings.holders(volume).len() < 2 {
             sentences
                 .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
+        } else if !volume.homes.is_empty() && volume.min_homes < 2 {
+            sentences
+                .push(format!("pieces of volume '{}' have their copies on one server so far", volume.name));
         }
     }
     sentences

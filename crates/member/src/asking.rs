@@ -1,6 +1,6 @@
 //! Asking another server on its cluster port.
 
-use super::tls::{ClusterTlsError, member_name};
+use crate::tls::{ClusterTlsError, member_name};
 use cluster::authority::Fingerprint;
 use cluster::wire::{Ask, Tell, receive, send};
 use rustls::ClientConfig;

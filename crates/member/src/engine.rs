@@ -4,6 +4,7 @@
 //! soon as it has caught up.
 
 use api::cluster::StateEngine;
+use cluster::etcd::members::EtcdAlarm;
 use cluster::etcd::members::lacks_revision_fix;
 use cluster::etcd::process::{
     EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart, TlsFiles, initial_members, version_of,
@@ -13,8 +14,8 @@ use cluster::identity::Identity;
 use cluster::nodes::ClusterRecord;
 use cluster::{CarryError, NodeRecord, State, StateError, carry};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// For which a founder waits for its own etcd to answer.
@@ -48,6 +49,59 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// Why etcd still has it.
     fn remove_member(&self, node: &NodeRecord) -> Result<(), String>;
+
+    /// Runs a member on this server, which was added as `members` have it.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    fn run_member(&self, identity: &Identity) -> Result<(), String>;
+
+    /// Other addresses and certificates from now on.
+    ///
+    /// # Errors
+    /// Why they cannot be used; then those before are.
+    fn reconfigure(&self, endpoints: Vec<String>, tls: TlsIdentity) -> Result<(), String>;
+
+    /// What etcd itself raised an alarm about, as far as it answers.
+    fn alarms(&self) -> Vec<EtcdAlarm>;
+}
+
+/// An etcd that somebody else runs, as the configuration names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OtherEtcd {
+    /// `https://ADDRESS:PORT` of each member; none: the servers run etcd themselves.
+    pub endpoints: Vec<String>,
+    /// In PEM form: the authority of its members, and a certificate and key by which they know this server.
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl OtherEtcd {
+    fn options(&self, cluster: &str) -> Result<EtcdOptions, EngineError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|error| {
+                StateError::Open(format!("cluster.etcd: {} cannot be read: {error}", path.display()))
+            })
+        };
+        let tls = TlsIdentity {
+            ca_pem: read(&self.authority)?,
+            certificate_pem: read(&self.certificate)?,
+            key_pem: zeroize::Zeroizing::new(read(&self.key)?),
+        };
+        let kept_revisions = Some(EtcdOptions::KEPT_REVISIONS);
+        Ok(EtcdOptions { kept_revisions, ..EtcdOptions::new(cluster, self.endpoints.clone(), Some(tls)) })
+    }
+}
+
+/// Where the engine and its parts are.
+#[derive(Debug, Clone)]
+pub struct EnginePlaces {
+    /// The state of the single server that this is, or was.
+    pub file: PathBuf,
+    /// etcd's; empty: `etcd` in PATH.
+    pub program: PathBuf,
+    pub other: OtherEtcd,
 }
 
 /// Why the state cannot be had.
@@ -61,16 +115,16 @@ pub enum EngineError {
     Carry(#[from] CarryError),
 }
 
-/// The state of this server or of its cluster. `file`: the state of the single server that it is, or was.
+/// The state of this server or of its cluster.
 ///
 /// # Errors
 /// [`EngineError`].
 pub fn open_state(
     identity: Option<&Identity>,
-    file: &Path,
-    program: &Path,
+    places: &EnginePlaces,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
-    let program = (!program.as_os_str().is_empty()).then(|| program.to_owned());
+    let EnginePlaces { file, program, other } = places;
+    let program = (!program.as_os_str().is_empty()).then(|| program.clone());
     let Some(identity) = identity else {
         let state = State::open(file)?;
         let engine = SingleServer { state: state.clone(), program };
@@ -78,19 +132,22 @@ pub fn open_state(
     };
     let process = identity.facts.etcd.map(|_| EtcdProcess::start(process_options(identity, program.clone())));
     let process = process.transpose()?;
-    let etcd = EtcdState::connect(etcd_options(identity))?;
+    let uses_other = !other.endpoints.is_empty();
+    let options = match uses_other && identity.facts.etcd.is_none() {
+        true => other.options(&identity.facts.cluster)?,
+        false => etcd_options(identity),
+    };
+    let etcd = EtcdState::connect(options)?;
     let state = if identity.facts.founder { founders_state(&etcd, file)? } else { State::from(etcd.clone()) };
     let ended = Arc::new(AtomicBool::new(false));
     if let Some(process) = &process {
-        let (etcd, url, ended) = (etcd.clone(), process.options().peer_url(), ended.clone());
-        let vote = std::thread::Builder::new().name("cluster-vote".into());
-        vote.spawn(move || seek_vote(&etcd, &url, &ended))
+        begin_to_seek_vote(&etcd, process, &ended)
             .map_err(|error| StateError::Open(format!("no thread for etcd's vote: {error}")))?;
     }
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_answer(&state, None)?;
     let name = identity.facts.name.clone();
-    let engine = Etcd { etcd, process, program, name, ended };
+    let engine = Etcd { etcd, process: Mutex::new(process), program, name, ended, uses_other };
     Ok((state, Arc::new(engine)))
 }
 
@@ -118,12 +175,17 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
     }
 }
 
-pub fn etcd_options(identity: &Identity) -> EtcdOptions {
-    let tls = TlsIdentity {
+/// By which members of etcd that the servers run know this one.
+pub fn tls_identity(identity: &Identity) -> TlsIdentity {
+    TlsIdentity {
         ca_pem: identity.authority.clone().into_bytes(),
         certificate_pem: identity.certificate.clone().into_bytes(),
         key_pem: zeroize::Zeroizing::new(identity.key.as_bytes().to_vec()),
-    };
+    }
+}
+
+pub fn etcd_options(identity: &Identity) -> EtcdOptions {
+    let tls = tls_identity(identity);
     let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));
     let mut endpoints: Vec<String> = own.into_iter().collect();
     for known in &identity.facts.endpoints {
@@ -201,6 +263,16 @@ fn founders_state(etcd: &EtcdState, file: &Path) -> Result<State, EngineError> {
     Ok(state)
 }
 
+fn begin_to_seek_vote(
+    etcd: &EtcdState,
+    process: &EtcdProcess,
+    ended: &Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    let (etcd, url, ended) = (etcd.clone(), process.options().peer_url(), ended.clone());
+    let vote = std::thread::Builder::new().name("cluster-vote".into());
+    vote.spawn(move || seek_vote(&etcd, &url, &ended)).map(|_| ())
+}
+
 /// Asks for the vote of the own member until it has it.
 fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
     while !ended.load(Ordering::Acquire) {
@@ -248,16 +320,30 @@ impl Engine for SingleServer {
     fn remove_member(&self, _: &NodeRecord) -> Result<(), String> {
         Err("this server is in no cluster".into())
     }
+
+    fn run_member(&self, _: &Identity) -> Result<(), String> {
+        Err("this server is in no cluster".into())
+    }
+
+    fn reconfigure(&self, _: Vec<String>, _: TlsIdentity) -> Result<(), String> {
+        Err("this server is in no cluster".into())
+    }
+
+    fn alarms(&self) -> Vec<EtcdAlarm> {
+        Vec::new()
+    }
 }
 
 /// A cluster's state, with this server's member if it runs one.
 struct Etcd {
     etcd: EtcdState,
-    process: Option<EtcdProcess>,
+    process: Mutex<Option<EtcdProcess>>,
     program: Option<PathBuf>,
     /// This server's.
     name: String,
     ended: Arc<AtomicBool>,
+    /// Somebody else runs it.
+    uses_other: bool,
 }
 
 impl Drop for Etcd {
@@ -284,7 +370,14 @@ impl Engine for Etcd {
             let name = if learner.name.is_empty() { "that was not started yet" } else { &learner.name };
             notes.push(format!("member {name} of etcd has no vote yet"));
         }
-        let version = self.process.as_ref().map(|process| process.version().to_owned());
+        let version = {
+            let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+            process.as_ref().map(|process| process.version().to_owned())
+        };
+        let version = version.or_else(|| {
+            let url = members.first()?.client_urls.first()?;
+            Some(self.etcd.members().status(url).ok()?.version)
+        });
         if let Some(version) = version.as_ref().filter(|version| lacks_revision_fix(version)) {
             notes.push(format!(
                 "etcd {version} lacks the fix of etcd #17780 (in 3.4.32 and 3.5.14); history is dropped here in a way that does not need it"
@@ -337,5 +430,28 @@ impl Engine for Etcd {
                 Err(error) => return Err(error.to_string()),
             }
         }
+    }
+
+    fn run_member(&self, identity: &Identity) -> Result<(), String> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.is_some() {
+            return Ok(());
+        }
+        let started = EtcdProcess::start(process_options(identity, self.program.clone()))
+            .map_err(|error| error.to_string())?;
+        begin_to_seek_vote(&self.etcd, &started, &self.ended).map_err(|error| error.to_string())?;
+        *process = Some(started);
+        Ok(())
+    }
+
+    fn reconfigure(&self, endpoints: Vec<String>, tls: TlsIdentity) -> Result<(), String> {
+        if self.uses_other {
+            return Ok(());
+        }
+        self.etcd.reconfigure(endpoints, Some(tls)).map_err(|error| error.to_string())
+    }
+
+    fn alarms(&self) -> Vec<EtcdAlarm> {
+        self.etcd.members().alarms().unwrap_or_default()
     }
 }

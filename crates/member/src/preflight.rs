@@ -5,10 +5,11 @@
 
 use api::cluster::{CheckOutcome, PreflightCheck};
 use cluster::admission::{CLOCK_SKEW_MAX_S, check_versions};
-use cluster::wire::{Facts, Probed, Target};
+use cluster::wire::{Facts, Probed, Storage, Target};
 use smb_client::ping;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use types::size::show_size;
 
 /// Clocks that NTP keeps differ by less.
 const CLOCK_WARNING_MS: u64 = 1000;
@@ -62,7 +63,41 @@ pub fn judge_facts(ours: &Facts, others: &[Seen]) -> Vec<PreflightCheck> {
         });
     }
     checks.push(judge_mtu(ours, others));
+    checks.extend(judge_disks(ours, others));
     checks
+}
+
+/// Judges the disks that the servers have in the pool, and whether copies of each server's data have room on the others.
+fn judge_disks(ours: &Facts, others: &[Seen]) -> Vec<PreflightCheck> {
+    let all = std::iter::once(ours).chain(others.iter().filter_map(|seen| seen.told.as_ref().ok()));
+    let stored: Vec<(&str, &Storage)> =
+        all.filter_map(|facts| Some((facts.name.as_str(), facts.storage.as_ref()?))).collect();
+    let total: u64 = stored.iter().map(|(_, storage)| storage.size_bytes).sum();
+    let judge = |(name, storage): &(&str, &Storage)| {
+        let elsewhere = total - storage.size_bytes;
+        let size = show_size(storage.size_bytes);
+        let (outcome, found) = match storage {
+            Storage { failing, .. } if !failing.is_empty() => (
+                CheckOutcome::Failed,
+                format!("failing or gone: {}; see `cenote health`", failing.join(", ")),
+            ),
+            Storage { disks: 0, .. } => (
+                CheckOutcome::Warning,
+                "it has no disk in the pool: `cenote disk add`, on that server".to_owned(),
+            ),
+            _ if stored.len() > 1 && storage.size_bytes > elsewhere => (
+                CheckOutcome::Warning,
+                format!(
+                    "{} disks with {size}, more than all other servers together ({}): copies of the rest have no place",
+                    storage.disks,
+                    show_size(elsewhere)
+                ),
+            ),
+            _ => (CheckOutcome::Good, format!("{} disks with {size}", storage.disks)),
+        };
+        check("disks", name, outcome, found)
+    };
+    stored.iter().map(judge).collect()
 }
 
 fn judge_clock(name: &str, clock_ms: i64) -> PreflightCheck {
@@ -211,6 +246,7 @@ mod tests {
             mtu: Some(1500),
             receive_buffer_max: Some(RECEIVE_BUFFER_BYTES),
             etcd: Some("3.4.23".into()),
+            storage: None,
             members: Vec::new(),
         }
     }
@@ -236,6 +272,25 @@ mod tests {
         let other = Facts { version: "0.9.0".into(), mtu: Some(9000), ..facts("b") };
         let other = Seen { name: "b".into(), told: Ok(other), clock_ms: 0 };
         assert_eq!(failed(&judge_facts(&facts("a"), &[other])), ["version", "MTU"]);
+    }
+
+    #[test]
+    fn disks_that_fail_or_have_no_place_for_copies_are_told() {
+        let with = |name: &str, disks, size_bytes, failing: &[&str]| {
+            let failing = failing.iter().map(|path| (*path).to_owned()).collect();
+            Facts { storage: Some(Storage { disks, size_bytes, failing }), ..facts(name) }
+        };
+        let seen = |facts: Facts| Seen { name: facts.name.clone(), told: Ok(facts), clock_ms: 0 };
+        let outcomes = |ours: Facts, others: Vec<Facts>| -> Vec<CheckOutcome> {
+            let others: Vec<Seen> = others.into_iter().map(seen).collect();
+            judge_disks(&ours, &others).into_iter().map(|check| check.outcome).collect()
+        };
+        use CheckOutcome::{Failed, Good, Warning};
+        let tib = 1 << 40;
+        assert_eq!(outcomes(with("a", 2, 2 * tib, &[]), vec![with("b", 2, 2 * tib, &[])]), [Good, Good]);
+        assert_eq!(outcomes(with("a", 2, 4 * tib, &[]), vec![with("b", 0, 0, &[])]), [Warning, Warning]);
+        assert_eq!(outcomes(with("a", 1, tib, &["/dev/sdb"]), vec![with("b", 1, tib, &[])]), [Failed, Good]);
+        assert_eq!(outcomes(facts("a"), vec![]), [], "a server that is in no cluster has none to tell of");
     }
 
     #[test]

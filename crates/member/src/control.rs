@@ -1,36 +1,38 @@
-//! What the API and other servers ask of the cluster, carried out.
+//! What the API asks of the cluster, carried out.
 //!
 //! Promises: changes of the cluster happen one at a time; who joins or founds starts again as a part of the cluster, by [`ClusterControl`]'s
 //! signal; what is refused changed nothing, or what it had begun is taken back. Never decides who is let in: `cluster::admission` does.
 
-use super::applicant::{ClusterKeys, free_etcd_ports};
-use super::asking::{AskError, ask};
-use super::engine::Engine;
-use super::failure::{ControlError, conflict, internal, off_the_loop, refused};
-use super::listener::Host;
-use super::liveness::Shared;
-use super::preflight::{self, Seen};
-use super::tls::{self, ClusterTlsError};
-use crate::control::ControlHandle;
-use api::ClusterManagement;
-use api::cluster::{ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster};
-use api::{Answer, ApiError, ErrorKind};
+use crate::applicant::{ClusterKeys, free_etcd_ports};
+use crate::asking::{AskError, ask};
+use crate::credentials::Credentials;
+use crate::engine::Engine;
+use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
+use crate::issues::Issues;
+use crate::preflight::{self, Seen};
+use crate::surroundings::{ErrandRunner, OwnServer};
+use crate::tls::{self, ClusterTlsError};
+use api::cluster::{
+    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+};
+use api::model::HealthIssue;
+use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cluster::accounts::Accounts;
-use cluster::admission::{self, Refused, proof_context};
-use cluster::authority::{Authority, Fingerprint};
+use cluster::admission::{self, EtcdAddresses, Refused, proof_context};
+use cluster::authority::Authority;
 use cluster::clock::unix_now_s;
 use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
-use cluster::wire::{Admission, Ask, Facts, Secret, Target, Tell};
-use cluster::{NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
+use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
+use cluster::{DiskRecord, DiskState, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
 use rustls::ClientConfig;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use types::NodeId;
@@ -40,25 +42,25 @@ const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 /// How long a join may take at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// This server's part in a cluster that it is in.
-struct Membership {
-    facts: IdentityFacts,
-    authority: String,
-    asking: Arc<ClientConfig>,
-}
+/// How long another server may take to do what it was handed: formatting a disk takes the longest.
+const ERRAND_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// See the module.
 pub struct ClusterControl {
-    data: PathBuf,
-    keys: ClusterKeys,
-    state: State,
-    key: Arc<SealKey>,
-    engine: Arc<dyn Engine>,
-    control: ControlHandle,
-    heartbeats: Shared,
-    membership: Option<Membership>,
+    pub(crate) data: PathBuf,
+    pub(crate) keys: ClusterKeys,
+    pub(crate) state: State,
+    pub(crate) key: Arc<SealKey>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) server: Arc<dyn OwnServer>,
+    /// None on a single server.
+    pub(crate) membership: Option<Arc<Credentials>>,
     /// Held while the cluster is founded, joined, or changed by this server.
-    changing: tokio::sync::Mutex<()>,
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) issues: Issues,
+    /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
+    pub(crate) revoked_written: AtomicU64,
+    pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
     restart: Arc<Notify>,
 }
 
@@ -69,8 +71,7 @@ pub struct ClusterParts {
     pub state: State,
     pub key: Arc<SealKey>,
     pub engine: Arc<dyn Engine>,
-    pub control: ControlHandle,
-    pub heartbeats: Shared,
+    pub server: Arc<dyn OwnServer>,
 }
 
 impl ClusterControl {
@@ -78,24 +79,34 @@ impl ClusterControl {
     ///
     /// # Errors
     /// [`ClusterTlsError`].
-    pub fn new(parts: ClusterParts, identity: Option<&Identity>) -> Result<Self, ClusterTlsError> {
-        let ClusterParts { data, keys, state, key, engine, control, heartbeats } = parts;
-        let membership = identity.map(|identity| {
-            let asking = Arc::new(tls::asking(identity)?);
-            Ok(Membership { facts: identity.facts.clone(), authority: identity.authority.clone(), asking })
-        });
+    pub fn new(parts: ClusterParts, identity: Option<Identity>) -> Result<Self, ClusterTlsError> {
+        let ClusterParts { data, keys, state, key, engine, server } = parts;
+        let membership = identity.map(|identity| Credentials::new(identity).map(Arc::new)).transpose()?;
         Ok(Self {
             data,
             keys,
             state,
             key,
             engine,
-            control,
-            heartbeats,
-            membership: membership.transpose()?,
+            server,
+            membership,
             changing: tokio::sync::Mutex::default(),
+            issues: Issues::default(),
+            revoked_written: AtomicU64::new(0),
+            runner: OnceLock::new(),
             restart: Arc::default(),
         })
+    }
+
+    /// Who this server proves to be, if it is in a cluster.
+    pub fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.membership.clone()
+    }
+
+    /// Has errands of other servers carried out from now on.
+    pub fn set_runner(&self, runner: Arc<dyn ErrandRunner>) {
+        // A server has one API for life.
+        let _ = self.runner.set(runner);
     }
 
     /// Fires when the server is to start again, as a part of a cluster.
@@ -108,47 +119,36 @@ impl ClusterControl {
         self.membership.is_some().then(|| self.state.clone())
     }
 
-    /// Has this server's member of etcd refuse certificates of servers that have left.
-    ///
-    /// # Errors
-    /// Why it still takes them.
-    pub fn follow_revocations(&self) -> Result<(), String> {
-        let told = |ControlError(error): ControlError| error.message;
-        let Some(cluster) = ClusterRecord::find(&self.state).map_err(|error| error.to_string())? else {
-            return Ok(());
-        };
-        let list = revocation_list(&cluster.value, &self.key).map_err(told)?;
-        let directory = self.data.join(identity::DIRECTORY);
-        identity::write_revoked(&directory, &list).map_err(|error| error.to_string())
-    }
-
-    fn in_cluster(&self) -> Result<&Membership, ApiError> {
-        self.membership.as_ref().ok_or_else(|| refused(Refused::NoCluster))
+    pub(crate) fn in_cluster(&self) -> Result<&Credentials, ApiError> {
+        self.membership.as_deref().ok_or_else(|| refused(Refused::NoCluster))
     }
 
     fn in_no_cluster(&self) -> Result<(), ApiError> {
         match &self.membership {
-            Some(found) => Err(refused(Refused::InCluster(found.facts.cluster.clone()))),
+            Some(found) => Err(refused(Refused::InCluster(found.facts().cluster))),
             None => Ok(()),
         }
     }
 
-    async fn members(&self) -> Result<Vec<NodeRecord>, ControlError> {
+    pub(crate) async fn members(&self) -> Result<Vec<NodeRecord>, ControlError> {
         let state = self.state.clone();
         off_the_loop(move || Ok(nodes::members(&state)?.into_iter().map(|node| node.value).collect())).await
     }
 
     /// What this server tells others of itself.
-    async fn facts(&self) -> Result<Facts, ControlError> {
+    pub(crate) async fn facts(&self) -> Result<Facts, ControlError> {
         let members = self.members().await?;
         let listen = self.keys.listen;
         let engine = self.engine.clone();
         let etcd =
             tokio::task::spawn_blocking(move || engine.program_version().ok()).await.unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let own = self.membership.as_ref().map(|found| found.facts());
+        let storage = self.storage(own.as_ref()).await?;
         Ok(Facts {
+            storage,
             name: self.keys.name.clone(),
-            cluster: self.membership.as_ref().map(|found| found.facts.cluster.clone()).unwrap_or_default(),
+            cluster: own.as_ref().map(|facts| facts.cluster.clone()).unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").into(),
             unix_ms: u64::try_from(now.as_millis()).unwrap_or_default(),
             pid: std::process::id(),
@@ -159,16 +159,34 @@ impl ClusterControl {
         })
     }
 
+    /// What is on record of its disks; a witness has none, and neither has a server that is in no cluster.
+    async fn storage(&self, own: Option<&IdentityFacts>) -> Result<Option<Storage>, ControlError> {
+        let Some(node) = own.filter(|facts| !facts.is_witness).map(|facts| facts.node) else {
+            return Ok(None);
+        };
+        let state = self.state.clone();
+        off_the_loop(move || {
+            let disks = state.list::<DiskRecord>()?.into_iter().map(|disk| disk.value);
+            let mut storage = Storage::default();
+            for disk in disks.filter(|disk| disk.node == Some(node)) {
+                storage.disks += 1;
+                storage.size_bytes += disk.size_bytes;
+                if matches!(disk.state, DiskState::Missing | DiskState::Failed) {
+                    storage.failing.push(disk.path);
+                }
+            }
+            Ok(Some(storage))
+        })
+        .await
+    }
+
     /// Asks other servers of the cluster for their facts, all at once.
-    async fn look_at(&self, others: &[NodeRecord], within: Duration) -> Vec<Seen> {
+    pub(crate) async fn look_at(&self, others: &[NodeRecord], within: Duration) -> Vec<Seen> {
         let Some(membership) = &self.membership else { return Vec::new() };
         let mut asked = Vec::new();
         for node in others {
-            let (tls, address, name) = (membership.asking.clone(), node.cluster, node.name.clone());
-            let fingerprint = node.certificate_sha256.clone();
-            asked.push(tokio::spawn(async move {
-                see(tls, address, name, Some(fingerprint), &Ask::Facts, within).await
-            }));
+            let (tls, node) = (membership.asking(), node.clone());
+            asked.push(tokio::spawn(async move { see(tls, &node, within).await }));
         }
         let mut seen = Vec::new();
         for task in asked {
@@ -180,18 +198,26 @@ impl ClusterControl {
     /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let members = self.members().await?;
-        let own = self.membership.as_ref().map(|found| found.facts.node);
+        let own = self.membership.as_ref().map(|found| found.facts());
+        let (name, id) = match &own {
+            Some(facts) => (Some(facts.cluster.clone()), Some(facts.id.to_string())),
+            None => (None, None),
+        };
+        let own = own.map(|facts| facts.node);
         let is_asked = |node: &&NodeRecord| asks && Some(node.id) != own;
         let others: Vec<NodeRecord> = members.iter().filter(is_asked).cloned().collect();
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
-        let (state, engine, heartbeats) = (self.state.clone(), self.engine.clone(), self.heartbeats.clone());
-        let name = self.membership.as_ref().map(|found| found.facts.cluster.clone());
-        let id = self.membership.as_ref().map(|found| found.facts.id.to_string());
+        // A data plane that has ended is no reason to show nothing.
+        let bus = self.server.bus().await.unwrap_or_default();
+        let (state, engine, server) = (self.state.clone(), self.engine.clone(), self.server.clone());
         off_the_loop(move || {
-            let holdings = super::view::Holdings::read(&state)?;
-            let nodes = super::view::nodes(&members, own, &seen, &heartbeats, &holdings);
+            let holdings = crate::view::Holdings::read(&state)?;
+            let mut nodes = crate::view::nodes(&members, own, &seen, &*server, &holdings);
+            for node in &mut nodes {
+                node.bus = bus.iter().find(|peer| peer.node == node.id).cloned();
+            }
             let engine = engine.view();
-            let at_risk = super::view::at_risk(&nodes, &engine, &holdings);
+            let at_risk = crate::view::at_risk(&nodes, &engine, &holdings);
             Ok(ClusterView { name, id, nodes, engine, at_risk })
         })
         .await
@@ -205,16 +231,10 @@ impl ClusterControl {
             (self.state.clone(), self.key.clone(), self.keys.clone(), self.data.clone());
         let engine = self.engine.clone();
         let founded = off_the_loop(move || {
-            engine.program_version().map_err(conflict)?;
-            let etcd = free_etcd_ports(listen.ip()).map_err(|error| {
-                conflict(format!(
-                    "etcd cannot listen on {}: {error}; is it an address of this machine?",
-                    listen.ip()
-                ))
-            })?;
+            let etcd = own_etcd(&keys, &*engine, listen)?;
             let node_key = identity::draft_key(&data)?;
             let proven = node_key.prove(&proof_context(&name)).map_err(internal)?;
-            let applicant = keys.applicant(proven, Some(etcd)).map_err(conflict)?;
+            let applicant = keys.applicant(proven, etcd).map_err(conflict)?;
             forget_founding(&state)?;
             let founded = admission::found_cluster(&state, &key, &name, &applicant, unix_now_s())?;
             let member = founded.node.etcd.clone().into_iter().map(|member| (member.name, member.peer_url));
@@ -224,9 +244,10 @@ impl ClusterControl {
                 node: founded.node.id,
                 name: founded.node.name.clone(),
                 server_guid: founded.node.server_guid,
-                etcd: Some(etcd),
+                etcd,
                 initial_members: member.collect(),
                 founder: true,
+                is_witness: false,
                 endpoints: founded.node.etcd.iter().map(|member| member.client_url.clone()).collect(),
                 certified_unix_s: unix_now_s(),
             };
@@ -256,7 +277,7 @@ impl ClusterControl {
 
     async fn new_token_now(&self) -> Result<NewToken, ControlError> {
         let membership = self.in_cluster()?;
-        let authority = tls::fingerprint(&membership.authority)?;
+        let authority = tls::fingerprint(&membership.authority())?;
         let members = self.members().await?;
         // This server first: it is the one that is known to answer.
         let mut addresses: Vec<SocketAddr> = members.iter().map(|node| node.cluster).collect();
@@ -328,7 +349,8 @@ impl ClusterControl {
             (self.keys.clone(), self.data.clone(), proof_context(&token.id.to_string()));
         let applicant = off_the_loop(move || {
             // A server without etcd may be the fourth and later.
-            let etcd = engine.program_version().ok().and_then(|_| free_etcd_ports(listen.ip()).ok());
+            let installed = engine.program_version().ok().filter(|_| !keys.uses_other_etcd);
+            let etcd = installed.and_then(|_| free_etcd_ports(listen.ip()).ok());
             let proven = identity::draft_key(&data)?.prove(&context).map_err(internal)?;
             Ok(keys.applicant(proven, etcd).map_err(conflict)?)
         })
@@ -355,6 +377,7 @@ impl ClusterControl {
                 etcd: etcd.filter(|_| admitted.node.etcd.is_some()),
                 initial_members: admitted.members.clone(),
                 founder: false,
+                is_witness: admitted.node.is_witness,
                 endpoints: admitted.endpoints.clone(),
                 certified_unix_s: unix_now_s(),
             };
@@ -378,12 +401,10 @@ impl ClusterControl {
 
     /// What a server has of its own would be out of reach once it is a part of the cluster.
     async fn demand_empty(&self) -> Result<(), ControlError> {
-        let snapshot = self.control.snapshot().await.map_err(internal)?;
-        if let Some(pool) = snapshot.pools.first() {
+        if let Some(pool) = self.server.pools().await?.first() {
             return Err(ControlError(conflict(format!(
-                "this server has pool '{}', and a server that joins holds nothing: export or delete the pool first, or make this server \
-                 the cluster's first (`cenote cluster create`)",
-                pool.name
+                "this server has pool '{pool}', and a server that joins holds nothing: export or delete the pool first, or make this server \
+                 the cluster's first (`cenote cluster create`)"
             ))));
         }
         let (state, key) = (self.state.clone(), self.key.clone());
@@ -397,6 +418,32 @@ impl ClusterControl {
                 "this server has {count} users and shares of its own, which would be lost: delete them first (the cluster's hold on all of \
                  its servers)"
             )))),
+        }
+    }
+
+    /// Hands a request of the API on to the server that can do it.
+    async fn send_now(&self, name: String, errand: Errand) -> Result<Carried, ControlError> {
+        let membership = self.in_cluster()?;
+        let members = self.members().await?;
+        let found = members.iter().find(|node| node.name.eq_ignore_ascii_case(&name));
+        let node = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
+        let unavailable = |why: String| {
+            let message = format!(
+                "server '{name}' alone can do that, and does not answer: {why}; try again, or ask it itself: cenote --api https://... on '{name}'"
+            );
+            ControlError(ApiError::new(ErrorKind::Unavailable, message))
+        };
+        if self.server.is_up(node.id) == Some(false) {
+            return Err(unavailable("it is down".into()));
+        }
+        let Errand { method, path, body } = errand;
+        let question = Ask::Errand(wire::Errand { method, path, body: Secret(body) });
+        match ask(membership.asking(), node.cluster, &question, ERRAND_TIMEOUT).await {
+            Ok((Tell::Done { status, body }, who)) if node.has_certificate(&who.to_string()) => {
+                Ok(Carried { status, body: body.0.clone() })
+            }
+            Ok(_) => Err(unavailable("it answered something else than was asked".into())),
+            Err(error) => Err(unavailable(error.to_string())),
         }
     }
 
@@ -414,7 +461,7 @@ impl ClusterControl {
             return Err(ControlError(conflict("the server answered something else than was asked")));
         };
         let targets = facts.members.clone();
-        let mut checks = vec![super::view::check_name(&ours, &facts)];
+        let mut checks = vec![crate::view::check_name(&ours, &facts)];
         let seen =
             Seen { name: facts.name.clone(), clock_ms: clock_ms(&facts, began.elapsed()), told: Ok(*facts) };
         checks.extend(preflight::judge_facts(&ours, &[seen]));
@@ -426,7 +473,7 @@ impl ClusterControl {
     async fn test_own(&self, ours: Facts) -> Result<Vec<PreflightCheck>, ControlError> {
         let membership = self.in_cluster()?;
         let members = self.members().await?;
-        let own = membership.facts.node;
+        let own = membership.facts().node;
         let others: Vec<NodeRecord> = members.iter().filter(|node| node.id != own).cloned().collect();
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         let mut checks = preflight::judge_facts(&ours, &seen);
@@ -438,142 +485,20 @@ impl ClusterControl {
             let targets = members.iter().filter(|other| other.id != node.id).map(target_of).collect();
             let question = Ask::Probe { targets };
             if let Ok((Tell::Probed(probes), _)) =
-                ask(membership.asking.clone(), node.cluster, &question, JOIN_TIMEOUT).await
+                ask(membership.asking(), node.cluster, &question, JOIN_TIMEOUT).await
             {
                 checks.extend(preflight::judge_probes(&node.name, &probes));
             }
         }
         Ok(checks)
     }
-
-    async fn remove_now(&self, name: String) -> Result<(), ControlError> {
-        let membership = self.in_cluster()?;
-        let _alone = self.changing.lock().await;
-        if membership.facts.name.eq_ignore_ascii_case(&name) {
-            return Err(ControlError(conflict(format!(
-                "'{name}' is this server: remove it through another one"
-            ))));
-        }
-        let (state, engine) = (self.state.clone(), self.engine.clone());
-        off_the_loop(move || {
-            let found = nodes::member_named(&state, &name)?.ok_or(Refused::NoSuchNode(name.clone()))?;
-            super::view::Holdings::read(&state)?.demand_nothing_on(&found.value).map_err(conflict)?;
-            let removed = admission::remove(&state, &name, unix_now_s())?;
-            // The server is out, whatever etcd says: the records decide.
-            engine.remove_member(&found.value).map_err(|why| {
-                conflict(format!(
-                    "{} is out of the cluster, but its member of etcd is still there and counts for the majority: {why}; remove it with \
-                     etcdctl member remove",
-                    removed.name
-                ))
-            })?;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn let_in(
-        &self,
-        token: String,
-        secret: Secret,
-        applicant: admission::Applicant,
-    ) -> Result<Tell, ControlError> {
-        let membership = self.in_cluster()?;
-        let _alone = self.changing.lock().await;
-        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine.clone());
-        let authority = membership.authority.clone();
-        off_the_loop(move || {
-            let version = env!("CARGO_PKG_VERSION");
-            let admitted =
-                admission::admit(&state, &key, (&token, &secret.0), &applicant, version, unix_now_s())?;
-            let members = match &admitted.node.etcd {
-                Some(_) => engine.add_member(&admitted.node).map_err(conflict)?,
-                None => Vec::new(),
-            };
-            let endpoints = nodes::members(&state)?.into_iter().filter_map(|node| {
-                // A new member does not answer yet.
-                let is_new = node.value.id == admitted.node.id;
-                node.value.etcd.filter(|_| !is_new).map(|member| member.client_url)
-            });
-            tracing::info!(node = admitted.node.name, id = admitted.node.id.0, "a server joined");
-            let revoked = revocation_list(&admitted.cluster, &key)?;
-            Ok(Tell::Admitted(Box::new(Admission {
-                cluster: admitted.cluster.name,
-                id: admitted.cluster.id,
-                certificate: admitted.certificate,
-                authority,
-                revoked,
-                seal_key: Secret(key.to_hex().to_string()),
-                endpoints: endpoints.collect(),
-                members,
-                node: admitted.node,
-            })))
-        })
-        .await
-    }
-
-    async fn examine(&self, token: String, secret: Secret) -> Result<Tell, ControlError> {
-        let state = self.state.clone();
-        off_the_loop(move || {
-            join_token::find(&state, &token, &secret.0, unix_now_s())?.map_err(Refused::Token)?;
-            Ok(())
-        })
-        .await?;
-        Ok(Tell::Facts(Box::new(self.facts().await?)))
-    }
-
-    /// The certificate is that of a server which is still in the cluster.
-    async fn demand_member(&self, from: Option<Fingerprint>) -> Result<(), ControlError> {
-        let stranger = || {
-            ControlError(ApiError::new(ErrorKind::Unauthorized, "only servers of the cluster may ask that"))
-        };
-        let from = from.ok_or_else(stranger)?.to_string();
-        let members = self.members().await?;
-        members.iter().any(|node| node.certificate_sha256 == from).then_some(()).ok_or_else(stranger)
-    }
-
-    async fn answer_now(
-        &self,
-        peer: SocketAddr,
-        from: Option<Fingerprint>,
-        question: Ask,
-    ) -> Result<Tell, ControlError> {
-        match question {
-            Ask::Join { token, secret, applicant } => {
-                let name = applicant.name.clone();
-                let answer = self.let_in(token, secret, *applicant).await;
-                if let Err(ControlError(why)) = &answer {
-                    tracing::debug!(%peer, name, %why, "a server was not let in");
-                }
-                answer
-            }
-            Ask::Examine { token, secret } => self.examine(token, secret).await,
-            Ask::Facts => {
-                self.demand_member(from).await?;
-                Ok(Tell::Facts(Box::new(self.facts().await?)))
-            }
-            Ask::Probe { targets } => {
-                self.demand_member(from).await?;
-                let targets: Vec<Target> = targets.into_iter().take(nodes::NODES_MAX).collect();
-                let probes = tokio::task::spawn_blocking(move || preflight::probe(&targets)).await;
-                Ok(Tell::Probed(probes.map_err(internal)?))
-            }
-        }
-    }
 }
 
 /// Asks one server for its facts.
-async fn see(
-    tls: Arc<ClientConfig>,
-    address: SocketAddr,
-    name: String,
-    fingerprint: Option<String>,
-    question: &Ask,
-    within: Duration,
-) -> Seen {
-    let began = Instant::now();
-    let told = match ask(tls, address, question, within).await {
-        Ok((Tell::Facts(_), who)) if fingerprint.is_some_and(|known| known != who.to_string()) => {
+async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> Seen {
+    let (began, address) = (Instant::now(), node.cluster);
+    let told = match ask(tls, address, &Ask::Facts, within).await {
+        Ok((Tell::Facts(_), who)) if !node.has_certificate(&who.to_string()) => {
             Err(format!("{address} shows the certificate of another server"))
         }
         Ok((Tell::Facts(facts), _)) => Ok(*facts),
@@ -581,7 +506,23 @@ async fn see(
         Err(error) => Err(error.to_string()),
     };
     let clock_ms = told.as_ref().map(|facts| clock_ms(facts, began.elapsed())).unwrap_or_default();
-    Seen { name, told, clock_ms }
+    Seen { name: node.name.clone(), told, clock_ms }
+}
+
+/// Where a founder's member of etcd listens; `None`: somebody else runs etcd.
+fn own_etcd(
+    keys: &ClusterKeys,
+    engine: &dyn Engine,
+    listen: SocketAddr,
+) -> Result<Option<EtcdAddresses>, ControlError> {
+    if keys.uses_other_etcd {
+        return Ok(None);
+    }
+    engine.program_version().map_err(conflict)?;
+    let found = free_etcd_ports(listen.ip()).map_err(|error| {
+        conflict(format!("etcd cannot listen on {}: {error}; is it an address of this machine?", listen.ip()))
+    })?;
+    Ok(Some(found))
 }
 
 /// How far the clock of a server is ahead that answered within `took`.
@@ -591,12 +532,12 @@ fn clock_ms(facts: &Facts, took: Duration) -> i64 {
     i64::try_from(facts.unix_ms).unwrap_or(i64::MAX).saturating_sub(then)
 }
 
-fn target_of(node: &NodeRecord) -> Target {
+pub(crate) fn target_of(node: &NodeRecord) -> Target {
     Target { name: node.name.clone(), cluster: node.cluster, smb: node.smb, rdma: node.rdma }
 }
 
 /// Certificates that are no longer good, in PEM.
-fn revocation_list(cluster: &ClusterRecord, key: &SealKey) -> Result<String, ControlError> {
+pub(crate) fn revocation_list(cluster: &ClusterRecord, key: &SealKey) -> Result<String, ControlError> {
     let authority = Authority::open(cluster, key).map_err(internal)?;
     let number = cluster.revoked.len() as u64 + 1;
     Ok(authority.revocation_list(&cluster.revoked, number, unix_now_s()).map_err(internal)?)
@@ -617,25 +558,14 @@ fn forget_founding(state: &State) -> Result<(), StateError> {
     state.commit(transaction).map(|_| ())
 }
 
-impl Host for ClusterControl {
-    fn answer(
-        &self,
-        peer: SocketAddr,
-        from: Option<Fingerprint>,
-        question: Ask,
-    ) -> Pin<Box<dyn Future<Output = Tell> + Send + '_>> {
-        Box::pin(async move {
-            let told = self.answer_now(peer, from, question).await;
-            told.unwrap_or_else(|ControlError(error)| Tell::Refused { reason: error.message })
-        })
-    }
-}
-
 fn plain<'a, T>(work: impl Future<Output = Result<T, ControlError>> + Send + 'a) -> Answer<'a, T> {
     Box::pin(async move { work.await.map_err(|ControlError(error)| error) })
 }
 
 impl ClusterManagement for ClusterControl {
+    fn own(&self) -> Option<NodeId> {
+        self.membership.as_ref().map(|found| found.facts().node)
+    }
     fn view(&self) -> Answer<'_, ClusterView> {
         plain(self.view_now(true))
     }
@@ -643,7 +573,7 @@ impl ClusterManagement for ClusterControl {
         plain(self.view_now(false))
     }
     fn is_up(&self, node: NodeId) -> Option<bool> {
-        self.heartbeats.is_up(node)
+        self.server.is_up(node)
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView> {
         plain(self.create_now(request.name))
@@ -659,5 +589,14 @@ impl ClusterManagement for ClusterControl {
     }
     fn remove_node(&self, name: String) -> Answer<'_, ()> {
         plain(self.remove_now(name))
+    }
+    fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()> {
+        plain(self.set_draining_now(name, is_draining))
+    }
+    fn issues(&self) -> Vec<HealthIssue> {
+        self.issues.current()
+    }
+    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
+        plain(self.send_now(name, errand))
     }
 }

@@ -1,0 +1,214 @@
+//! Requests that only another server of the cluster can carry out: they are handed on to it, and what it answers is the answer.
+//!
+//! Promises: a request is handed on once, to a server that can do it, and never by that one; each server keeps the line of it in its own
+//! audit log, the one that was asked and the one that did it. Never decides which server that is: the daemon does.
+
+use crate::cluster::{Carried, Errand};
+use crate::document::documented;
+use crate::management::{ApiError, ErrorKind, Management, Subject};
+use crate::routes::{Peer, Shared};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use cluster::audit::Outcome;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+/// As a request of the API has at most.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// What an answer has at most that another server is given.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
+const ROOT: &str = "/api/v1";
+
+/// Carries out what other servers of the cluster hand on.
+pub struct Errands {
+    management: Weak<dyn Management>,
+}
+
+impl Errands {
+    /// Holds nothing of the daemon: its errands end with it.
+    pub fn new(management: &Arc<dyn Management>) -> Self {
+        Self { management: Arc::downgrade(management) }
+    }
+
+    /// `peer`: the server that asks, which is in the cluster.
+    pub async fn carry_out(&self, peer: SocketAddr, errand: Errand) -> Carried {
+        let Some(management) = self.management.upgrade() else {
+            return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));
+        };
+        let app = Router::new().nest(ROOT, documented().0).layer(axum::Extension(Peer(peer)));
+        let app = app.with_state(management);
+        let request = Request::builder()
+            .method(errand.method.as_str())
+            .uri(errand.path.as_str())
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(Body::from(errand.body));
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return told(&ApiError::new(ErrorKind::Invalid, error.to_string())),
+        };
+        let Ok(response) = TowerToHyperService::new(app).call(request).await;
+        let status = response.status().as_u16();
+        match to_bytes(response.into_body(), ANSWER_BYTES_MAX).await {
+            Ok(body) => Carried { status, body: String::from_utf8_lossy(&body).into_owned() },
+            Err(_) => told(&ApiError::new(
+                ErrorKind::Unavailable,
+                "the answer is too long to be handed on: ask that server itself",
+            )),
+        }
+    }
+}
+
+fn told(error: &ApiError) -> Carried {
+    let body = serde_json::to_string(error).unwrap_or_default();
+    Carried { status: error.kind.http_status(), body }
+}
+
+/// Hands a request on if another server has what it is about.
+pub(crate) async fn hand_on(
+    State(management): State<Shared>,
+    peer: Peer,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    if !may_be_elsewhere(request.method(), &path) {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return ApiError::new(ErrorKind::Invalid, "the request is longer than 64 KiB").into_response();
+    };
+    let other = match subject(&parts.method, &path, &body) {
+        Some(subject) => management.elsewhere(subject).await,
+        None => Ok(None),
+    };
+    let name = match other {
+        Ok(Some(name)) => name,
+        Ok(None) => return next.run(Request::from_parts(parts, Body::from(body))).await,
+        Err(error) => return error.into_response(),
+    };
+    let whole = parts.uri.path_and_query().map_or(path.as_str(), |whole| whole.as_str()).to_owned();
+    let errand = Errand {
+        method: parts.method.to_string(),
+        path: whole,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    };
+    let answer = management.cluster().send(name.clone(), errand).await;
+    if parts.method != Method::GET {
+        let (outcome, detail) = match &answer {
+            Ok(done) if done.status < 400 => (Outcome::Done, ""),
+            Ok(done) => (Outcome::Failed, done.body.as_str()),
+            Err(error) => (Outcome::Failed, error.message.as_str()),
+        };
+        let action = format!("handed on to {name}: {}", parts.method);
+        management.audit(&peer.0.to_string(), &action, &path, outcome, detail);
+    }
+    match answer {
+        Ok(Carried { status, body }) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn parts_of(path: &str) -> Vec<&str> {
+    let below = path.strip_prefix(ROOT).unwrap_or_default();
+    below.split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// By the path alone, before anything is read.
+fn may_be_elsewhere(method: &Method, path: &str) -> bool {
+    let is_change = *method != Method::GET;
+    match parts_of(path).as_slice() {
+        ["disks", _, ..] | ["volumes", _] => is_change,
+        ["volumes", _, ..] | ["shares", _, "acl"] => true,
+        ["shares"] => *method == Method::POST,
+        _ => false,
+    }
+}
+
+/// What the request is about, if only one server can do it.
+fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
+    let decoded = |part: &str| percent_decoded(part);
+    match parts_of(path).as_slice() {
+        ["disks", id, ..] => id.parse().ok().map(Subject::Disk),
+        ["volumes", name, ..] => decoded(name).map(Subject::Volume),
+        ["shares", name, "acl"] => decoded(name).map(Subject::Share),
+        ["shares"] if *method == Method::POST => {
+            // Only a directory that is to be made has to be made by the volume's server.
+            let wanted: serde_json::Value = serde_json::from_slice(body).ok()?;
+            let text = |key: &str| wanted.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+            (!text("path").trim_matches(['/', '\\']).is_empty())
+                .then(|| Subject::Volume(text("volume").to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// `None`: it is no text.
+fn percent_decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(method: Method, path: &str, body: &str) -> Option<Subject> {
+        may_be_elsewhere(&method, path)
+            .then(|| subject(&method, path, &Bytes::copy_from_slice(body.as_bytes())))
+            .flatten()
+    }
+
+    #[test]
+    fn what_one_server_alone_can_do_is_told_by_the_path() {
+        let volume = |name: &str| Some(Subject::Volume(name.into()));
+        assert_eq!(about(Method::PATCH, "/api/v1/volumes/a%20b", "{}"), volume("a b"));
+        assert_eq!(about(Method::GET, "/api/v1/volumes/a/quotas", ""), volume("a"));
+        assert_eq!(about(Method::GET, "/api/v1/volumes/a", ""), None, "every server shows it");
+        assert_eq!(about(Method::POST, "/api/v1/volumes", "{}"), None, "whoever is asked makes it");
+        let id = "01234567-89ab-cdef-0123-456789abcdef";
+        let disk = about(Method::POST, &format!("/api/v1/disks/{id}/retire"), "");
+        assert_eq!(disk, id.parse().ok().map(Subject::Disk));
+        assert_eq!(about(Method::POST, "/api/v1/disks/none/retire", ""), None);
+        assert_eq!(about(Method::GET, "/api/v1/shares/s/acl", ""), Some(Subject::Share("s".into())));
+    }
+
+    #[test]
+    fn a_share_is_made_elsewhere_only_if_a_directory_is_to_be_made_for_it() {
+        let share = |path: &str| {
+            let body = format!("{{\"name\":\"s\",\"volume\":\"v\",\"path\":\"{path}\"}}");
+            about(Method::POST, "/api/v1/shares", &body)
+        };
+        assert_eq!(share(""), None);
+        assert_eq!(share("/"), None);
+        assert_eq!(share("a/b"), Some(Subject::Volume("v".into())));
+        assert_eq!(about(Method::POST, "/api/v1/shares", "rubbish"), None);
+    }
+
+    #[test]
+    fn names_are_decoded_or_refused() {
+        assert_eq!(percent_decoded("a%C3%BC").as_deref(), Some("a\u{fc}"));
+        for bad in ["%", "%4", "%zz", "%ff"] {
+            assert_eq!(percent_decoded(bad), None, "{bad}");
+        }
+    }
+}

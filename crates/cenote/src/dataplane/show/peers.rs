@@ -1,0 +1,69 @@
+//! Other servers' disks, as they are reached.
+
+use api::cluster::{BusPeer, BusState};
+use bus::{PeerState, PeerStatus};
+use types::LatencyHistogram;
+
+/// Shows how another server's disks are reached, and what was asked of them.
+pub fn show_peer(peer: &PeerStatus) -> BusPeer {
+    let counters = &peer.counters;
+    BusPeer {
+        node: peer.node,
+        state: match peer.state {
+            PeerState::Waiting => BusState::Down,
+            PeerState::Connecting => BusState::Connecting,
+            PeerState::Ready => BusState::Up,
+        },
+        address: peer.address,
+        rdma: peer.rdma,
+        trouble: peer.trouble.clone(),
+        in_flight: peer.in_flight as u64,
+        requests: counters.requests,
+        answers: counters.answers,
+        unreachable: counters.unreachable,
+        written_bytes: counters.written_bytes,
+        read_bytes: counters.read_bytes,
+        connections: counters.connections,
+        credit_stalls: counters.credit_stalls,
+        latency_mean_us: mean_us(&counters.latency),
+        latency_p99_us: bound_us(&counters.latency, 99),
+    }
+}
+
+fn mean_us(histogram: &LatencyHistogram) -> Option<u64> {
+    let us = u64::try_from(histogram.sum().as_micros()).unwrap_or(u64::MAX);
+    us.checked_div(histogram.count())
+}
+
+/// The bound below which so many of a hundred are, in microseconds.
+fn bound_us(histogram: &LatencyHistogram, percent: u64) -> Option<u64> {
+    let wanted = (histogram.count() * percent).div_ceil(100);
+    let mut below = 0;
+    let reached = histogram.buckets().find(|(_, count)| {
+        below += count;
+        below >= wanted
+    });
+    let bound = reached.filter(|_| wanted > 0)?.0?;
+    u64::try_from(bound.as_micros()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_bound_is_that_of_the_bucket_with_the_last_of_them() {
+        let mut histogram = LatencyHistogram::default();
+        assert_eq!((mean_us(&histogram), bound_us(&histogram, 99)), (None, None));
+        for _ in 0..99 {
+            histogram.record(Duration::from_micros(100));
+        }
+        let of_all_but_one = bound_us(&histogram, 99).unwrap();
+        histogram.record(Duration::from_secs(1));
+        assert_eq!(bound_us(&histogram, 99), Some(of_all_but_one));
+        assert!((100..1000).contains(&of_all_but_one), "{of_all_but_one}");
+        assert!(bound_us(&histogram, 100).is_none_or(|bound| bound >= 1_000_000));
+        assert_eq!(mean_us(&histogram), Some(10_099));
+    }
+}

@@ -1,0 +1,77 @@
+//! Which server of a cluster can do what is asked.
+
+use super::Manager;
+use super::refusals::same;
+use api::{ApiError, ErrorKind, Subject};
+use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
+use types::NodeId;
+
+fn unavailable(error: StateError) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, error.to_string())
+}
+
+impl Manager {
+    /// The name of another server, if only that one can do what is asked of `what`. What nobody knows is refused here, with the reason; so is
+    /// what another server has while the state does not answer.
+    pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
+        let what = match what {
+            Subject::Share(name) => {
+                let directory = self.accounts.directory.current();
+                let Some(share) = directory.share(&name) else { return Ok(None) };
+                Owned::VolumeId(share.volume)
+            }
+            Subject::Volume(name) => Owned::Volume(name),
+            Subject::Disk(id) => Owned::Disk(id),
+        };
+        let Some(own) = self.cluster.own() else { return Ok(None) };
+        let state = self.accounts.state.clone();
+        let found = tokio::task::spawn_blocking(move || owner_of(&state, &what, own));
+        let found =
+            found.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?;
+        Ok(found.unwrap_or_else(|error| {
+            tracing::debug!(%error, "it is not known which server has what is asked for");
+            None
+        }))
+    }
+
+    /// Refuses what only a single server can do.
+    pub(super) async fn demand_single_server(&self, command: &str) -> Result<(), ApiError> {
+        let state = self.accounts.state.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let cluster = ClusterRecord::find(&state).map_err(unavailable)?;
+            let count = nodes::members(&state).map_err(unavailable)?.len();
+            Ok::<_, ApiError>(cluster.map(|cluster| (cluster.value.name, count)))
+        });
+        let found =
+            looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))??;
+        let Some((name, count)) = found else { return Ok(()) };
+        let message = format!(
+            "{command} is for a single server, and this one is in cluster {name} with {count} servers: a pool of a cluster lies on all of them. \
+             Nothing was changed. Data leaves a cluster by copying it (`cenote smb get`), and a server by `cenote node drain`"
+        );
+        Err(ApiError::new(ErrorKind::Conflict, message))
+    }
+}
+
+enum Owned {
+    Disk(types::DiskId),
+    Volume(String),
+    VolumeId(types::VolumeId),
+}
+
+/// The name of the server that has it, if that is another one than `own` and is in the cluster.
+fn owner_of(state: &State, what: &Owned, own: NodeId) -> Result<Option<String>, StateError> {
+    let owner = match what {
+        Owned::Disk(id) => state.read::<DiskRecord>(&id.to_string())?.and_then(|record| record.value.node),
+        Owned::VolumeId(id) => {
+            state.read::<VolumeRecord>(&id.to_string())?.and_then(|record| record.value.owner)
+        }
+        Owned::Volume(name) => {
+            let all = state.list::<VolumeRecord>()?;
+            all.into_iter().find(|volume| same(&volume.value.name, name)).and_then(|found| found.value.owner)
+        }
+    };
+    let Some(owner) = owner.filter(|owner| *owner != own) else { return Ok(None) };
+    let node = state.read::<NodeRecord>(&NodeRecord::id_of(owner))?;
+    Ok(node.filter(|node| node.value.is_member()).map(|node| node.value.name))
+}

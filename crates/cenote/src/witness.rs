@@ -1,0 +1,224 @@
+//! `cenote witness serve`: a small machine that votes, so that a cluster of two servers survives the death of one.
+//!
+//! Owns its data directory. It runs a member of etcd, is heard and hears by heartbeats, and answers on the cluster's port; it has no disks, no
+//! SMB server and no API. Promises: it listens on one address, with the ports of the cluster and of etcd only; it joins once, by a token, and
+//! needs none after that.
+
+use crate::cluster_side::{Liveness, LivenessParts, Shared};
+use crate::control::{Command, channel_with};
+use crate::daemon::{DaemonError, DataDirectory, asynchronous, listen};
+use crate::pulse::Pulse;
+use crate::service_manager;
+use api::cluster::{BusPeer, JoinCluster};
+use api::{Answer, ClusterManagement};
+use cli::args::WitnessServe;
+use cluster::State;
+use cluster::seal::SealKey;
+use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, OtherEtcd, OwnServer};
+use sd_notify::NotifyState;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use types::NodeId;
+use uuid::Uuid;
+
+/// Of the single server that it was before it joined, which holds nothing.
+const STATE_FILE: &str = "state.redb";
+const KEY_FILE: &str = "secret.key";
+
+/// What there is of a witness besides its part in the cluster.
+struct Witness {
+    heartbeats: Shared,
+}
+
+impl OwnServer for Witness {
+    fn pools(&self) -> Answer<'_, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn bus(&self) -> Answer<'_, Vec<BusPeer>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn is_up(&self, node: NodeId) -> Option<bool> {
+        self.heartbeats.is_up(node)
+    }
+}
+
+/// Joins if it has not yet, and serves until it is told to stop.
+///
+/// # Errors
+/// Why it does not start, or ended.
+pub fn serve(options: &WitnessServe, data: &Path) -> Result<(), DaemonError> {
+    let directory = DataDirectory::open_or_create(data)?;
+    let listener = listen("the cluster's port", options.listen)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
+    runtime.block_on(async {
+        if Identity::open(directory.path())?.is_none() {
+            join(options, &directory, &listener).await?;
+        }
+        let identity = Identity::open(directory.path())?;
+        let identity = identity.ok_or_else(|| DaemonError::Setup("the join left no identity".into()))?;
+        if !identity.facts.is_witness {
+            return Err(DaemonError::Setup(format!(
+                "{} is the data directory of server '{}' of cluster {}: a witness has one of its own",
+                directory.path().display(),
+                identity.facts.name,
+                identity.facts.cluster
+            )));
+        }
+        attend(options, &directory, listener, identity).await
+    })
+}
+
+fn keys(options: &WitnessServe, listener: &TcpListener) -> ClusterKeys {
+    ClusterKeys {
+        name: options.name.clone(),
+        server_guid: Uuid::new_v4(),
+        listen: listener.local_addr().ok(),
+        addresses: Vec::new(),
+        smb: Vec::new(),
+        rdma: Vec::new(),
+        // It has none; nobody asks there.
+        api: SocketAddr::from(([127, 0, 0, 1], 0)),
+        rack: String::new(),
+        chassis: String::new(),
+        is_witness: true,
+        uses_other_etcd: false,
+    }
+}
+
+fn places(options: &WitnessServe, directory: &DataDirectory) -> EnginePlaces {
+    EnginePlaces {
+        file: directory.join(STATE_FILE),
+        program: options.etcd_program.clone().unwrap_or_default(),
+        other: OtherEtcd::default(),
+    }
+}
+
+async fn join(
+    options: &WitnessServe,
+    directory: &DataDirectory,
+    listener: &TcpListener,
+) -> Result<(), DaemonError> {
+    let Some(token) = options.token.clone() else {
+        return Err(DaemonError::Setup(
+            "it is in no cluster yet: give a token (--token), which `cenote cluster token` prints on a server of the cluster".into(),
+        ));
+    };
+    let places = places(options, directory);
+    let key = Arc::new(SealKey::open_or_create(&directory.join(KEY_FILE))?);
+    let (state, engine) = member::open_state(None, &places)?;
+    let parts = ClusterParts {
+        data: directory.path().to_owned(),
+        keys: keys(options, listener),
+        state,
+        key,
+        engine,
+        server: Arc::new(Witness { heartbeats: Shared::default() }),
+    };
+    let control = ClusterControl::new(parts, None)?;
+    let request = JoinCluster { address: options.join.clone(), token };
+    let joined = control.join(request).await.map_err(|error| DaemonError::Setup(error.message))?;
+    tracing::info!(cluster = joined.cluster, name = joined.name, "the witness joined");
+    drop(control);
+    for name in [STATE_FILE, KEY_FILE] {
+        // They are of no use any more; one that stays does no harm.
+        let _ = std::fs::remove_file(directory.join(name));
+    }
+    Ok(())
+}
+
+/// Votes until SIGTERM or SIGINT.
+async fn attend(
+    options: &WitnessServe,
+    directory: &DataDirectory,
+    listener: TcpListener,
+    identity: Identity,
+) -> Result<(), DaemonError> {
+    let io_error = |what: &str| {
+        let what = what.to_owned();
+        move |source| DaemonError::Io { what, source }
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+    let opening = open(options, directory, &listener, identity);
+    let (control, liveness, name) = tokio::select! {
+        opened = opening => opened?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    if let Some(credentials) = control.credentials() {
+        tasks.spawn(member::serve(asynchronous(listener)?, credentials, control.clone()));
+    }
+    tasks.spawn(member::keep(control));
+    println!("witness '{name}' serves on {}\nready", options.listen);
+    service_manager::tell(NotifyState::Ready);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    service_manager::tell(NotifyState::Stopping);
+    tasks.abort_all();
+    drop(liveness);
+    Ok(())
+}
+
+/// Opens the state, which waits until most of etcd's members answer, and begins to hear the servers.
+async fn open(
+    options: &WitnessServe,
+    directory: &DataDirectory,
+    listener: &TcpListener,
+    identity: Identity,
+) -> Result<(Arc<ClusterControl>, Liveness, String), DaemonError> {
+    let (places, keys, data) =
+        (places(options, directory), keys(options, listener), directory.path().to_owned());
+    let opened = tokio::task::spawn_blocking(move || {
+        let key = Arc::new(identity.seal_key()?);
+        let (state, engine) = member::open_state(Some(&identity), &places)?;
+        let heartbeats = Shared::default();
+        let liveness = begin_liveness(&identity, &state, &key, &heartbeats, keys.listen)?;
+        let name = identity.facts.name.clone();
+        let server = Arc::new(Witness { heartbeats });
+        let parts = ClusterParts { data, keys, state, key, engine, server };
+        Ok((Arc::new(ClusterControl::new(parts, Some(identity))?), liveness, name))
+    });
+    opened.await.map_err(|_| DaemonError::Setup("the opening was interrupted".into()))?
+}
+
+/// Heartbeats with a data plane that is not there: what it is told is dropped, and it turns whenever it is asked for a sign of life.
+fn begin_liveness(
+    identity: &Identity,
+    state: &State,
+    key: &Arc<SealKey>,
+    shared: &Shared,
+    listen: Option<SocketAddr>,
+) -> Result<Liveness, DaemonError> {
+    let pulse = Pulse::default();
+    let beating = pulse.clone();
+    let (control, commands) = channel_with(Arc::new(move || beating.beat()));
+    let drain = std::thread::Builder::new().name("witness-idle".into());
+    let drained = drain.spawn(move || {
+        while let Ok(command) = commands.recv() {
+            if let Command::DirectoryChanged { reply } = command {
+                // Nobody may be waiting any more.
+                let _ = reply.send(Ok(()));
+            }
+        }
+    });
+    drained.map_err(|source| DaemonError::Io { what: "a thread".into(), source })?;
+    let listen = listen.ok_or_else(|| DaemonError::Setup("the cluster's port has no address".into()))?;
+    let parts = LivenessParts {
+        facts: identity.facts.clone(),
+        state: state.clone(),
+        key: key.clone(),
+        control,
+        pulse,
+        shared: shared.clone(),
+        listen,
+    };
+    Ok(Liveness::start(parts)?)
+}

@@ -1,0 +1,76 @@
+//! How a server stops having volumes, and how it leaves.
+//!
+//! Promises: a server that is up is removed only when nothing is on it any more, and otherwise the refusal names the commands that move it
+//! away; a dead one only when no volume counts on its copies. What is refused changed nothing.
+
+use crate::control::ClusterControl;
+use crate::failure::{ControlError, conflict, off_the_loop};
+use crate::view::Holdings;
+use cluster::admission::{self, Refused};
+use cluster::clock::unix_now_s;
+use cluster::nodes;
+use std::time::Duration;
+
+/// How long a server that heartbeats say nothing of may take to answer.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl ClusterControl {
+    pub(crate) async fn set_draining_now(&self, name: String, is_draining: bool) -> Result<(), ControlError> {
+        self.in_cluster()?;
+        let _alone = self.changing.lock().await;
+        let state = self.state.clone();
+        off_the_loop(move || {
+            if is_draining {
+                let found = nodes::member_named(&state, &name)?;
+                let found = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
+                Holdings::read(&state)?.demand_served_without(&found.value).map_err(conflict)?;
+            }
+            if admission::set_draining(&state, &name, is_draining)? {
+                let what = if is_draining { "drains" } else { "has volumes again" };
+                tracing::info!(node = name, "a server {what}");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn remove_now(&self, name: String) -> Result<(), ControlError> {
+        let membership = self.in_cluster()?;
+        let _alone = self.changing.lock().await;
+        if membership.facts().name.eq_ignore_ascii_case(&name) {
+            return Err(ControlError(conflict(format!(
+                "'{name}' is this server: remove it through another one"
+            ))));
+        }
+        let members = self.members().await?;
+        let found = members.into_iter().find(|node| node.name.eq_ignore_ascii_case(&name));
+        let node = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
+        let is_up = match self.server.is_up(node.id) {
+            Some(is_up) => is_up,
+            None => {
+                let seen = self.look_at(std::slice::from_ref(&node), LOOK_TIMEOUT).await;
+                seen.iter().any(|seen| seen.told.is_ok())
+            }
+        };
+        let (state, engine) = (self.state.clone(), self.engine.clone());
+        off_the_loop(move || {
+            let holdings = Holdings::read(&state)?;
+            match is_up {
+                true => holdings.demand_nothing_on(&node).map_err(conflict)?,
+                false => holdings.demand_nothing_counts_on(&node).map_err(conflict)?,
+            }
+            let removed = admission::remove(&state, &name, unix_now_s())?;
+            tracing::info!(node = removed.name, is_up, "a server was removed");
+            // The server is out, whatever etcd says: the records decide.
+            engine.remove_member(&node).map_err(|why| {
+                conflict(format!(
+                    "{} is out of the cluster, but its member of etcd is still there and counts for the majority: {why}; remove it with \
+                     etcdctl member remove",
+                    removed.name
+                ))
+            })?;
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,51 @@
+//! This server as a part of a cluster: who it is there, who may join, and what the API asks of the cluster.
+//!
+//! Owns `DATA/cluster`. Promises: nothing listens unless the daemon hands a socket over; strangers take a bounded share of connections
+//! and time, and change nothing without a token. Who is let in is decided in `cluster::admission`, who lives by heartbeats.
+//!
+//! | file | |
+//! |---|---|
+//! | `control` | what the API asks: founding, joining, tokens, the view, preflight |
+//! | `questions` | what other servers ask |
+//! | `departure` | draining and removal |
+//! | `keeping` | what a server sees to by itself: certificate, addresses and seats of etcd, the end of draining, issues of health |
+//! | `engine` | what keeps the records: redb or etcd |
+//! | `credentials`, `tls`, `renewal` | who it proves to be |
+//! | `listener`, `asking` | the cluster's port, at both ends |
+//! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
+
+#![forbid(unsafe_code)]
+
+mod applicant;
+mod asking;
+mod control;
+mod credentials;
+mod departure;
+mod engine;
+mod failure;
+mod issues;
+mod keeping;
+mod listener;
+mod preflight;
+mod questions;
+mod renewal;
+mod surroundings;
+mod tls;
+mod view;
+
+pub use applicant::ClusterKeys;
+pub use cluster::identity::{Identity, IdentityError};
+pub use control::{ClusterControl, ClusterParts};
+pub use credentials::Credentials;
+pub use engine::{
+    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, await_answer, etcd_options, forget_seen,
+    open_state, process_options,
+};
+pub use keeping::keep;
+pub use listener::{Host, serve};
+pub use renewal::renew_if_due;
+pub use surroundings::{ErrandRunner, OwnServer};
+pub use tls::ClusterTlsError;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! What the daemon tells of this server, and does for others.
+
+use api::Answer;
+use api::cluster::{BusPeer, Carried, Errand};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use types::NodeId;
+
+/// The rest of this server.
+pub trait OwnServer: Send + Sync + 'static {
+    /// Names of the pools that it has.
+    fn pools(&self) -> Answer<'_, Vec<String>>;
+    /// How other servers' disks are reached.
+    fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
+    /// Whether another server lives, if heartbeats tell.
+    fn is_up(&self, node: NodeId) -> Option<bool>;
+}
+
+/// Carries out requests of the API that other servers hand on.
+pub trait ErrandRunner: Send + Sync + 'static {
+    /// `peer`: the server that asks, which is in the cluster.
+    fn carry_out(
+        &self,
+        peer: SocketAddr,
+        errand: Errand,
+    ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>>;
+}
+
+impl ErrandRunner for api::Errands {
+    fn carry_out(
+        &self,
+        peer: SocketAddr,
+        errand: Errand,
+    ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
+        Box::pin(self.carry_out(peer, errand))
+    }
+}

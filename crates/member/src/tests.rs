@@ -1,0 +1,555 @@
+//! Servers that found, join, ask and leave over real TLS, with an engine of the state that does nothing.
+
+use crate::asking::{AskError, ask};
+use crate::engine::Engine;
+use crate::listener::serve;
+use crate::*;
+use api::cluster::{
+    BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
+};
+use api::{Answer, ClusterManagement, ErrorKind};
+use cluster::authority::Fingerprint;
+use cluster::etcd::TlsIdentity;
+use cluster::etcd::members::EtcdAlarm;
+use cluster::identity::Facts;
+use cluster::join_token::JoinToken;
+use cluster::nodes;
+use cluster::seal::SealKey;
+use cluster::wire::{Ask, Secret, Tell};
+use cluster::{
+    DiskRecord, DiskState, EtcdMember, FaultDomain, MemoryState, NodeRecord, NodeState, Provisioning, Record,
+    Resiliency, Sealed, State, Typed, VolumeRecord,
+};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use types::{DiskId, NodeId, PoolId, VolumeId};
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An engine without members.
+struct NoEngine;
+
+impl Engine for NoEngine {
+    fn view(&self) -> StateEngine {
+        StateEngine {
+            name: "memory".into(),
+            version: None,
+            revision: 1,
+            members: Vec::new(),
+            quorum: 1,
+            notes: Vec::new(),
+        }
+    }
+    fn program_version(&self) -> Result<String, String> {
+        Ok("3.4.23".into())
+    }
+    fn add_member(&self, node: &NodeRecord) -> Result<Vec<(String, String)>, String> {
+        Ok(node.etcd.iter().map(|member| (member.name.clone(), member.peer_url.clone())).collect())
+    }
+    fn remove_member(&self, _: &NodeRecord) -> Result<(), String> {
+        Ok(())
+    }
+    fn run_member(&self, _: &Identity) -> Result<(), String> {
+        Ok(())
+    }
+    fn reconfigure(&self, _: Vec<String>, _: TlsIdentity) -> Result<(), String> {
+        Ok(())
+    }
+    fn alarms(&self) -> Vec<EtcdAlarm> {
+        Vec::new()
+    }
+}
+
+/// A server without pools, of whose neighbours it is known what a test says.
+#[derive(Default)]
+struct Rest {
+    lives: Mutex<BTreeMap<NodeId, bool>>,
+}
+
+impl OwnServer for Rest {
+    fn pools(&self) -> Answer<'_, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn bus(&self) -> Answer<'_, Vec<BusPeer>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn is_up(&self, node: NodeId) -> Option<bool> {
+        self.lives.lock().unwrap().get(&node).copied()
+    }
+}
+
+/// The record of a server, which may run a member of etcd.
+pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
+    let at = |port| SocketAddr::from(([10, 1, 0, number], port));
+    let name = format!("node-{number}");
+    let etcd = runs_etcd.then(|| EtcdMember {
+        name: name.clone(),
+        peer_url: format!("https://{}", at(1)),
+        client_url: format!("https://{}", at(2)),
+    });
+    NodeRecord {
+        id: NodeId(number.into()),
+        name,
+        server_guid: Uuid::from_bytes([number; 16]),
+        addresses: vec![at(0).ip()],
+        smb: at(445),
+        rdma: None,
+        api: at(9445),
+        cluster: at(9447),
+        heartbeat: at(9447),
+        etcd,
+        public_key: String::new(),
+        certificate_sha256: String::new(),
+        certificate_serial: String::new(),
+        earlier_certificates: Vec::new(),
+        bus_secret: Sealed(String::new()),
+        rack: String::new(),
+        chassis: String::new(),
+        version: "0.1.0".into(),
+        joined_unix_s: 0,
+        state: NodeState::Up,
+        is_witness: false,
+    }
+}
+
+/// A server, as its data directory makes it.
+struct Server {
+    data: tempfile::TempDir,
+    state: State,
+    key: Arc<SealKey>,
+    name: String,
+    /// Of SMB, so that others reach it.
+    smb: TcpListener,
+    port: TcpListener,
+    rest: Arc<Rest>,
+    is_witness: bool,
+}
+
+impl Server {
+    fn new(name: &str) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let key = Arc::new(SealKey::open_or_create(&data.path().join("secret.key")).unwrap());
+        let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let state = State::from(MemoryState::new());
+        let (rest, is_witness) = (Arc::default(), false);
+        Self { data, state, key, name: name.into(), smb: listener(), port: listener(), rest, is_witness }
+    }
+
+    fn witness(name: &str) -> Self {
+        Self { is_witness: true, ..Self::new(name) }
+    }
+
+    /// As it is after a start.
+    fn start(&self) -> Arc<ClusterControl> {
+        let identity = Identity::open(self.data.path()).unwrap();
+        let parts = ClusterParts {
+            data: self.data.path().to_owned(),
+            keys: self.keys(Some(self.address())),
+            state: self.state.clone(),
+            key: self.key.clone(),
+            engine: Arc::new(NoEngine),
+            server: self.rest.clone(),
+        };
+        Arc::new(ClusterControl::new(parts, identity).unwrap())
+    }
+
+    fn keys(&self, listen: Option<SocketAddr>) -> ClusterKeys {
+        ClusterKeys {
+            name: self.name.clone(),
+            server_guid: Uuid::from_bytes([self.name.len() as u8; 16]),
+            listen,
+            addresses: Vec::new(),
+            smb: if self.is_witness { Vec::new() } else { vec![self.smb.local_addr().unwrap()] },
+            rdma: Vec::new(),
+            api: SocketAddr::from(([127, 0, 0, 1], 9445)),
+            rack: String::new(),
+            chassis: String::new(),
+            is_witness: self.is_witness,
+            uses_other_etcd: false,
+        }
+    }
+
+    /// Serves its cluster port; ends with the handle.
+    fn serve(&self, control: &Arc<ClusterControl>) -> tokio::task::JoinHandle<()> {
+        let port = self.port.try_clone().unwrap();
+        port.set_nonblocking(true).unwrap();
+        let port = tokio::net::TcpListener::from_std(port).unwrap();
+        tokio::spawn(serve(port, control.credentials().unwrap(), control.clone()))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.port.local_addr().unwrap()
+    }
+
+    async fn found(&self, name: &str) -> Arc<ClusterControl> {
+        self.start().create(CreateCluster { name: name.into() }).await.unwrap();
+        let control = self.start();
+        self.serve(&control);
+        control
+    }
+}
+
+async fn join(server: &Server, token: &str) -> Result<api::cluster::Joined, api::ApiError> {
+    server.start().join(JoinCluster { address: None, token: token.into() }).await
+}
+
+async fn facts_asked(server: &Server, of: SocketAddr) -> Result<Tell, AskError> {
+    let identity = Identity::open(server.data.path()).unwrap().unwrap();
+    let tls = Arc::new(tls::asking(&identity).unwrap());
+    ask(tls, of, &Ask::Facts, PATIENCE).await.map(|(told, _)| told)
+}
+
+#[tokio::test]
+async fn a_server_joins_by_a_token_and_is_one_of_the_cluster() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    let joined = join(&second, &token).await.unwrap();
+    assert_eq!((joined.name.as_str(), joined.id.0), ("node-2", 2));
+    // It has the cluster's key, so that it reads what is sealed.
+    let identity = Identity::open(second.data.path()).unwrap().unwrap();
+    let sealed = first.key.seal("x", b"secret").unwrap();
+    assert_eq!(*identity.seal_key().unwrap().open("x", &sealed).unwrap(), b"secret");
+    // A second server on the same token is refused, and is still a single one.
+    let third = Server::new("node-3");
+    let error = join(&third, &token).await.unwrap_err();
+    assert!(error.message.contains("used already, by server node-2"), "{error}");
+    assert!(Identity::open(third.data.path()).unwrap().is_none());
+    // Both see each other, and one that stops is down. The state is one.
+    let second = Server { state: first.state.clone(), ..second };
+    let other = second.start();
+    let serving = second.serve(&other);
+    let states = |view: api::cluster::ClusterView| -> Vec<_> {
+        view.nodes.iter().map(|node| (node.name.clone(), node.state)).collect()
+    };
+    let both = states(control.view().await.unwrap());
+    assert_eq!(both, [("node-1".into(), NodeStatus::Up), ("node-2".into(), NodeStatus::Up)]);
+    serving.abort();
+    let both = states(control.view().await.unwrap());
+    assert_eq!(both[1], ("node-2".into(), NodeStatus::Down));
+}
+
+#[tokio::test]
+async fn the_preflight_before_a_join_changes_nothing_and_leaves_the_token_good() {
+    let (first, second) = (Server::new("node-1"), Server::new("NODE-1"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    let before = first.state.dump().unwrap();
+    let request = TestCluster { address: None, token: Some(token.clone()) };
+    let checks = second.start().test(request).await.unwrap();
+    assert_eq!(first.state.dump().unwrap(), before);
+    let failed: Vec<&str> = checks
+        .iter()
+        .filter(|check| check.outcome == CheckOutcome::Failed)
+        .map(|check| check.check.as_str())
+        .collect();
+    assert_eq!(failed, ["name"], "{checks:?}");
+    assert!(checks.iter().any(|check| check.check == "TCP" && check.outcome == CheckOutcome::Good));
+    let error = join(&second, &token).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    assert!(error.message.contains("number 1"), "{error}");
+    join(&Server::new("node-2"), &token).await.unwrap();
+}
+
+#[tokio::test]
+async fn strangers_and_removed_servers_are_told_nothing() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    assert!(matches!(facts_asked(&second, first.address()).await, Ok(Tell::Facts(_))));
+    control.remove_node("node-2".into()).await.unwrap();
+    let refused = facts_asked(&second, first.address()).await;
+    assert!(matches!(refused, Err(AskError::Refused(_))), "{refused:?}");
+    // Whoever has no certificate may only join.
+    let parsed: JoinToken = token.parse().unwrap();
+    let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
+    for question in [Ask::Facts, Ask::Probe { targets: Vec::new() }] {
+        let told = ask(stranger.clone(), first.address(), &question, PATIENCE).await;
+        assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
+    }
+    let question = Ask::Examine { token: "0011223344556677".into(), secret: Secret("00".into()) };
+    let told = ask(stranger, first.address(), &question, PATIENCE).await;
+    assert!(matches!(told, Err(AskError::Refused(why)) if why.contains("not one of this cluster's")));
+}
+
+#[tokio::test]
+async fn a_server_of_another_cluster_is_found_out_by_both_sides() {
+    let (first, other) = (Server::new("node-1"), Server::new("node-2"));
+    first.found("C").await;
+    other.found("D").await;
+    let asked = facts_asked(&other, first.address()).await;
+    assert!(matches!(asked, Err(AskError::Stranger { .. } | AskError::Rubbish { .. })), "{asked:?}");
+    // An impostor at the address that a token names.
+    let tls = Arc::new(tls::joining(Fingerprint([1; 32])).unwrap());
+    let question = Ask::Examine { token: String::new(), secret: Secret(String::new()) };
+    let told = ask(tls, first.address(), &question, PATIENCE).await;
+    assert!(matches!(told, Err(AskError::Stranger { .. })), "{told:?}");
+    assert_eq!(join(&other, "rubbish").await.unwrap_err().kind, ErrorKind::Conflict, "it is in a cluster");
+    assert_eq!(join(&Server::new("x"), "rubbish").await.unwrap_err().kind, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_or_rubbish_keep_nobody_out() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let address = first.address();
+    let crowd = tokio::task::spawn_blocking(move || {
+        let silent: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
+        let mut rubbish = TcpStream::connect(address).unwrap();
+        rubbish.write_all(&[0xff; 4096]).unwrap();
+        rubbish.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The end of the connection, and not a wait for it.
+        let _ = rubbish.read(&mut [0; 1024]);
+        silent
+    });
+    let _crowd = crowd.await.unwrap();
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    assert_eq!(nodes::members(&first.state).unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_server_without_an_address_for_a_cluster_says_what_to_set() {
+    let server = Server::new("node-1");
+    let parts = ClusterParts {
+        data: server.data.path().to_owned(),
+        keys: server.keys(None),
+        state: server.state.clone(),
+        key: server.key.clone(),
+        engine: Arc::new(NoEngine),
+        server: server.rest.clone(),
+    };
+    let control = ClusterControl::new(parts, None).unwrap();
+    let error = control.create(CreateCluster { name: "C".into() }).await.unwrap_err();
+    assert!(error.message.contains("cluster.listen"), "{error}");
+    let error = control.new_token().await.unwrap_err();
+    assert!(error.message.contains("in no cluster"), "{error}");
+}
+
+#[tokio::test]
+async fn a_founding_that_was_cut_off_is_begun_again() {
+    let server = Server::new("node-1");
+    // As if it had ended behind the commit: the records are there, and DATA/cluster is not.
+    server.start().create(CreateCluster { name: "C".into() }).await.unwrap();
+    std::fs::remove_dir_all(server.data.path().join("cluster")).unwrap();
+    server.start().create(CreateCluster { name: "D".into() }).await.unwrap();
+    assert_eq!(Identity::open(server.data.path()).unwrap().unwrap().facts.cluster, "D");
+    assert_eq!(nodes::members(&server.state).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_witness_joins_as_one_and_another_one_is_refused() {
+    let (first, witness) = (Server::new("node-1"), Server::witness("witness"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&witness, &token).await.unwrap();
+    assert!(Identity::open(witness.data.path()).unwrap().unwrap().facts.is_witness);
+    let nodes = control.view().await.unwrap().nodes;
+    assert!(nodes[1].is_witness && nodes[1].runs_etcd && nodes[1].disks == 0);
+    let token = control.new_token().await.unwrap().token;
+    let error = join(&Server::witness("other"), &token).await.unwrap_err();
+    assert!(error.message.contains("has a witness already, 'witness'"), "{error}");
+    let error = control.set_draining("witness".into(), true).await.unwrap_err();
+    assert!(error.message.contains("nothing to move away"), "{error}");
+    // The token is still good for a server; of three members of etcd the witness is one, so that another one is not needed.
+    join(&Server::new("node-2"), &token).await.unwrap();
+    control.remove_node("witness".into()).await.unwrap();
+    let token = control.new_token().await.unwrap().token;
+    join(&Server::new("node-3"), &token).await.unwrap();
+    let token = control.new_token().await.unwrap().token;
+    let error = join(&Server::witness("other"), &token).await.unwrap_err();
+    assert!(error.message.contains("needs no witness"), "{error}");
+}
+
+/// A disk of the node with that number, in the one pool.
+fn disk(number: u8, node: u8, state: DiskState) -> DiskRecord {
+    DiskRecord {
+        id: DiskId::from_bytes([number; 16]),
+        pool: PoolId::from_bytes([1; 16]),
+        node: Some(NodeId(node.into())),
+        path: format!("/dev/sd{number}"),
+        size_bytes: 1 << 40,
+        slab_bytes: 1 << 28,
+        fault_domain: FaultDomain::default(),
+        state,
+        since_unix_s: 0,
+        scrubbed_unix_s: 0,
+    }
+}
+
+fn volume(owner: u8, in_sync: &[u8]) -> VolumeRecord {
+    let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([1; 16]));
+    let disks = in_sync.iter().map(|disk| DiskId::from_bytes([*disk; 16])).collect();
+    let (two_way, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+    let record = VolumeRecord::new(id, pool, "data", two_way, 1 << 30, thin, disks, 0);
+    VolumeRecord { owner: Some(NodeId(owner.into())), ..record }
+}
+
+/// A cluster of three, of which the first answers.
+async fn three() -> (Server, Arc<ClusterControl>) {
+    let first = Server::new("node-1");
+    let control = first.found("C").await;
+    for name in ["node-2", "node-3"] {
+        let token = control.new_token().await.unwrap().token;
+        join(&Server::new(name), &token).await.unwrap();
+    }
+    (first, control)
+}
+
+#[tokio::test]
+async fn a_server_that_is_up_is_removed_only_when_nothing_is_on_it() {
+    let (first, control) = three().await;
+    first.rest.lives.lock().unwrap().extend([(NodeId(2), true), (NodeId(3), true)]);
+    let on_two = disk(2, 2, DiskState::Healthy);
+    let revision = first.state.write(&on_two, 0).unwrap();
+    first.state.write(&volume(2, &[2, 3]), 0).unwrap();
+    let before = first.state.dump().unwrap();
+    let error = control.remove_node("node-2".into()).await.unwrap_err();
+    for command in
+        ["cenote node drain node-2", "handed over data", &format!("cenote disk retire {}", on_two.id)]
+    {
+        assert!(error.message.contains(command), "{error}");
+    }
+    assert_eq!(first.state.dump().unwrap(), before, "nothing was changed");
+    first.state.remove::<DiskRecord>(&on_two.id(), revision).unwrap();
+    let found = first.state.read::<VolumeRecord>(&volume(2, &[]).id()).unwrap().unwrap();
+    first.state.write(&volume(1, &[3]), found.revision).unwrap();
+    control.remove_node("node-2".into()).await.unwrap();
+    assert_eq!(nodes::members(&first.state).unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_dead_server_is_removed_unless_its_copies_count_and_its_disks_are_retired_with_it() {
+    let (first, control) = three().await;
+    first.rest.lives.lock().unwrap().extend([(NodeId(2), false), (NodeId(3), true)]);
+    let on_two = disk(2, 2, DiskState::Missing);
+    first.state.write(&on_two, 0).unwrap();
+    let revision = first.state.write(&volume(2, &[2, 3]), 0).unwrap();
+    let error = control.remove_node("node-2".into()).await.unwrap_err();
+    assert!(error.message.contains("counted on by data"), "{error}");
+    // Another server took it over, and expelled the dead one's disk.
+    first.state.write(&volume(3, &[3]), revision).unwrap();
+    control.remove_node("node-2".into()).await.unwrap();
+    let left = first.state.read::<DiskRecord>(&on_two.id()).unwrap().unwrap();
+    assert_eq!(left.value.state, DiskState::Retired);
+}
+
+#[tokio::test]
+async fn draining_is_recorded_ended_and_taken_back() {
+    let (first, control) = three().await;
+    let state_of = |number| {
+        let found = first.state.read::<NodeRecord>(&NodeRecord::id_of(NodeId(number))).unwrap();
+        found.unwrap().value.state
+    };
+    let error = control.set_draining("nobody".into(), true).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    let on = |number| disk(number, number, DiskState::Healthy);
+    for number in 1..=3 {
+        first.state.write(&on(number), 0).unwrap();
+    }
+    let revision = first.state.write(&volume(2, &[2]), 0).unwrap();
+    let error = control.set_draining("node-2".into(), true).await.unwrap_err();
+    assert!(error.message.contains("not all copies of data"), "{error}");
+    let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
+    control.set_draining("node-2".into(), true).await.unwrap();
+    assert_eq!(state_of(2), NodeState::Draining);
+    assert!(!cluster::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
+    first.state.write(&volume(3, &[2, 3]), revision).unwrap();
+    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
+    assert_eq!(state_of(2), NodeState::Drained);
+    control.set_draining("node-2".into(), false).await.unwrap();
+    assert_eq!(state_of(2), NodeState::Up);
+    control.set_draining("node-2".into(), true).await.unwrap();
+    control.set_draining("node-3".into(), true).await.unwrap();
+    let error = control.set_draining("node-1".into(), true).await.unwrap_err();
+    assert!(error.message.contains("no other server"), "{error}");
+}
+
+/// Answers every errand with what it was.
+struct Echo;
+
+impl ErrandRunner for Echo {
+    fn carry_out(&self, _: SocketAddr, errand: Errand) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
+        let body = format!("{} {} {}", errand.method, errand.path, errand.body);
+        Box::pin(async move { Carried { status: 200, body } })
+    }
+}
+
+#[tokio::test]
+async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_give_one() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    let second = Server { state: first.state.clone(), ..second };
+    let other = second.start();
+    other.set_runner(Arc::new(Echo));
+    let _serving = second.serve(&other);
+    let errand = |path: &str| Errand { method: "POST".into(), path: path.into(), body: "{}".into() };
+    let carried = control.send("NODE-2".into(), errand("/api/v1/x")).await.unwrap();
+    assert_eq!((carried.status, carried.body.as_str()), (200, "POST /api/v1/x {}"));
+    let error = control.send("node-9".into(), errand("/")).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    first.rest.lives.lock().unwrap().insert(NodeId(2), false);
+    let error = control.send("node-2".into(), errand("/")).await.unwrap_err();
+    assert!(error.message.contains("it is down"), "{error}");
+    // A stranger with a token only, and a server that was removed.
+    let question = || {
+        let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
+        Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()) })
+    };
+    let parsed: JoinToken = token.parse().unwrap();
+    let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
+    let told = ask(stranger, second.address(), &question(), PATIENCE).await;
+    assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
+    control.remove_node("node-2".into()).await.unwrap();
+    let removed = tls::asking(&Identity::open(second.data.path()).unwrap().unwrap()).unwrap();
+    let told = ask(Arc::new(removed), first.address(), &question(), PATIENCE).await;
+    assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_while_the_server_runs_and_both_are_good_until_it_leaves() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    let second = Server { state: first.state.clone(), key: first.key.clone(), ..second };
+    let other = second.start();
+    let _serving = second.serve(&other);
+    let before = Identity::open(second.data.path()).unwrap().unwrap();
+    let (now, half_year) = (before.facts.certified_unix_s, 200 * 86_400);
+    let proof = other.credentials().unwrap();
+    assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(false));
+    proof.remember(Facts { certified_unix_s: now - half_year, ..proof.facts() }).unwrap();
+    assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(true));
+    assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(false));
+    let after = Identity::open(second.data.path()).unwrap().unwrap();
+    assert_ne!(after.certificate, before.certificate);
+    // It shows the new one without having been started again, and the first one knows it.
+    let tls = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
+    let (_, shown) = ask(tls, second.address(), &Ask::Facts, PATIENCE).await.unwrap();
+    assert_eq!(shown, tls::fingerprint(&after.certificate).unwrap());
+    let states = control.view().await.unwrap().nodes;
+    assert_eq!(states[1].state, NodeStatus::Up);
+    // A connection of before, and one of after.
+    for identity in [&before, &after] {
+        let tls = Arc::new(tls::asking(identity).unwrap());
+        assert!(ask(tls, first.address(), &Ask::Facts, PATIENCE).await.is_ok());
+    }
+    first.rest.lives.lock().unwrap().insert(NodeId(2), false);
+    control.remove_node("node-2".into()).await.unwrap();
+    for identity in [&before, &after] {
+        let tls = Arc::new(tls::asking(identity).unwrap());
+        let told = ask(tls, first.address(), &Ask::Facts, PATIENCE).await;
+        assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
+    }
+    assert!(renew_if_due(&proof, &second.state, &second.key, now + half_year).is_err(), "it is out");
+}
