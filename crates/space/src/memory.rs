@@ -73,6 +73,11 @@ impl MemoryVirtualDisk {
         self.corrupt.insert(lba.0);
     }
 
+    /// Whether the block fails its checksum.
+    pub fn is_corrupt(&self, lba: Lba) -> bool {
+        self.corrupt.contains(&lba.0)
+    }
+
     /// Every request is answered with this error until it is taken back.
     pub fn fail(&mut self, error: Option<SpaceError>) {
         self.fail = error;

@@ -5,9 +5,9 @@
 //! acknowledged, the volume is refused. What was replayed but never acknowledged may be on one copy only: it is written again to all
 //! before anything is built on it, the same bytes in the same order, and so is the superblock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use ::types::Lba;
+use ::types::{Lba, VolumeId};
 use space::api::{SpaceRequest, SpaceSize, WriteClass};
 
 use crate::planted::Planted;
@@ -104,6 +104,8 @@ pub struct Opening {
     windows: HashMap<u32, Option<Result<Buf, FsError>>>,
     /// Those that are read block by block.
     pieces: HashMap<u32, Pieces>,
+    /// Blocks of the journal of which no copy proves itself.
+    torn: BTreeSet<u32>,
 }
 
 /// A piece of the journal that is read block by block.
@@ -138,6 +140,7 @@ impl Opening {
             recent: VecDeque::new(),
             windows: HashMap::new(),
             pieces: HashMap::new(),
+            torn: BTreeSet::new(),
         }
     }
 
@@ -352,9 +355,25 @@ impl Opening {
                 left += 1;
             }
         }
+        // What a crash tore behind the end belongs to nothing, and a scrub would take it for damage until the journal comes there.
+        let reach = BTreeSet::from_iter(self.reach(&superblock));
+        for &block in self.torn.intersection(&reach) {
+            let data = blank(superblock.volume, journal_lba(block), superblock.order);
+            let write =
+                SpaceRequest::Write { lba: journal_lba(block), class: WriteClass::Append, data: data.into() };
+            requests.submit(Purpose::Opening(WRITE), write);
+            left += 1;
+        }
         requests.submit(Purpose::Opening(WRITE), write_superblock(&superblock));
         self.phase = Phase::Rewrite { left };
         Ok(())
+    }
+
+    /// The blocks behind the end in which batches may lie that were under way.
+    fn reach(&self, superblock: &Superblock) -> impl Iterator<Item = u32> + use<> {
+        let (total, head) = (superblock.journal_blocks, u64::from(self.head.block));
+        let reach = (Log::batch_blocks_max(total) * BATCHES_TO_PROOF).min(total);
+        (0..u64::from(reach)).map(move |step| ((head + step) % u64::from(total)) as u32)
     }
 
     /// Looks for the next batch: behind the last one, else at the region's start.
@@ -373,10 +392,8 @@ impl Opening {
         superblock: &Superblock,
     ) -> Result<Option<bool>, FsError> {
         let total = superblock.journal_blocks;
-        let reach = (Log::batch_blocks_max(total) * BATCHES_TO_PROOF).min(total);
         let mut complete = true;
-        for step in 0..reach {
-            let block = ((u64::from(self.head.block) + u64::from(step)) % u64::from(total)) as u32;
+        for block in self.reach(superblock) {
             let Some(first) = self.journal_bytes(requests, total, block, 1)? else {
                 complete = false;
                 continue;
@@ -508,7 +525,7 @@ impl Opening {
                 pieces.whole[from..from + BLOCK_BYTES].copy_from_slice(&block);
             }
             // Torn or rotten: as zeroes it is no part of a batch.
-            Ok(_) | Err(FsError::Corrupt { .. }) => {}
+            Ok(_) | Err(FsError::Corrupt { .. }) => drop(self.torn.insert(at)),
             Err(error) => pieces.error = Some(error),
         }
         pieces.left -= 1;
@@ -581,6 +598,13 @@ pub fn write_superblock(superblock: &Superblock) -> SpaceRequest {
 
 fn journal_lba(block: u32) -> Lba {
     Lba(u64::from(JOURNAL_FIRST + block))
+}
+
+/// A block of the journal that proves itself and is no part of a batch.
+fn blank(volume: [u8; 16], lba: Lba, order: u64) -> Buf {
+    let mut block = BufMut::zeroed(BLOCK_BYTES);
+    codes::seal_block(VolumeId::from_bytes(volume), lba, order, &mut block);
+    block.freeze()
 }
 
 /// Zeroes, as one block.
