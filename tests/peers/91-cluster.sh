@@ -36,7 +36,7 @@ cluster_cleanup() {
 }
 trap cluster_cleanup EXIT
 field() { # ASKED-NODE NODE FIELD
-    node "$1" node show "node-$2" --json | sed -n "s/^ *\"$3\": \"\{0,1\}\([^\",]*\).*/\1/p"
+    node "$1" node show "node-$2" --json | sed -n "s/^ *\"$3\": \"\{0,1\}\([^\",]*\).*/\1/p" | head -n 1
 }
 is() { [[ $(field "$1" "$2" state) == "$3" ]]; } # ASKED-NODE NODE STATE
 is_whole() { node "$1" volume list | grep -q '3 of 3'; }
