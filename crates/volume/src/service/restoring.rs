@@ -82,7 +82,9 @@ impl Restoring {
             (OpenStateKey::Open(id), StateRecord::Open(open)) => self.opens.push_back((OpenId(id), open)),
             (OpenStateKey::Lock { open, offset, len_bytes, shared }, StateRecord::Lock(times)) => {
                 let interval = Interval { start: offset, end: u128::from(offset) + u128::from(len_bytes) };
-                self.locks.push_back((OpenId(open), interval, shared, times));
+                let lock = (OpenId(open), interval, shared, times);
+                // A shared lock may lie on its owner's exclusive one, which could not be put under it.
+                if shared { self.locks.push_back(lock) } else { self.locks.push_front(lock) }
             }
             (OpenStateKey::Lease { client, key }, StateRecord::Lease(lease)) => {
                 self.leases.push_back(((client, key), lease));

@@ -4,6 +4,7 @@ use super::caching::Caching;
 use super::commit::commit;
 use super::halt::{Halt, Outcome};
 use super::io::flushed;
+use super::open::Open;
 use super::opens::Opens;
 use super::parts::Parts;
 use super::perform::perform;
@@ -11,7 +12,7 @@ use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::InFlight;
 use super::turn::OPERATION_STEPS;
-use crate::backend::{Durability, Operation, OperationId, Reply};
+use crate::backend::{Durability, Operation, OperationId, Reply, ShareOptions};
 use crate::fs::FileId;
 use crate::planted::Planted;
 use std::task::Poll;
@@ -119,6 +120,11 @@ fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
 /// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
 /// changes, which the file layer publishes later than other changes.
 fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Option<FileId>> {
+    // Of an open that outlives the server, what was answered is not to come back as it was before.
+    let of = |open: &Open| ShareOptions {
+        continuously_available: open.share.continuously_available || open.persistent,
+        ..open.share
+    };
     let (share, data) = match work {
         Work::Create(create, _) => (create.caller.share, None),
         Work::CloseQuietly(_) => return None,
@@ -128,7 +134,7 @@ fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Opt
             | Operation::Trim { open, .. }
             | Operation::DuplicateExtents { target: open, .. } => {
                 let open = opens.get(*open)?;
-                (open.share, Some(open.stream.file))
+                (of(open), Some(open.stream.file))
             }
             // What clients were told of opens that outlive the server does, too.
             Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
@@ -143,7 +149,7 @@ fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Opt
             | Operation::SetSparse { open, .. }
             | Operation::SetReparsePoint { open, .. }
             | Operation::DeleteReparsePoint { open, .. }
-            | Operation::ObjectId { open, create: true } => (opens.get(*open)?.share, None),
+            | Operation::ObjectId { open, create: true } => (of(opens.get(*open)?), None),
             _ => return None,
         },
     };

@@ -17,6 +17,17 @@ pub enum Work {
     CloseQuietly(OpenId),
 }
 
+impl Work {
+    /// The session that is to get an open by it: with that session it ends.
+    fn opens_for(&self) -> Option<SessionId> {
+        match self {
+            Self::Create(create, _) => Some(create.caller.session),
+            Self::Request(Operation::Reconnect(reconnect)) => Some(reconnect.caller.session),
+            _ => None,
+        }
+    }
+}
+
 /// What earlier tries of a create did.
 #[derive(Debug, Default, Clone)]
 pub struct Attempt {
@@ -165,8 +176,8 @@ impl Tasks {
             }
             Wait::Lock(_) | Wait::Notify(_) => {}
         }
-        if let Some(Work::Create(create, _)) = &parked.work {
-            self.creates.insert((create.caller.session, operation));
+        if let Some(session) = parked.work.as_ref().and_then(Work::opens_for) {
+            self.creates.insert((session, operation));
         }
         self.parked.insert(operation, parked);
     }
@@ -193,8 +204,8 @@ impl Tasks {
     /// Takes out an operation that waits no more, wherever it is answered.
     pub fn forget(&mut self, operation: OperationId) -> Option<Parked> {
         let parked = self.parked.remove(&operation)?;
-        if let Some(Work::Create(create, _)) = &parked.work {
-            self.creates.remove(&(create.caller.session, operation));
+        if let Some(session) = parked.work.as_ref().and_then(Work::opens_for) {
+            self.creates.remove(&(session, operation));
         }
         if let Wait::Break(file, place) = parked.wait
             && let Some(queue) = self.for_caching.get_mut(&file)
@@ -229,7 +240,7 @@ impl Tasks {
         self.parked.iter_mut().filter_map(|(operation, parked)| Some((*operation, parked.work.as_mut()?)))
     }
 
-    /// Lists the parked creates of a session.
+    /// Lists what is parked that is to give the session an open.
     pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
         let all = (session, OperationId(0))..=(session, OperationId(u64::MAX));
         self.creates.range(all).map(|(_, operation)| *operation).collect()

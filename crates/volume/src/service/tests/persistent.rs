@@ -6,6 +6,7 @@ use super::durability::Disk;
 use super::*;
 use crate::fs::OpenStateKey;
 use crate::security::{self, Ace, AceFlags, Acl, SecurityDescriptor};
+use crate::service::tasks::{Parked, Wait, Work};
 
 const R: LeaseState = LeaseState::READ;
 const RH: LeaseState = LeaseState::READ.union(LeaseState::HANDLE);
@@ -61,6 +62,18 @@ impl Bench {
         self.call(Operation::Lock { open, elements: vec![element], sequence }).map(drop)
     }
 
+    /// Locks `(offset, bytes)`, exclusively or not; `None` unlocks.
+    fn lock_range(
+        &mut self,
+        open: OpenId,
+        range: (u64, u64),
+        exclusive: Option<bool>,
+    ) -> Result<(), NtStatus> {
+        let range = ByteRange { offset: range.0, len_bytes: range.1 };
+        let element = LockElement { range, exclusive, fail_immediately: exclusive.is_some() };
+        self.call(Operation::Lock { open, elements: vec![element], sequence: None }).map(drop)
+    }
+
     fn unlock(&mut self, open: OpenId, offset: u64) -> Result<(), NtStatus> {
         let range = ByteRange { offset, len_bytes: 10 };
         let element = LockElement { range, exclusive: None, fail_immediately: false };
@@ -110,6 +123,35 @@ fn an_open_comes_back_with_its_lease_its_locks_and_its_place_in_the_world() {
     bench.close(found.open).expect("closed");
     let bench = disk.cut();
     assert_eq!(bench.service.open_count(), 0, "what was closed stays closed");
+}
+
+#[test]
+fn an_exclusive_lock_under_its_owners_shared_one_comes_back() {
+    for (exclusive, shared) in [((50, 10), (0, 100)), ((0, 100), (0, 50))] {
+        let (disk, mut bench) = started();
+        let open = bench.create(persistent("file", 1)).expect("made").open;
+        bench.lock_range(open, exclusive, Some(true)).expect("locked");
+        bench.lock_range(open, shared, Some(false)).expect("its own may lie on it");
+        let mut bench = disk.cut();
+        let open = bench.reconnect(back(open, "file", 1)).expect("it is there").open;
+        bench.lock_range(open, shared, None).expect("the shared one is there");
+        bench.lock_range(open, exclusive, None).expect("the exclusive one is there");
+    }
+}
+
+#[test]
+fn a_reconnect_that_waits_for_storage_ends_with_its_session() {
+    let (_, mut bench) = started();
+    let open = bench.create(persistent("file", 1)).expect("made").open;
+    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    let work = Some(Work::Request(Operation::Reconnect(Box::new(back(open, "file", 1)))));
+    let parked = Parked { work, wait: Wait::Storage, told: true };
+    bench.service.agenda.tasks.park(OperationId(900_000), parked);
+    bench.call(Operation::EndSession { session: SessionId(101), logoff: false }).expect("ended");
+    bench.service.agenda.tasks.retry_misses();
+    bench.settle();
+    let later = Reconnect { caller: continuous(102, 1), ..back(open, "file", 1) };
+    bench.reconnect(later).expect("nobody has it");
 }
 
 #[test]
