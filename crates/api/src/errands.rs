@@ -52,6 +52,11 @@ impl Errands {
             Ok(request) => request,
             Err(error) => return told(&ApiError::new(ErrorKind::Invalid, error.to_string())),
         };
+        // A server's certificate is not the administrator's token.
+        if !may_be_elsewhere(request.method(), request.uri().path()) {
+            let why = "only what one server alone can do is handed on";
+            return told(&ApiError::new(ErrorKind::NotFound, why));
+        }
         let Ok(response) = TowerToHyperService::new(app).call(request).await;
         let status = response.status().as_u16();
         match to_bytes(response.into_body(), ANSWER_BYTES_MAX).await {

@@ -463,6 +463,8 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         (errand("PATCH", "/api/v1/volumes/far", "rubbish"), 400),
         (errand("GET", "/api/v1/nothing", ""), 404),
         (errand("GET", "/metrics", ""), 404),
+        // A server's certificate is not the administrator's token.
+        (errand("POST", "/api/v1/users", r#"{"name":"a","password":"Long-enough-1"}"#), 404),
         (errand("NO METHOD", "/api/v1/volumes/far", ""), 400),
         (errand("GET", "not a path", ""), 400),
     ] {

@@ -32,6 +32,8 @@ const SMALL_AMPLIFICATION: f64 = 2.2;
 const LARGE_AMPLIFICATION: f64 = 1.0;
 /// Versions of metadata pages, which a store keeps in RAM: 4 bytes for each page of 512 data blocks' checksums, and as much again.
 const STORE_RAM_SHARE: f64 = 8.0 / (480.0 * 4096.0);
+/// Drives that are planned with at most, of 1 PiB each at most: their bytes can be counted, and no request of a dashboard takes long.
+const DRIVES_MAX: u64 = 16_000;
 /// A cache to begin with, and what the operating system takes.
 const CACHE_BYTES: u64 = 2 << 30;
 const SYSTEM_BYTES: u64 = 2 << 30;
@@ -114,11 +116,19 @@ fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure>
         nodes.extend(std::iter::repeat_n(node, options.nodes.unwrap_or(1) as usize));
     }
     nodes.extend(options.node.iter().map(|drives| Node { drives: drives.0.clone(), ..Node::default() }));
+    // As many of 1 PiB have fewer bytes than 64 bits count.
+    let drives =
+        nodes.iter().flat_map(|node| &node.drives).map(|drives| u64::from(drives.count)).sum::<u64>();
+    if drives > DRIVES_MAX {
+        return Err(Failure::new(format!(
+            "{drives} drives are too many: {DRIVES_MAX} at most are planned with"
+        )));
+    }
     nodes.sort_by_key(Node::bytes);
     if options.lose_nodes as usize >= nodes.len() && !nodes.is_empty() {
         return Err(Failure::new(format!("there are {} nodes: none would be left", nodes.len())));
     }
-    nodes.truncate(nodes.len() - options.lose_nodes as usize);
+    nodes.truncate(nodes.len().saturating_sub(options.lose_nodes as usize));
     if nodes.is_empty() {
         return Err(Failure::new(
             "nothing to plan with: give --nodes N --drives COUNTxSIZE[:TYPE], or --pool NAME for a running pool",
