@@ -91,3 +91,11 @@ fn bounds_name_what_is_scarcest() {
     let signed = bounds("--nodes 4 --drives 8x4TiB:nvme --network 100");
     assert!(signed.read_iops < plain.read_iops / 2.0);
 }
+
+#[test]
+fn more_than_can_be_counted_is_refused() {
+    for words in ["--nodes 64 --drives 1000x1PiB", "--lose-nodes 1"] {
+        assert!(plan_of(words).is_err(), "{words}");
+    }
+    plan_of("--nodes 16 --drives 1000x1PiB").unwrap();
+}
