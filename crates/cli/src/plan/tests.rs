@@ -94,8 +94,8 @@ fn bounds_name_what_is_scarcest() {
 
 #[test]
 fn more_than_can_be_counted_is_refused() {
-    for words in ["--nodes 64 --drives 1000x1PiB", "--lose-nodes 1"] {
+    for words in ["--nodes 64 --drives 1000x1024TiB", "--lose-nodes 1"] {
         assert!(plan_of(words).is_err(), "{words}");
     }
-    plan_of("--nodes 16 --drives 1000x1PiB").unwrap();
+    plan_of("--nodes 16 --drives 1000x1024TiB").unwrap();
 }
