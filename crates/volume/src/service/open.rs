@@ -7,8 +7,8 @@ use super::open_record::TokenDigest;
 use super::range_locks::LockSequences;
 use super::share::ShareMode;
 use crate::backend::{
-    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, SessionId, ShareOptions,
-    ShareRoot, Standing, Terms, WideString,
+    AccessToken, AppInstance, CreateAction, DurableRequest, Guid, SessionId, ShareOptions, ShareRoot,
+    Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
@@ -176,6 +176,12 @@ impl Open {
     }
 
     pub fn durable_writes(&self) -> bool {
-        self.share.durability == Durability::Write || self.share.continuously_available
+        self.share.durable_writes()
+    }
+
+    /// Whether other changes through it are answered when they are durable: what was answered of an open that outlives the server must not come
+    /// back as it was before.
+    pub fn durable_changes(&self) -> bool {
+        self.persistent || self.durable_writes()
     }
 }

@@ -4,7 +4,6 @@ use super::caching::Caching;
 use super::commit::commit;
 use super::halt::{Halt, Outcome};
 use super::io::flushed;
-use super::open::Open;
 use super::opens::Opens;
 use super::parts::Parts;
 use super::perform::perform;
@@ -12,7 +11,7 @@ use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::InFlight;
 use super::turn::OPERATION_STEPS;
-use crate::backend::{Durability, Operation, OperationId, Reply, ShareOptions};
+use crate::backend::{Operation, OperationId, Reply};
 use crate::fs::FileId;
 use crate::planted::Planted;
 use std::task::Poll;
@@ -120,13 +119,8 @@ fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
 /// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
 /// changes, which the file layer publishes later than other changes.
 fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Option<FileId>> {
-    // Of an open that outlives the server, what was answered is not to come back as it was before.
-    let of = |open: &Open| ShareOptions {
-        continuously_available: open.share.continuously_available || open.persistent,
-        ..open.share
-    };
-    let (share, data) = match work {
-        Work::Create(create, _) => (create.caller.share, None),
+    let (is_durable, data) = match work {
+        Work::Create(create, _) => (create.caller.share.durable_writes(), None),
         Work::CloseQuietly(_) => return None,
         Work::Request(request) => match request {
             Operation::SetInformation { open, .. }
@@ -134,7 +128,7 @@ fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Opt
             | Operation::Trim { open, .. }
             | Operation::DuplicateExtents { target: open, .. } => {
                 let open = opens.get(*open)?;
-                (of(open), Some(open.stream.file))
+                (open.durable_changes(), Some(open.stream.file))
             }
             // What clients were told of opens that outlive the server does, too.
             Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
@@ -149,12 +143,12 @@ fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Opt
             | Operation::SetSparse { open, .. }
             | Operation::SetReparsePoint { open, .. }
             | Operation::DeleteReparsePoint { open, .. }
-            | Operation::ObjectId { open, create: true } => (of(opens.get(*open)?), None),
+            | Operation::ObjectId { open, create: true } => (opens.get(*open)?.durable_changes(), None),
             _ => return None,
         },
     };
     let data = data.filter(|_| !Planted::GrowthNotDurable.is_planted());
-    (share.continuously_available || share.durability == Durability::Write).then_some(data)
+    is_durable.then_some(data)
 }
 
 /// Makes all data and metadata durable; answers `Done` to `operation`.

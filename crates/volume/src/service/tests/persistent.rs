@@ -6,6 +6,7 @@ use super::durability::Disk;
 use super::*;
 use crate::fs::OpenStateKey;
 use crate::security::{self, Ace, AceFlags, Acl, SecurityDescriptor};
+use crate::service::review::review;
 use crate::service::tasks::{Parked, Wait, Work};
 
 const R: LeaseState = LeaseState::READ;
@@ -137,6 +138,19 @@ fn an_exclusive_lock_under_its_owners_shared_one_comes_back() {
         bench.lock_range(open, shared, None).expect("the shared one is there");
         bench.lock_range(open, exclusive, None).expect("the exclusive one is there");
     }
+}
+
+#[test]
+fn what_was_closed_stays_closed_if_the_share_promises_less_by_then() {
+    let (disk, mut bench) = started();
+    let open = bench.create(persistent("file", 1)).expect("made").open;
+    let Caller { token, share_access, standing, .. } = continuous(1, 1);
+    let share = ShareOptions { durability: Durability::Flush, ..ShareOptions::default() };
+    let terms = Terms { token, share_access, share, standing };
+    let Service { opens, replays, agenda, .. } = &mut bench.service;
+    review(opens, replays, agenda, &mut |_| Ruling::Amend(terms.clone()));
+    bench.close(open).expect("closed");
+    assert_eq!(disk.cut().service.open_count(), 0);
 }
 
 #[test]
