@@ -10,10 +10,11 @@ mod watch;
 use crate::args::{Cli, Command, Durations, Output, Servers, Shape};
 use crate::nodes;
 use crate::outcome::Outcome;
-use crate::runner::{self, Live, Plan, RunError, Watching, unix_ms};
+use crate::runner::{self, Plan, RunError, Watching, unix_ms};
 use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, State};
 use crate::telling::Telling;
 use crate::workload::{self, Times};
+use api::fleet::{FleetNode, FleetProgress};
 use diskspd::profile::Profile;
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
@@ -202,7 +203,7 @@ impl<'a> Ready<'a> {
         let is_terminal = std::io::stderr().is_terminal();
         let mut last = (unix_ms(), 0);
         let telling = Telling::begin(self.state.nodes.clone());
-        let mut show = |live: &Live| {
+        let mut show = |live: &FleetProgress| {
             telling.tell(live);
             let operations: u64 = live.nodes.values().map(|node| node.operations).sum();
             let seconds = live.updated_unix_ms.saturating_sub(last.0).max(1) as f64 / 1000.0;
@@ -237,8 +238,8 @@ impl<'a> Ready<'a> {
     }
 }
 
-fn progress_line(live: &Live, rate: f64, left_s: u64, behind_s: u64) -> String {
-    let sum = |of: fn(&crate::job::NodeProgress) -> u64| live.nodes.values().map(of).sum::<u64>();
+fn progress_line(live: &FleetProgress, rate: f64, left_s: u64, behind_s: u64) -> String {
+    let sum = |of: fn(&FleetNode) -> u64| live.nodes.values().map(of).sum::<u64>();
     let (ready, processes) = (sum(|node| node.ready), sum(|node| node.processes));
     let phase = if ready < processes {
         format!("{ready} of {processes} processes are ready")
@@ -315,8 +316,12 @@ mod tests {
 
     #[test]
     fn progress_tells_what_is_waited_for() {
-        let node = crate::job::NodeProgress { ready: 1, processes: 2, ..Default::default() };
-        let mut live = Live { label: "x".into(), nodes: [("n".to_owned(), node)].into(), ..Live::default() };
+        let node = FleetNode { ready: 1, processes: 2, ..Default::default() };
+        let mut live = FleetProgress {
+            label: "x".into(),
+            nodes: [("n".to_owned(), node)].into(),
+            ..FleetProgress::default()
+        };
         assert!(progress_line(&live, 0.0, 5, 0).contains("1 of 2 processes are ready"));
         live.nodes.get_mut("n").unwrap().ready = 2;
         assert_eq!(

@@ -1,6 +1,7 @@
 //! What the coordinator tells a machine to do, and what that answers: one JSON object a line, over pipes or ssh.
 
 use crate::state::Template;
+use api::fleet::FleetNode;
 use diskspd::statistics::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,31 +55,9 @@ pub struct Process {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Of each node's workers, since the run began.
-    Progress(BTreeMap<String, NodeProgress>),
+    Progress(BTreeMap<String, FleetNode>),
     Done(Done),
     Failed(String),
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeProgress {
-    pub workers: u64,
-    /// Processes that have opened their files.
-    pub ready: u64,
-    pub processes: u64,
-    pub operations: u64,
-    pub bytes: u64,
-    pub latency_ns: u64,
-}
-
-impl NodeProgress {
-    pub fn add(&mut self, other: &Self) {
-        self.workers += other.workers;
-        self.ready += other.ready;
-        self.processes += other.processes;
-        self.operations += other.operations;
-        self.bytes += other.bytes;
-        self.latency_ns += other.latency_ns;
-    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@
 //! asked to stop. Promises: no process outlives it in order, and its scratch directory, which has the password, is gone at the end.
 
 use crate::cgroup::Groups;
-use crate::job::{Answer, Done, Job, LINE_BYTES_MAX, NodeDone, NodeProgress, Process, Rate, line};
+use crate::job::{Answer, Done, Job, LINE_BYTES_MAX, NodeDone, Process, Rate, line};
+use api::fleet::FleetNode;
 use diskspd::histogram;
 use diskspd::progress::{PROGRESS_FILE_BYTES, Phase, ProgressLine};
 use diskspd::statistics::Histogram;
@@ -250,8 +251,8 @@ fn follow(
     }
 }
 
-fn progress(running: &mut [Running<'_>]) -> BTreeMap<String, NodeProgress> {
-    let mut nodes: BTreeMap<String, NodeProgress> = BTreeMap::new();
+fn progress(running: &mut [Running<'_>]) -> BTreeMap<String, FleetNode> {
+    let mut nodes: BTreeMap<String, FleetNode> = BTreeMap::new();
     for one in running {
         let mut text = String::new();
         let read = File::open(&one.files.progress)
@@ -261,7 +262,8 @@ fn progress(running: &mut [Running<'_>]) -> BTreeMap<String, NodeProgress> {
         }
         let totals = one.progress.map(|line| line.totals).unwrap_or_default();
         let is_ready = one.progress.is_some_and(|line| line.phase != Phase::Opening);
-        nodes.entry(one.process.node.clone()).or_default().add(&NodeProgress {
+        let node = nodes.entry(one.process.node.clone()).or_default();
+        *node = node.plus(&FleetNode {
             workers: one.process.targets.len() as u64,
             ready: u64::from(is_ready),
             processes: 1,

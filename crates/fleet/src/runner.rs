@@ -3,13 +3,13 @@
 //! Each machine's part is a process of its own, `fleet worker`: here, or on another machine by ssh, in the same way. The nodes' own
 //! counters are read when measuring begins and when it ends.
 
-use crate::job::{self, Answer, Credentials, Done, Job, LINE_BYTES_MAX, NodeProgress, Process};
+use crate::job::{self, Answer, Credentials, Done, Job, LINE_BYTES_MAX, Process};
 use crate::outcome::{NodeOutcome, Outcome, Side, VolumeFigures};
 use crate::server::{self, Counters, Server};
 use crate::state::{Node, State, Transport, replace};
 use crate::workload::{Times, fit_offsets};
+use api::fleet::{FleetNode, FleetProgress};
 use diskspd::profile::Profile;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -43,17 +43,6 @@ pub struct Plan<'a> {
     pub preparation: Duration,
 }
 
-/// Where a run is, for `fleet watch`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Live {
-    pub label: String,
-    pub pid: u32,
-    pub updated_unix_ms: u64,
-    pub measure_from_unix_ms: u64,
-    pub ends_unix_ms: u64,
-    pub nodes: BTreeMap<String, NodeProgress>,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("{0}")]
@@ -68,7 +57,7 @@ pub enum RunError {
 pub struct Watching<'a> {
     pub directory: &'a Path,
     pub is_interrupted: &'a dyn Fn() -> bool,
-    pub show: &'a mut dyn FnMut(&Live),
+    pub show: &'a mut dyn FnMut(&FleetProgress),
 }
 
 pub fn unix_ms() -> u64 {
@@ -94,12 +83,12 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     let start_ms = unix_ms() + lead.as_millis() as u64;
     let length_ms = times.total_s() * 1000 + plan.preparation.as_millis() as u64;
     let jobs = jobs(plan, &profile, start_ms, length_ms)?;
-    let mut live = Live {
+    let mut live = FleetProgress {
         label: plan.label.clone(),
         pid: std::process::id(),
         measure_from_unix_ms: start_ms + u64::from(times.warm_up_s) * 1000,
         ends_unix_ms: start_ms + times.total_s() * 1000,
-        ..Live::default()
+        ..FleetProgress::default()
     };
     let measured_to = live.measure_from_unix_ms + u64::from(times.duration_s) * 1000;
     let mut counting = Counting::new(plan, live.measure_from_unix_ms, measured_to);
@@ -317,7 +306,7 @@ impl Drop for Machine {
 /// Reads what the machines answer until all are done.
 fn follow(
     mut machines: Vec<Machine>,
-    live: &mut Live,
+    live: &mut FleetProgress,
     counting: &mut Counting,
     watching: &mut Watching<'_>,
 ) -> Result<Vec<Done>, RunError> {
@@ -328,7 +317,7 @@ fn follow(
         std::thread::spawn(move || read_answers(output, |answer| sender.send((number, answer)).is_ok()));
     }
     drop(sender);
-    let mut progress: Vec<BTreeMap<String, NodeProgress>> = vec![BTreeMap::new(); machines.len()];
+    let mut progress: Vec<BTreeMap<String, FleetNode>> = vec![BTreeMap::new(); machines.len()];
     let mut done: Vec<Option<Done>> = vec![None; machines.len()];
     let mut is_told = false;
     let mut shown = Instant::now();
@@ -394,11 +383,12 @@ fn read_answers(output: impl Read, mut give: impl FnMut(Answer) -> bool) {
     }
 }
 
-fn publish(live: &mut Live, progress: &[BTreeMap<String, NodeProgress>], watching: &mut Watching<'_>) {
+fn publish(live: &mut FleetProgress, progress: &[BTreeMap<String, FleetNode>], watching: &mut Watching<'_>) {
     live.updated_unix_ms = unix_ms();
     live.nodes.clear();
     for (name, node) in progress.iter().flatten() {
-        live.nodes.entry(name.clone()).or_default().add(node);
+        let sum = live.nodes.entry(name.clone()).or_default();
+        *sum = sum.plus(node);
     }
     // Only `fleet watch` looks there; a run does not end for it.
     let _ = replace(&watching.directory.join(LIVE_FILE), job::line(live).as_bytes(), 0o644);

@@ -2,10 +2,9 @@
 //!
 //! Promises: a run waits for no dashboard, and does not end for one.
 
-use crate::runner::Live;
 use crate::server::Server;
 use crate::state::Node;
-use api::fleet::{FleetNode, FleetProgress};
+use api::fleet::FleetProgress;
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -28,13 +27,13 @@ impl Telling {
         Self { progress: is_begun.then_some(sender), told_unix_ms: Cell::new(0) }
     }
 
-    pub fn tell(&self, live: &Live) {
+    pub fn tell(&self, live: &FleetProgress) {
         if live.updated_unix_ms.saturating_sub(self.told_unix_ms.get()) < TELL_EVERY_MS {
             return;
         }
         self.told_unix_ms.set(live.updated_unix_ms);
         if let Some(progress) = &self.progress {
-            let _ = progress.try_send(progress_of(live));
+            let _ = progress.try_send(live.clone());
         }
     }
 }
@@ -54,28 +53,6 @@ fn tell_all(nodes: &[Node], progress: &Receiver<FleetProgress>) {
     }
 }
 
-fn progress_of(live: &Live) -> FleetProgress {
-    let nodes = live.nodes.iter().map(|(name, node)| {
-        let node = FleetNode {
-            workers: node.workers,
-            ready: node.ready,
-            processes: node.processes,
-            operations: node.operations,
-            bytes: node.bytes,
-            latency_ns: node.latency_ns,
-        };
-        (name.clone(), node)
-    });
-    FleetProgress {
-        label: live.label.clone(),
-        pid: live.pid,
-        updated_unix_ms: live.updated_unix_ms,
-        measure_from_unix_ms: live.measure_from_unix_ms,
-        ends_unix_ms: live.ends_unix_ms,
-        nodes: nodes.collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +62,7 @@ mod tests {
     fn a_run_waits_for_no_dashboard() {
         let telling = Telling::begin(vec![node("one")]);
         for at in 0..10_000 {
-            telling.tell(&Live { updated_unix_ms: at * 1000, ..Live::default() });
+            telling.tell(&FleetProgress { updated_unix_ms: at * 1000, ..FleetProgress::default() });
         }
     }
 }

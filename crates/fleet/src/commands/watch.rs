@@ -2,11 +2,11 @@
 
 use super::{Failure, nodes_of, say};
 use crate::args::Watch;
-use crate::job::NodeProgress;
-use crate::runner::{LIVE_FILE, Live, unix_ms};
+use crate::runner::{LIVE_FILE, unix_ms};
 use crate::server::{Server, rates};
 use crate::state::{Node, State};
 use crate::table::{self, Row};
+use api::fleet::{FleetNode, FleetProgress};
 use api::model::Performance;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -100,15 +100,15 @@ impl Watched {
 }
 
 /// What the run that goes on says of itself.
-fn live(directory: &Path) -> Option<Live> {
+fn live(directory: &Path) -> Option<FleetProgress> {
     let mut text = String::new();
     fs::File::open(directory.join(LIVE_FILE)).ok()?.take(LIVE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let live: Live = serde_json::from_str(&text).ok()?;
+    let live: FleetProgress = serde_json::from_str(&text).ok()?;
     (unix_ms().saturating_sub(live.updated_unix_ms) <= LIVE_AGE_MS).then_some(live)
 }
 
 /// Puts the workers' mean latency of the time between two looks into the rows.
-fn add_workers(rows: &mut [Row], before: Option<&Live>, now: Option<&Live>) {
+fn add_workers(rows: &mut [Row], before: Option<&FleetProgress>, now: Option<&FleetProgress>) {
     let (Some(before), Some(now)) = (before, now) else { return };
     let nothing = BTreeMap::new();
     // Another run has begun meanwhile: its totals begin at 0.
@@ -120,7 +120,7 @@ fn add_workers(rows: &mut [Row], before: Option<&Live>, now: Option<&Live>) {
     }
 }
 
-fn worker_ms(before: &NodeProgress, after: &NodeProgress) -> Option<f64> {
+fn worker_ms(before: &FleetNode, after: &FleetNode) -> Option<f64> {
     let operations = after.operations.saturating_sub(before.operations);
     let latency_ns = after.latency_ns.saturating_sub(before.latency_ns);
     (operations > 0).then(|| latency_ns as f64 / operations as f64 / 1e6)
@@ -131,15 +131,19 @@ mod tests {
     use super::*;
     use crate::table::Rates;
 
-    fn live_of(label: &str, operations: u64, latency_ns: u64) -> Live {
-        let node = NodeProgress { operations, latency_ns, ..NodeProgress::default() };
-        Live { label: label.into(), nodes: [("one".to_owned(), node)].into(), ..Live::default() }
+    fn live_of(label: &str, operations: u64, latency_ns: u64) -> FleetProgress {
+        let node = FleetNode { operations, latency_ns, ..FleetNode::default() };
+        FleetProgress {
+            label: label.into(),
+            nodes: [("one".to_owned(), node)].into(),
+            ..FleetProgress::default()
+        }
     }
 
     #[test]
     fn the_workers_latency_is_that_of_the_interval() {
         let row = || vec![Row { node: "one".into(), rates: Some(Rates::default()) }];
-        let worker = |before: Live, now: Live| {
+        let worker = |before: FleetProgress, now: FleetProgress| {
             let mut rows = row();
             add_workers(&mut rows, Some(&before), Some(&now));
             rows[0].rates.unwrap().worker_ms
