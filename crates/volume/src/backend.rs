@@ -163,13 +163,6 @@ pub struct ShareOptions {
     pub no_caching: bool,
 }
 
-impl ShareOptions {
-    /// Whether changes are answered when they are durable.
-    pub fn durable_writes(&self) -> bool {
-        self.continuously_available || self.durability == Durability::Write
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     Supersede,

@@ -7,8 +7,8 @@ use super::open_record::TokenDigest;
 use super::range_locks::LockSequences;
 use super::share::ShareMode;
 use crate::backend::{
-    AccessToken, AppInstance, CreateAction, DurableRequest, Guid, SessionId, ShareOptions, ShareRoot,
-    Standing, Terms, WideString,
+    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, SessionId, ShareOptions,
+    ShareRoot, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
@@ -125,6 +125,13 @@ pub struct Open {
     pub modified: bool,
     pub listing: Option<Box<Listing>>,
     pub create_action: CreateAction,
+}
+
+impl ShareOptions {
+    /// Whether changes are answered when they are durable.
+    pub fn durable_writes(&self) -> bool {
+        self.continuously_available || self.durability == Durability::Write
+    }
 }
 
 impl Open {
