@@ -377,10 +377,6 @@ fn notes(nodes: &[Node], has_hdd: bool) -> Vec<String> {
         }
     };
     note(
-        servers > 1,
-        "Several nodes: the cluster is being built (docs/DESIGN.md, D5, D8, D16, D21); one server is what runs today.",
-    );
-    note(
         true,
         "The reserve is enforced: only repair may take it. S2D recommends one capacity drive for each server, up to four, and enforces nothing.",
     );
