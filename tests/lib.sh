@@ -81,6 +81,15 @@ start_server() {
     tail -n 20 "$work/server.out" "$work/server.err"
     return 1
 }
+# await SECONDS COMMAND...: until the command succeeds.
+await() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || return 1
+        sleep 0.1
+    done
+}
 # serve_config FILE SECONDS: the server by its configuration, until it answers.
 serve_config() {
     local end=$((SECONDS + $2))

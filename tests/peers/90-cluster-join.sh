@@ -5,48 +5,8 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 
 base=$((60 + RANDOM % 60))
-pids=()
-cluster_cleanup() {
-    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
-    cleanup
-}
-trap cluster_cleanup EXIT
+. "$root/tests/servers.sh"
 
-address() { echo "127.0.0.$((base + $1))"; }
-node() { # NUMBER COMMAND...
-    local number=$1
-    shift
-    timeout 120 "$CENOTE" --data "$work/node-$number" "$@"
-}
-configure() { # NUMBER [NAME]
-    cat >"$work/node-$1.toml" <<TOML
-[server]
-data_dir = "$work/node-$1"
-name = "${2:-node-$1}"
-[smb]
-listen = ["$(address "$1"):$smb_port"]
-rdma_listen = ["$(address "$1"):$((smb_port + 1))"]
-rdma_devices = []
-[api]
-listen = "$(address "$1"):$http_port"
-[cluster]
-listen = "$(address "$1"):9447"
-[limits]
-cache_bytes = "64MiB"
-TOML
-}
-start_node() { # NUMBER
-    "$CENOTE" serve --config "$work/node-$1.toml" >>"$work/node-$1.log" 2>&1 </dev/null &
-    pids[$1]=$!
-}
-await() { # SECONDS COMMAND...: until the command succeeds
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || return 1
-        sleep 0.2
-    done
-}
 # shows "SCHEMA" NUMBER COMMAND...: passes where the command prints JSON of the schema, [SCHEMA] for a list; the output is in $work/shown.
 schemas=
 if python=$(python_with jsonschema); then schemas=$work/openapi.json; else skip "JSON is held against its schemas (jsonschema cannot be installed: no network?)"; fi
@@ -59,7 +19,6 @@ shows() {
     }
     check "$* has its schema" held "$@"
 }
-in_cluster() { node "$1" cluster status --json | grep '"name": "C"' >/dev/null; }
 is_up() { node "$1" node show "$2" --json | grep '"state": "up"' >/dev/null; }
 has_user() { node "$1" user list --json | grep "\"$2\"" >/dev/null; }
 voters() { [[ $(node 1 cluster status --json | sed -n '/"members"/,/]/p' | grep -c node-) == "$1" ]]; }

@@ -14,14 +14,6 @@ node() { # NUMBER COMMAND...
 at() { # NUMBER SMBCLIENT-COMMANDS
     timeout 60 smbclient "//$(address "$1")/$share" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$2"
 }
-await() { # SECONDS COMMAND...: until the command succeeds
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || return 1
-        sleep 0.1
-    done
-}
 start_cluster() {
     "$CENOTE" quickstart --nodes 3 --addresses "$(address 1),$(address 2),$(address 3)" --data "$work/data" --smb "$smb_port" \
         --rdma "$((smb_port + 1))" --http "$http_port" --disks 2 --disk-size 2GiB --restart-after 3 --user "$user" \

@@ -5,49 +5,18 @@ command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-serv
 command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 
 base=$((200 + RANDOM % 40))
-pids=()
+. "$root/tests/servers.sh"
+
 witness_pid=
-cluster_cleanup() {
-    for pid in "${pids[@]}" $witness_pid; do kill -9 "$pid" 2>/dev/null; done
-    cleanup
+witness_cleanup() {
+    [[ -z $witness_pid ]] || kill -9 "$witness_pid" 2>/dev/null
+    servers_cleanup
 }
-trap cluster_cleanup EXIT
-address() { echo "127.0.0.$((base + $1))"; }
-node() { # NUMBER COMMAND...
-    local number=$1
-    shift
-    timeout 120 "$CENOTE" --data "$work/node-$number" "$@"
-}
-start_node() { # NUMBER
-    cat >"$work/node-$1.toml" <<TOML
-[server]
-data_dir = "$work/node-$1"
-name = "node-$1"
-[smb]
-listen = ["$(address "$1"):$smb_port"]
-rdma_devices = []
-[api]
-listen = "$(address "$1"):$http_port"
-[cluster]
-listen = "$(address "$1"):9447"
-[limits]
-cache_bytes = "64MiB"
-TOML
-    "$CENOTE" serve --config "$work/node-$1.toml" >>"$work/node-$1.log" 2>&1 </dev/null &
-    pids[$1]=$!
-}
+trap witness_cleanup EXIT
 witness() { "$CENOTE" --data "$work/witness" witness serve --listen "$(address 3):9447" "$@"; }
 start_witness() { # Not by witness, whose subshell would be killed in its place.
     "$CENOTE" --data "$work/witness" witness serve --listen "$(address 3):9447" "$@" >>"$work/witness.log" 2>&1 </dev/null &
     witness_pid=$!
-}
-await() { # SECONDS COMMAND...: until the command succeeds
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || return 1
-        sleep 0.2
-    done
 }
 is() { node "$1" node show "$2" --json | grep "\"state\": \"$3\"" >/dev/null; } # ASKED-NODE NAME STATE
 # Health has a status of its own.
@@ -58,10 +27,9 @@ at() { # NUMBER SMBCLIENT-COMMANDS
 # All pieces have their copies on both servers: the list counts disks.
 is_whole() { node "$1" volume list | grep '2 of 2' >/dev/null && ! grep "volume 'data'" <(node "$1" cluster status) >/dev/null; }
 
-for number in 1 2; do start_node $number; done
+for number in 1 2; do configure $number; start_node $number; done
 for number in 1 2; do check "server $number serves" await 60 node $number disk list; done
 check "the cluster is made" node 1 cluster create --name C
-in_cluster() { node "$1" cluster status --json | grep '"name": "C"' >/dev/null; }
 check "its first server serves as a part of it" await 60 in_cluster 1
 check "server 2 joins" node 2 cluster join --token "$(node 1 cluster token)"
 check "server 2 is up" await 60 is 1 node-2 up
