@@ -25,8 +25,8 @@ pub(super) struct Ground {
 impl Ground {
     /// Returns the disks whose copy of the chunk holds every acknowledged write, in order of their ids.
     pub fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
-        let chunk = self.chunks.get(index);
-        chunk.map(|chunk| chunk.in_sync_holders(self.membership.record()).collect()).unwrap_or_default()
+        let Some(chunk) = self.chunks.get(index) else { return SmallVec::new() };
+        chunk.holders.iter().copied().filter(|disk| self.membership.is_in_sync(*disk)).collect()
     }
 
     /// Returns the chunks and their in-sync copies, for plans over the whole pool.
