@@ -131,11 +131,14 @@ random_file() { # PATH MIB
 
 # A Python with the packages named, in a venv kept beside the build; 77 where they cannot be had.
 python_with() {
-    local venv=$target/test-venv
+    local venv=$target/test-venv lock
+    # Scripts run beside each other.
+    exec {lock}>"$target/test-venv.lock" && flock "$lock"
     if ! "$venv/bin/python" -c "import ${2:-$1}" 2>/dev/null; then
         { [[ -x $venv/bin/python ]] || python3 -m venv "$venv"; } >"$work/venv.log" 2>&1 &&
             "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >>"$work/venv.log" 2>&1 ||
-            { tail -n 3 "$work/venv.log" >&2; return 77; }
+            { tail -n 3 "$work/venv.log" >&2; exec {lock}>&-; return 77; }
     fi
+    exec {lock}>&-
     echo "$venv/bin/python"
 }

@@ -24,7 +24,7 @@ pub struct Finder {
 impl Finder {
     /// Whether it takes seconds.
     pub const fn is_quick(self) -> bool {
-        matches!(self.world, World::Space) || self.seeds <= 40
+        matches!(self.world, World::Space | World::Lasting) || self.seeds <= 40
     }
 }
 
@@ -37,7 +37,7 @@ impl Bug {
     pub fn all() -> Vec<Self> {
         let space = OfSpace::ALL.into_iter().chain(OfSpace::OF_DISKS).map(Self::Space);
         let store = OfStore::ALL.into_iter().map(Self::Store);
-        let volume = OfVolume::ALL.into_iter().map(Self::Volume);
+        let volume = OfVolume::ALL.into_iter().chain(OfVolume::OF_OPENS).map(Self::Volume);
         space.chain(store).chain(volume).collect()
     }
 
@@ -68,6 +68,9 @@ impl Bug {
                 }
                 _ => None,
             },
+            Self::Volume(bug) if OfVolume::OF_OPENS.contains(&bug) => {
+                Some(Finder { world: World::Lasting, seeds: 100 })
+            }
             Self::Volume(bug) => match bug {
                 OfVolume::GrowthNotDurable | OfVolume::RenameBeforeData => stack(30),
                 OfVolume::AllocatorReuseEarly

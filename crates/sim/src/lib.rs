@@ -1,8 +1,8 @@
-//! The deterministic simulator: two worlds in virtual time, each on one thread.
+//! The deterministic simulator: three worlds in virtual time, each on one thread.
 //!
 //! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays, with a cluster state that
-//! fails ([`space_world`]). [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]). Both own the
-//! environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
+//! fails ([`space_world`]). [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]).
+//! [`World::Lasting`]: clients whose opens outlive their server ([`lasting`]). All own the environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
 //! anything wrong be read; then everything is healed, and must serve and become fully redundant again. Faults are planned so that
 //! they should be survived: every violation is a bug. A seed replays bit for bit. Beside them [`scale`] counts what up to sixteen servers
 //! cost. Never ships.
@@ -11,6 +11,7 @@
 
 #[cfg(feature = "planted-bugs")]
 pub mod bugs;
+pub mod lasting;
 mod random;
 pub mod scale;
 pub mod space_world;
@@ -20,11 +21,12 @@ mod trace;
 /// Seeds that failed once, and what was wrong: `WORLD SEED # why`. They run before all others.
 pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 
-/// Which of the two is meant.
+/// Which of them is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
     Space,
     Stack,
+    Lasting,
 }
 
 /// What a run found.
@@ -40,13 +42,14 @@ pub struct Finding {
 }
 
 impl World {
-    pub const ALL: [Self; 2] = [Self::Space, Self::Stack];
+    pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::Lasting];
 
     /// As it is called on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
             Self::Stack => "stack",
+            Self::Lasting => "lasting",
         }
     }
 
@@ -65,6 +68,10 @@ impl World {
                 let stack::Report { violations, trace, .. } = stack::run(seed);
                 let scenario = format!("{:?}", stack::Scenario::of_seed(seed));
                 Finding { world: self, seed, violations, scenario, trace }
+            }
+            Self::Lasting => {
+                let lasting::Report { violations, trace, coverage, .. } = lasting::run(seed);
+                Finding { world: self, seed, violations, scenario: format!("{coverage:?}"), trace }
             }
         }
     }

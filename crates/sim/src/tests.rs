@@ -128,6 +128,26 @@ fn a_seed_of_the_stack_replays_bit_for_bit() {
 }
 
 #[test]
+fn clients_keep_their_opens_over_every_interruption() {
+    use crate::lasting::run;
+    let mut total = crate::lasting::Coverage::default();
+    for seed in 0..6 {
+        let report = run(seed);
+        assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
+        let found = report.coverage;
+        total.reclaims += found.reclaims;
+        total.breaks += found.breaks;
+        total.lost_sessions += found.lost_sessions;
+        total.kills += found.kills + found.power_cuts;
+        total.replayed_others += found.replayed_creates + found.replayed_locks + found.replayed_others;
+    }
+    let all = [total.reclaims, total.breaks, total.lost_sessions, total.kills, total.replayed_others];
+    assert!(all.iter().all(|count| *count > 0), "{total:?}");
+    let (first, second) = (run(1), run(1));
+    assert_eq!((first.trace, first.coverage), (second.trace, second.coverage));
+}
+
+#[test]
 fn kept_seeds_are_lines_that_can_be_read() {
     let lines = crate::KEPT_SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
     assert_eq!(crate::kept_seeds().len(), lines);

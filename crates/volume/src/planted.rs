@@ -30,10 +30,32 @@ pub enum Planted {
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
+    /// A deletion that is due is not recorded.
+    DeletionRecordLost,
+    /// A lease is not recorded.
+    LeaseRecordLost,
+    /// A byte-range lock is not recorded.
+    LockRecordLost,
+    /// An open that is to outlive the server is not recorded.
+    OpenRecordLost,
+    /// A create that is said again is one more.
+    ReplayedCreateAppliedTwice,
+    /// A lock request that is said again is one more.
+    ReplayedLockAppliedTwice,
 }
 
 impl Planted {
-    /// All of them.
+    /// Those of opens that outlive the server, which the simulator's clients find.
+    pub const OF_OPENS: [Self; 6] = [
+        Self::DeletionRecordLost,
+        Self::LeaseRecordLost,
+        Self::LockRecordLost,
+        Self::OpenRecordLost,
+        Self::ReplayedCreateAppliedTwice,
+        Self::ReplayedLockAppliedTwice,
+    ];
+
+    /// All others, each of which a test of this crate finds.
     pub const ALL: [Self; 12] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,

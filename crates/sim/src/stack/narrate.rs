@@ -7,7 +7,7 @@ use volume::backend::Reply;
 
 static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("CENOTE_SIM_LOG").is_some());
 
-fn say(now: Monotonic, step: u64, what: impl FnOnce() -> String) {
+pub(crate) fn say(now: Monotonic, step: u64, what: impl FnOnce() -> String) {
     if *WANTED {
         eprintln!("{:>12.6} {step:>7} {}", now.0 as f64 / 1e9, what());
     }

@@ -34,6 +34,7 @@ fn finder(bug: Planted) -> fn() {
         Planted::SealOrderNotRaised => {
             crash::a_batch_that_a_power_cut_took_away_does_not_have_the_order_of_one_that_is_written_later
         }
+        of_opens => panic!("{of_opens:?} is the simulator's to find"),
     }
 }
 

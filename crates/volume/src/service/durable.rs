@@ -7,13 +7,16 @@ use super::information::describe;
 use super::open::{CacheHolder, Durable};
 use super::open_record::TokenDigest;
 use super::parts::{DurableTimeouts, Parts};
+use super::path;
 use super::roots::seen_path;
+use super::short_names::ShortNames;
 use super::tasks::Attempt;
+use super::walk::walk;
 use crate::backend::{
     CacheGrant, CacheRequest, Caller, Create, CreateAction, DurableRequest, Guid, OpenId, OplockLevel,
     Reconnect, Reply,
 };
-use crate::fs::{Attributes, names_equal};
+use crate::fs::{Attributes, FileSystem, names_equal};
 use crate::security::{self, rights};
 use smallvec::SmallVec;
 use types::NtStatus;
@@ -124,7 +127,8 @@ pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attribute
 /// Takes up a durable open again.
 ///
 /// # Errors
-/// OBJECT_NAME_NOT_FOUND if there is none that fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it is of another file.
+/// OBJECT_NAME_NOT_FOUND if there is none that fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it is of another file: a
+/// name that nothing has any more is one that it may have had.
 pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Halt> {
     let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
     let open = parts.opens.get(request.open).ok_or(missing)?;
@@ -157,7 +161,9 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
             if held.1 != lease.key || !parts.caching.has_version_2(held).is_none_or(same_version) {
                 return Err(missing.into());
             }
-            if !names_equal(&path, &request.path) {
+            let fits = names_equal(&path, &request.path)
+                || open.renamed && has_no_file(parts.fs, parts.names, request)?;
+            if !fits {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
         }
@@ -176,6 +182,16 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
     let mut created = describe(parts.fs, parts.opens, request.open, grant, path);
     created.action = CreateAction::Opened;
     Ok(Reply::Created(Box::new(created)))
+}
+
+/// Whether nothing has the name by which a client takes up its open: the file was renamed, and the client was not told.
+fn has_no_file(fs: &mut FileSystem, names: &ShortNames, request: &Reconnect) -> Result<bool, Halt> {
+    let Ok(parsed) = path::parse(&request.path) else { return Ok(false) };
+    match walk(fs, names, request.caller.root, &parsed) {
+        Ok(target) => Ok(target.file.is_none()),
+        Err(Halt::Status(NtStatus::OBJECT_PATH_NOT_FOUND)) => Ok(true),
+        Err(halt) => Err(halt),
+    }
 }
 
 /// Gives an open to the session of its client.

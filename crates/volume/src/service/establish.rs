@@ -65,6 +65,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
         holder,
         parent_key: parent_lease(create).map(|name| name.1),
         delete_on_close: create.options & options::DELETE_ON_CLOSE != 0,
+        renamed: false,
         durable: durable_for(parts.durable_timeouts, create, persistent || handle_cached && !directory),
         persistent,
         token_digest: None,

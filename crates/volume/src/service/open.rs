@@ -101,6 +101,8 @@ pub struct Open {
     /// Key of the creator's lease on the parent directory: its own changes do not break that lease.
     pub parent_key: Option<Guid>,
     pub delete_on_close: bool,
+    /// Its file was renamed since: its client may not know by what name it has it.
+    pub renamed: bool,
     pub durable: Option<Durable>,
     /// Whether it outlives the server: the volume's journal has a record of it ([`super::records`]).
     pub persistent: bool,

@@ -26,6 +26,7 @@ bitflags::bitflags! {
         const APP_INSTANCE = 0x10;
         const APP_VERSION = 0x20;
         const SEQUENCES = 0x40;
+        const RENAMED = 0x80;
     }
 }
 
@@ -76,6 +77,8 @@ pub struct OpenRecord {
     pub share_access: u32,
     pub options: u32,
     pub delete_on_close: bool,
+    /// Its file was renamed since: its client may not know by what name it has it.
+    pub renamed: bool,
     pub timeout: Duration,
     pub action: CreateAction,
     pub cache: StoredCache,
@@ -204,6 +207,7 @@ impl OpenRecord {
         let mut flags = Flags::empty();
         flags.set(Flags::DIRECTORY, self.directory);
         flags.set(Flags::DELETE_ON_CLOSE, self.delete_on_close);
+        flags.set(Flags::RENAMED, self.renamed);
         flags.set(Flags::LINK, self.link.is_some());
         flags.set(Flags::PARENT_KEY, self.parent_key.is_some());
         flags.set(Flags::APP_INSTANCE, self.app_instance.is_some());
@@ -292,6 +296,7 @@ impl OpenRecord {
             share_access,
             options,
             delete_on_close: flags.contains(Flags::DELETE_ON_CLOSE),
+            renamed: flags.contains(Flags::RENAMED),
             timeout,
             action,
             cache,

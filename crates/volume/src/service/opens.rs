@@ -206,7 +206,7 @@ impl Opens {
         self.change_each(file, |id, open, owners| {
             if let Some(path) = renamed(open) {
                 owners.resized(open, places_of(path.len()));
-                open.path = path;
+                (open.path, open.renamed) = (path, true);
                 moved.push((id, open.path.clone()));
             }
         });

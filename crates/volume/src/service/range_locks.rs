@@ -6,6 +6,7 @@
 
 use super::intervals::{Interval, IntervalSet};
 use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
+use crate::planted::Planted;
 use std::collections::{BTreeMap, HashMap};
 use types::NtStatus;
 
@@ -238,7 +239,7 @@ impl LockSequences {
     /// Whether the request is the repetition of one that succeeded; if not, its bucket becomes invalid until it does.
     pub fn is_replay(&mut self, sequence: u32) -> bool {
         let Some((bucket, number)) = self.bucket(sequence) else { return false };
-        if *bucket == Some(number) {
+        if *bucket == Some(number) && !Planted::ReplayedLockAppliedTwice.is_planted() {
             return true;
         }
         *bucket = None;

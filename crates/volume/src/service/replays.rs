@@ -6,6 +6,7 @@ use super::open::Open;
 use super::opens::Opens;
 use super::tasks::{Attempt, Work};
 use crate::backend::{Create, DurableRequest, Guid, OpenId, OperationId};
+use crate::planted::Planted;
 use std::collections::HashMap;
 use types::NtStatus;
 
@@ -50,7 +51,8 @@ impl Replays {
         let Some(guid) = create_guid(create).filter(|_| !attempt.guid_held) else { return Ok(None) };
         let name = (create.caller.client, guid);
         // An open that was used since is no replay's business any more: its GUID is free.
-        let found = self.0.get(&name).copied().filter(|found| match found {
+        let again = create.replay && Planted::ReplayedCreateAppliedTwice.is_planted();
+        let found = self.0.get(&name).copied().filter(|_| !again).filter(|found| match found {
             CreateState::Pending => true,
             CreateState::Open(id) => opens.get(*id).is_some_and(|open| !open.used),
         });

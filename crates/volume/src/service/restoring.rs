@@ -249,6 +249,7 @@ fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
         holder,
         parent_key: record.parent_key,
         delete_on_close: record.delete_on_close,
+        renamed: record.renamed,
         durable: Some(Durable { request, timeout: record.timeout }),
         persistent: true,
         token_digest: Some(record.token),

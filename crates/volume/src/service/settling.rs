@@ -12,6 +12,7 @@ use super::parts::Parts;
 use super::records::Records;
 use crate::backend::Reply;
 use crate::fs::{OpenStateChanges, OpenStateKey, StreamId};
+use crate::planted::Planted;
 
 /// Records what an operation has changed. It has asked for room before.
 pub fn settle(parts: &mut Parts<'_>) {
@@ -61,9 +62,22 @@ fn record(parts: &mut Parts<'_>, records: Records) {
         };
         changes.push((key, is_due.then(|| record.encode())));
     }
+    changes.retain(|(key, value)| value.is_none() || !is_lost(key));
     parts.fs.keep_open_state(changes);
     for operation in granted {
         commit(parts, operation, Reply::Done, None);
+    }
+}
+
+/// Whether a planted bug loses a record.
+fn is_lost(key: &OpenStateKey) -> bool {
+    match key {
+        OpenStateKey::Open(_) => Planted::OpenRecordLost.is_planted(),
+        OpenStateKey::Lock { .. } => Planted::LockRecordLost.is_planted(),
+        OpenStateKey::Lease { .. } => Planted::LeaseRecordLost.is_planted(),
+        OpenStateKey::DeletedLink { .. } | OpenStateKey::DeletedStream(_) => {
+            Planted::DeletionRecordLost.is_planted()
+        }
     }
 }
 
@@ -89,6 +103,7 @@ fn record_of(parts: &Parts<'_>, open: &Open) -> Option<StateRecord> {
         share_access: open.share_access,
         options: open.options,
         delete_on_close: open.delete_on_close,
+        renamed: open.renamed,
         timeout: durable.timeout,
         action: open.create_action,
         cache,

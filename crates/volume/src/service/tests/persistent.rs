@@ -569,3 +569,17 @@ fn what_is_left_of_something_that_is_gone_is_forgotten() {
     let bench = disk.cut();
     assert_eq!(bench.service.open_count(), 2);
 }
+
+#[test]
+fn an_open_comes_back_by_its_old_name_if_the_answer_to_its_rename_was_lost() {
+    let (disk, mut bench) = started();
+    let open = bench.create(leased("old", 1, RWH)).expect("made").open;
+    bench.create(persistent("other", 2)).expect("made");
+    let rename = SetInformation::Rename { target: wide("new"), replace: false, posix: false };
+    bench.set(open, rename).expect("renamed");
+    let mut bench = disk.cut();
+    let other = bench.reconnect(back_leased(open, "other", 1)).err();
+    assert_eq!(other, Some(NtStatus::INVALID_PARAMETER), "the name is another file's");
+    let found = bench.reconnect(back_leased(open, "old", 1)).expect("it is there");
+    assert_eq!((found.open, &*found.path), (open, &*wide("new")));
+}

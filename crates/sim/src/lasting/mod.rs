@@ -1,0 +1,61 @@
+//! Opens that outlive their server, in virtual time: clients with persistent handles, leases, byte-range locks and deletions on one
+//! volume, over kills, power cuts and lost sessions.
+//!
+//! Owns clients and oracle; everything from the volume's backend down to the store is what ships, on the node and disks of [`crate::stack`].
+//! What a client asked for and was not told the end of it asks for again, as MS-SMB2 has it (3.2.5.1, 3.2.4.1.5). The oracle: what was
+//! answered is there after any interruption, with the caching, the locks and the deletions that were told; nobody gets meanwhile what
+//! that excludes, and nobody is refused what nothing excludes; what is said again happens once. At the end all is closed, and nothing is
+//! left.
+
+mod client;
+mod judge;
+mod model;
+mod world;
+
+use world::LastingWorld;
+
+/// What a run touched, so that tests can require that it really happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Coverage {
+    pub creates: u64,
+    pub locks: u64,
+    pub breaks: u64,
+    pub reclaims: u64,
+    /// Requests said again, of each kind.
+    pub replayed_creates: u64,
+    pub replayed_locks: u64,
+    pub replayed_others: u64,
+    pub refusals: u64,
+    pub kills: u64,
+    pub power_cuts: u64,
+    pub lost_sessions: u64,
+    /// Opens whose time ended while their client was away.
+    pub expired: u64,
+}
+
+/// The outcome of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub seed: u64,
+    pub violations: Vec<String>,
+    /// Equal for equal seeds, bit for bit.
+    pub trace: u64,
+    pub coverage: Coverage,
+}
+
+/// Turns after which a run is broken off: it would not end.
+const TURNS_MAX: u64 = 1_000_000;
+
+/// Runs one seed.
+pub fn run(seed: u64) -> Report {
+    let mut world = LastingWorld::new(seed);
+    let mut turns = 0;
+    while world.violations.is_empty() && !world.is_finished() {
+        world.turn();
+        turns += 1;
+        if turns > TURNS_MAX {
+            world.violations.push(format!("the run does not end: {}", world.doing()));
+        }
+    }
+    Report { seed, violations: world.violations, trace: world.trace.hash(), coverage: world.coverage }
+}

@@ -1,0 +1,161 @@
+//! What clients know of their opens, and what follows from that for others.
+
+use std::collections::BTreeMap;
+use types::Monotonic;
+use volume::backend::{Guid, LeaseState, OpenId};
+use volume::security::rights;
+
+/// Ranges of a file that are locked or not.
+pub(crate) const SLOTS: usize = 4;
+
+/// A file: one that all clients use, or one that a client made for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum File {
+    Shared(u64),
+    Own { client: usize, number: u64 },
+}
+
+impl File {
+    /// Its name in the volume's root, `generation` times renamed.
+    pub fn name(self, generation: u64) -> String {
+        match self {
+            Self::Shared(_) => self.stem(),
+            Self::Own { .. } => format!("{}_{generation}", self.stem()),
+        }
+    }
+
+    /// What all of its names have in common.
+    pub fn stem(self) -> String {
+        match self {
+            Self::Shared(number) => format!("shared{number}"),
+            Self::Own { client, number } => format!("own{client}_{number}"),
+        }
+    }
+}
+
+/// Whether something is so, as far as its client was told, and the step since which it knows that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// `None`: a request that changes it is under way.
+    is_so: Option<bool>,
+    since: u64,
+}
+
+impl Known {
+    pub fn new(is_so: bool, since: u64) -> Self {
+        Self { is_so: Some(is_so), since }
+    }
+
+    pub fn doubt(&mut self) {
+        self.is_so = None;
+    }
+
+    pub fn settle(&mut self, is_so: bool, since: u64) {
+        *self = Self::new(is_so, since);
+    }
+
+    /// Whether it has been so all the time since the step.
+    pub fn is_so_since(&self, step: u64) -> bool {
+        self.is_so == Some(true) && self.since <= step
+    }
+
+    /// Whether it has not been so at any time since the step.
+    pub fn is_not_since(&self, step: u64) -> bool {
+        self.is_so == Some(false) && self.since <= step
+    }
+
+    pub fn is_so(&self) -> bool {
+        self.is_so == Some(true)
+    }
+
+    pub fn is_not(&self) -> bool {
+        self.is_so == Some(false)
+    }
+}
+
+/// How a file is open: what it may do, and what others may meanwhile (FILE_SHARE_*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mode {
+    pub access: u32,
+    pub share: u32,
+}
+
+impl Mode {
+    pub fn excludes(self, other: Self) -> bool {
+        let wants = |access: u32| {
+            let reads = access & (rights::READ_DATA | rights::EXECUTE) != 0;
+            let writes = access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0;
+            let deletes = access & rights::DELETE != 0;
+            u32::from(reads) | u32::from(writes) << 1 | u32::from(deletes) << 2
+        };
+        wants(self.access) & !other.share != 0 || wants(other.access) & !self.share != 0
+    }
+}
+
+/// An open, as its client knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub open: OpenId,
+    pub guid: Guid,
+    pub file: File,
+    pub mode: Mode,
+    /// The step at which it was answered.
+    pub since: u64,
+    pub lease: LeaseState,
+    /// A break was told, to this state; it may be acknowledged.
+    pub breaking: Option<LeaseState>,
+    /// An acknowledgement is under way, of a break to this state.
+    pub acknowledging: Option<LeaseState>,
+    pub locks: [Known; SLOTS],
+    /// Sequence number of the last lock request (MS-SMB2 2.2.26).
+    pub sequence: u32,
+    /// A CLOSE is under way.
+    pub closing: bool,
+    /// The client has it through its present session.
+    pub is_here: bool,
+    /// The step and the time at which it had it last.
+    pub here_at: (u64, Monotonic),
+}
+
+/// A file that its client made for itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub exists: Known,
+    /// Names that it may have: the last that was answered, and one that is asked for.
+    pub name: u64,
+    pub next_name: Option<u64>,
+    /// Its first eight bytes, and those that are being written.
+    pub value: u64,
+    pub next_value: Option<u64>,
+    /// It goes with the last open.
+    pub deleting: Known,
+}
+
+impl Own {
+    pub fn new(step: u64) -> Self {
+        Self {
+            exists: Known { is_so: None, since: step },
+            name: 0,
+            next_name: None,
+            value: 0,
+            next_value: None,
+            deleting: Known::new(false, step),
+        }
+    }
+}
+
+/// The last step at which a client did something that changes how a file is open, by file and client.
+#[derive(Debug, Default)]
+pub(crate) struct Touched(BTreeMap<(File, usize), u64>);
+
+impl Touched {
+    pub fn note(&mut self, file: File, client: usize, step: u64) {
+        self.0.insert((file, client), step);
+    }
+
+    /// Whether anybody else did since the step.
+    pub fn by_others_since(&self, file: File, client: usize, step: u64) -> bool {
+        let of_file = self.0.range((file, 0)..=(file, usize::MAX));
+        of_file.into_iter().any(|((_, other), at)| *other != client && *at >= step)
+    }
+}
