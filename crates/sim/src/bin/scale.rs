@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match (words.as_slice(), number(0)) {
         ([_], Some(nodes @ 2..=16)) => {
-            let measured = sim::scale::measure(nodes as usize);
+            let measured = sim::scale::measure(nodes as usize, sim::scale::Effort::WHOLE);
             for (name, value) in sim::scale::COLUMNS.iter().zip(measured.row()) {
                 println!("{name} {value}");
             }

@@ -18,7 +18,7 @@ use sys::BufMut;
 use types::{BLOCK_BYTES, DiskId, Lba, Monotonic, NodeId, PoolId, VolumeId};
 
 /// How often servers look what has come, and what is due.
-const TICK: u64 = 20 * MILLISECOND;
+const TICK: u64 = 50 * MILLISECOND;
 /// A message's way within a server, to another one, and a change of the cluster state.
 const NEAR: u64 = 2 * MICROSECOND;
 const FAR: u64 = 40 * MICROSECOND;
@@ -370,6 +370,9 @@ impl World {
             let node = self.volumes[number].node;
             let Told { lease, down, up, .. } = &told[node];
             let of = |nodes: &[usize]| -> Vec<DiskId> {
+                if nodes.is_empty() {
+                    return Vec::new();
+                }
                 self.disks.iter().filter(|disk| nodes.contains(&disk.node)).map(|disk| disk.id).collect()
             };
             let (down, up) = (of(down), of(up));

@@ -86,7 +86,7 @@ pub(super) struct Membership {
     /// Its revision in the cluster state.
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
-    in_sync: BTreeSet<DiskId>,
+    pub in_sync: BTreeSet<DiskId>,
     wants: Wants,
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
