@@ -528,6 +528,17 @@ fn a_volume_that_is_deleted_gives_its_slabs_back_on_every_node() {
 }
 
 #[test]
+fn a_volume_that_is_opened_by_a_record_from_before_its_deletion_is_forgotten() {
+    let (mut rig, pool, volume) = Rig::with_volume(2, Resiliency::TwoWay);
+    let before = rig.record(volume);
+    let care = rig.of(1).volume_care.clone();
+    rig.run(1, async move { care.delete(volume).await }).expect("deleted");
+    rig.of(1).following.opener.open(before);
+    assert_eq!(rig.of(1).volumes.of_pool(pool).len(), 1);
+    rig.until("it is forgotten", |rig| rig.of(1).volumes.of_pool(pool).is_empty());
+}
+
+#[test]
 fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
     let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
     let answer = rig.ask(1, volume);
