@@ -36,6 +36,13 @@ impl Errands {
         Self { management: Arc::downgrade(management) }
     }
 
+    /// Writes a line to this server's audit log about something that came over the cluster's port.
+    pub fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        if let Some(management) = self.management.upgrade() {
+            management.audit(&peer.to_string(), action, target, outcome, detail);
+        }
+    }
+
     /// `peer`: the server that asks, which is in the cluster.
     pub async fn carry_out(&self, peer: SocketAddr, errand: Errand) -> Carried {
         let Some(management) = self.management.upgrade() else {

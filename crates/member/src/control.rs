@@ -8,6 +8,7 @@ use crate::asking::{AskError, ask};
 use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
+use crate::guesses::Guesses;
 use crate::issues::Issues;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
@@ -61,6 +62,7 @@ pub struct ClusterControl {
     /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
     pub(crate) revoked_written: AtomicU64,
     pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
+    pub(crate) guesses: Guesses,
     restart: Arc<Notify>,
 }
 
@@ -94,6 +96,7 @@ impl ClusterControl {
             issues: Issues::default(),
             revoked_written: AtomicU64::new(0),
             runner: OnceLock::new(),
+            guesses: Guesses::default(),
             restart: Arc::default(),
         })
     }
