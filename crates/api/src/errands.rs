@@ -135,6 +135,8 @@ fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
+        // Each server has counters of its own: whoever shows all asks each.
+        ["perf"] => !is_change,
         _ => false,
     }
 }
@@ -195,6 +197,11 @@ mod tests {
         assert_eq!(disk, id.parse().ok().map(Subject::Disk));
         assert_eq!(about(Method::POST, "/api/v1/disks/none/retire", ""), None);
         assert_eq!(about(Method::GET, "/api/v1/shares/s/acl", ""), Some(Subject::Share("s".into())));
+        assert!(
+            may_be_elsewhere(&Method::GET, "/api/v1/perf"),
+            "a server may ask another one for its counters"
+        );
+        assert_eq!(about(Method::GET, "/api/v1/perf", ""), None, "whoever is asked answers with its own");
     }
 
     #[test]

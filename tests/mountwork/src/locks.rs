@@ -1,56 +1,68 @@
-//! Locks held by this process, and whether another one could have them.
+//! A lock that one client holds and another wants, until somebody ends it.
 
-use rustix::fs::{FlockOperation, fcntl_lock, flock};
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+/// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The lock is to be had so long after its holder ended.
+const FREE_WITHIN: Duration = Duration::from_secs(20);
 
-/// A file that is locked as a whole by flock, and one by fcntl.
-struct Locked {
-    by_flock: File,
-    by_fcntl: File,
+fn open(file: &Path) -> Result<File, Error> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(file)
 }
 
-/// Takes both locks at once, or says which it did not get.
-fn take(file: &Path) -> Result<Locked, String> {
-    let open = |path: PathBuf| {
-        let opened = File::options().read(true).append(true).create(true).open(&path);
-        opened.map_err(|error| format!("open {}: {error}", path.display()))
-    };
-    let locked = Locked {
-        by_flock: open(file.with_extension("flock"))?,
-        by_fcntl: open(file.with_extension("fcntl"))?,
-    };
-    let operation = FlockOperation::NonBlockingLockExclusive;
-    flock(&locked.by_flock, operation).map_err(|error| format!("flock: {error}"))?;
-    fcntl_lock(&locked.by_fcntl, operation).map_err(|error| format!("fcntl: {error}"))?;
-    Ok(locked)
+/// Whether the lock was to be had. cifs.ko gives the server's refusal of a lock as EACCES.
+fn try_lock(file: &File) -> Result<bool, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
-/// Holds the locks until the file `until` is there, and then still writes through the handles that have them.
-pub fn hold(file: &Path, until: &Path) -> Result<String, String> {
-    let mut locked = take(file)?;
+/// Locks the file, says so, and keeps the lock until `end` is there.
+pub fn hold(file: &Path, end: &Path) -> Result<String, String> {
+    let held = open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    held.lock().map_err(|error| format!("locking {}: {error}", file.display()))?;
     println!("held");
-    let mut write = |what: &str| {
-        let both = [&mut locked.by_flock, &mut locked.by_fcntl];
-        both.into_iter().try_for_each(|file| {
-            writeln!(file, "{what}")
-                .and_then(|()| file.sync_all())
-                .map_err(|error| format!("write {what}: {error}"))
-        })
-    };
-    write("before")?;
-    while !until.exists() {
+    while !end.exists() {
         std::thread::sleep(PAUSE);
     }
-    write("after")?;
-    Ok("locks were held".to_owned())
+    held.unlock().map_err(|error| format!("unlocking {}: {error}", file.display()))?;
+    Ok("the lock was held".into())
 }
 
-/// Whether the locks can be had.
-pub fn try_once(file: &Path) -> Result<String, String> {
-    take(file).map(|_| "locks are free".to_owned())
+/// Tries to lock the file until `end` is there, which has to fail each time, and then until that works.
+pub fn want(file: &Path, end: &Path) -> Result<String, String> {
+    let (mut refused, mut failed, mut why) = (0, 0, String::new());
+    while !end.exists() {
+        match open(file).and_then(|wanted| try_lock(&wanted)) {
+            // Its holder may have ended meanwhile.
+            Ok(true) if end.exists() => break,
+            Ok(true) => return Err(format!("the lock was had after {refused} tries, and another has it")),
+            Ok(false) => refused += 1,
+            Err(error) => {
+                failed += 1;
+                why = error.to_string();
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    if refused == 0 {
+        return Err(format!("nobody refused the lock: {failed} tries failed otherwise, the last by {why}"));
+    }
+    let ended = Instant::now();
+    loop {
+        let found = open(file).and_then(|wanted| try_lock(&wanted));
+        match found {
+            Ok(true) => break,
+            _ if ended.elapsed() < FREE_WITHIN => std::thread::sleep(PAUSE),
+            other => return Err(format!("the lock is not to be had when its holder has ended: {other:?}")),
+        }
+    }
+    Ok(format!("the lock was refused {refused} times, {failed} tries failed while the server was away"))
 }

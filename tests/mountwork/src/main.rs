@@ -1,4 +1,4 @@
-//! File work on a mounted share, every byte verified: `mountwork fsx|writers|tree|verify|hold|try ...`.
+//! File work on a mounted share, every byte verified: `mountwork fsx|writers|tree|verify|hold|want ...`.
 //!
 //! Runs in the QEMU guest on the Linux kernel client. Exit status 0 only when everything held; the first difference is printed with
 //! the operations that led to it.
@@ -9,15 +9,15 @@ mod random;
 mod tree;
 mod writers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: mountwork fsx FILE OPERATIONS SEED [direct|patient]
        mountwork writers FOLDER WRITERS MIB SEED
        mountwork tree FOLDER FILES SEED
        mountwork verify FOLDER FILES SEED
-       mountwork hold FILE UNTIL
-       mountwork try FILE";
+       mountwork hold FILE END
+       mountwork want FILE END";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
             .and_then(|(files, seed)| tree::make(&PathBuf::from(folder), files, seed)),
         ["verify", folder, files, seed] => both(number(files), number(seed))
             .and_then(|(files, seed)| tree::verify(&PathBuf::from(folder), files, seed)),
-        ["hold", file, until] => locks::hold(&PathBuf::from(file), &PathBuf::from(until)),
-        ["try", file] => locks::try_once(&PathBuf::from(file)),
+        ["hold", file, end] => locks::hold(Path::new(file), Path::new(end)),
+        ["want", file, end] => locks::want(Path::new(file), Path::new(end)),
         _ => Err(USAGE.to_owned()),
     };
     match result {
