@@ -12,7 +12,7 @@ mod writers;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: mountwork fsx FILE OPERATIONS SEED [direct]
+const USAGE: &str = "usage: mountwork fsx FILE OPERATIONS SEED [direct|patient]
        mountwork writers FOLDER WRITERS MIB SEED
        mountwork tree FOLDER FILES SEED
        mountwork verify FOLDER FILES SEED
@@ -25,9 +25,11 @@ fn main() -> ExitCode {
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
     let result = match words[..] {
         ["fsx", file, operations, seed] => both(number(operations), number(seed))
-            .and_then(|(operations, seed)| fsx::run(&PathBuf::from(file), operations, seed, false)),
+            .and_then(|(operations, seed)| fsx::run(&PathBuf::from(file), operations, seed, false, false)),
         ["fsx", file, operations, seed, "direct"] => both(number(operations), number(seed))
-            .and_then(|(operations, seed)| fsx::run(&PathBuf::from(file), operations, seed, true)),
+            .and_then(|(operations, seed)| fsx::run(&PathBuf::from(file), operations, seed, true, false)),
+        ["fsx", file, operations, seed, "patient"] => both(number(operations), number(seed))
+            .and_then(|(operations, seed)| fsx::run(&PathBuf::from(file), operations, seed, false, true)),
         ["writers", folder, count, mib, seed] => both(both(number(count), number(mib)), number(seed))
             .and_then(|((count, mib), seed)| writers::run(&PathBuf::from(folder), count, mib, seed)),
         ["tree", folder, files, seed] => both(number(files), number(seed))
