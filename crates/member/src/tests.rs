@@ -18,7 +18,7 @@ use cluster::seal::SealKey;
 use cluster::wire::{Ask, Secret, Tell};
 use cluster::{
     DiskRecord, DiskState, EtcdMember, FaultDomain, MemoryState, NodeRecord, NodeState, Provisioning, Record,
-    Resiliency, Sealed, State, Typed, VolumeRecord,
+    Resiliency, State, Typed, VolumeRecord,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -108,7 +108,8 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         certificate_sha256: String::new(),
         certificate_serial: String::new(),
         earlier_certificates: Vec::new(),
-        bus_secret: Sealed(String::new()),
+        bus_secret: None,
+        bus_generation: 0,
         rack: String::new(),
         chassis: String::new(),
         version: "0.1.0".into(),

@@ -75,10 +75,12 @@ pub(super) fn candidates(
     (0..blocks).map(candidate).collect()
 }
 
-/// Tells whether data that came over the transport is what its checksums say; they are looked at if it came from another node.
+/// Tells whether data that came over the transport is what its checksums say; they are looked at if it came from another node. Only blocks that
+/// prove themselves (`append`) come from there without.
 pub(super) fn is_intact(
     setting: &Setting,
     is_far: bool,
+    append: bool,
     lba: u64,
     blocks: u64,
     data: &Payload,
@@ -87,7 +89,10 @@ pub(super) fn is_intact(
     if data.len() as u64 != blocks * BLOCK_BYTES as u64 {
         return false;
     }
-    if !(setting.config.verify_reads || is_far) || checksums.is_empty() {
+    if checksums.is_empty() {
+        return append || !is_far;
+    }
+    if !(setting.config.verify_reads || is_far) {
         return true;
     }
     checksums.iter().enumerate().all(|(at, &checksum)| {
