@@ -1,20 +1,23 @@
-//! File work on a mounted share, every byte verified: `mountwork fsx|writers|tree|verify ...`.
+//! File work on a mounted share, every byte verified: `mountwork fsx|writers|tree|verify|hold|want ...`.
 //!
 //! Runs in the QEMU guest on the Linux kernel client. Exit status 0 only when everything held; the first difference is printed with
 //! the operations that led to it.
 
 mod fsx;
+mod locks;
 mod random;
 mod tree;
 mod writers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: mountwork fsx FILE OPERATIONS SEED [direct]
        mountwork writers FOLDER WRITERS MIB SEED
        mountwork tree FOLDER FILES SEED
-       mountwork verify FOLDER FILES SEED";
+       mountwork verify FOLDER FILES SEED
+       mountwork hold FILE END
+       mountwork want FILE END";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
             .and_then(|(files, seed)| tree::make(&PathBuf::from(folder), files, seed)),
         ["verify", folder, files, seed] => both(number(files), number(seed))
             .and_then(|(files, seed)| tree::verify(&PathBuf::from(folder), files, seed)),
+        ["hold", file, end] => locks::hold(Path::new(file), Path::new(end)),
+        ["want", file, end] => locks::want(Path::new(file), Path::new(end)),
         _ => Err(USAGE.to_owned()),
     };
     match result {
