@@ -131,8 +131,8 @@ pub fn measure(nodes: usize, effort: Effort) -> Measured {
 /// Operations alone, of which instructions may be counted from outside: `measured_operations` does them.
 pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     let (mut world, _) = opened(nodes);
-    (0..nodes).for_each(|volume| world.fill(volume));
-    world.rest(SECOND);
+    world.fill(0);
+    world.rest(SETTLING);
     measured_operations(&mut world, 0, operations, writes_percent);
 }
 
