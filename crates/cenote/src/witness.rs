@@ -219,6 +219,7 @@ fn begin_liveness(
         pulse,
         shared: shared.clone(),
         listen,
+        bus_by_rdma: false,
     };
     Ok(Liveness::start(parts)?)
 }

@@ -80,6 +80,8 @@ pub struct LivenessParts {
     pub shared: Shared,
     /// Of the cluster's port; UDP has the same.
     pub listen: SocketAddr,
+    /// Other servers' disks are reached by SMB Direct where they serve it.
+    pub bus_by_rdma: bool,
 }
 
 /// See the module. Dropping it ends both threads.
@@ -95,7 +97,7 @@ impl Liveness {
     /// # Errors
     /// [`LivenessError`].
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
-        let LivenessParts { facts, state, key, control, pulse, shared, listen } = parts;
+        let LivenessParts { facts, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
         let socket =
             UdpSocket::bind(listen).map_err(|source| LivenessError::Listen { address: listen, source })?;
@@ -128,6 +130,7 @@ impl Liveness {
             heartbeat_key: cluster.heartbeat_key,
             rotation: Rotation::default(),
             accepted: Vec::new(),
+            bus_by_rdma,
             peers: Vec::new(),
             members: Vec::new(),
             lives: BTreeMap::new(),
@@ -187,6 +190,7 @@ struct Following {
     /// By which keys nodes are let in, as the data plane was told.
     accepted: Vec<(NodeId, BusKey)>,
     /// As the data plane was told.
+    bus_by_rdma: bool,
     peers: Vec<Peer>,
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,
@@ -276,7 +280,7 @@ impl Following {
         let peer = |member: &NodeRecord| Peer {
             node: member.id,
             addresses: vec![member.smb],
-            rdma: Vec::new(),
+            rdma: member.rdma.filter(|_| self.bus_by_rdma).into_iter().collect(),
             account: bus::account_name(self.me, own.generation),
             secret: own.secret.clone(),
         };
