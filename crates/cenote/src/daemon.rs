@@ -288,7 +288,8 @@ impl Daemon {
             has_bus: identity.is_some(),
         });
         let parts = ClusterParts { data, keys, state: state_of, key: key_of, engine, server: server.clone() };
-        let liveness = begin_liveness(identity.as_ref(), &parts, (listen, config.cluster.bus_by_rdma), &server, &pulse)?;
+        let liveness =
+            begin_liveness(identity.as_ref(), &parts, (listen, config.cluster.bus_by_rdma), &server, &pulse)?;
         let cluster = Arc::new(ClusterControl::new(parts, identity)?);
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
