@@ -19,6 +19,9 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 use types::{DiskId, FileTime, Monotonic};
 
+/// A server that refuses so many logons one after the other is tried at its next address.
+const REFUSED_LOGONS: usize = 8;
+
 /// The connection's own requests; those of coordinators have higher tokens.
 const TREE: Token = Token(1);
 const NODE: Token = Token(2);
@@ -67,6 +70,8 @@ pub(super) struct PeerLink {
     pauses: Pauses,
     /// Which of the addresses is tried.
     attempt: usize,
+    /// Logons that a server refused one after the other, and one more.
+    refused: usize,
     options: Options,
     trouble: Option<String>,
     counters: PeerCounters,
@@ -101,6 +106,7 @@ impl PeerLink {
             phase: Phase::Waiting { until: Monotonic(0) },
             pauses: Pauses::new(options.pauses),
             attempt: 0,
+            refused: 1,
             options: options_of(options),
             trouble: None,
             counters: PeerCounters::default(),
@@ -383,7 +389,15 @@ impl PeerLink {
         self.give_up(why, error.is_reset(), up);
         let (until, had_lasted) = self.pauses.after_failure(now);
         // Back to the best address after one that worked for a while; on to the next one from all others.
-        self.attempt = if had_lasted { 0 } else { self.attempt.wrapping_add(1) };
+        self.attempt = if had_lasted {
+            0
+        } else if error.is_refused_logon() && !self.refused.is_multiple_of(REFUSED_LOGONS) {
+            // The address is right: the other server has not heard of this one yet.
+            self.attempt
+        } else {
+            self.attempt.wrapping_add(1)
+        };
+        self.refused = if error.is_refused_logon() { self.refused.wrapping_add(1) } else { 1 };
         self.phase = Phase::Waiting { until };
     }
 

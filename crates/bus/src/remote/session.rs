@@ -78,6 +78,12 @@ pub(super) enum PeerError {
 }
 
 impl PeerError {
+    /// Whether a server answered, to which this one's account is not known.
+    pub fn is_refused_logon(&self) -> bool {
+        let unknown = NtStatus::LOGON_FAILURE;
+        matches!(self, Self::Client(ClientError::Status { status, .. }) if *status == unknown)
+    }
+
     /// Whether the connection was ended from outside.
     pub fn is_reset(&self) -> bool {
         matches!(self, Self::Client(ClientError::Io(_) | ClientError::Rdma(_)))
