@@ -59,6 +59,7 @@ check "... and goes on behind its rows" bash -c "'$FLEET' --fleet fleet sweep -b
 check "a limit holds" python3 -c "
 import sys
 assert 10 < float(sys.argv[1]) < 840, sys.argv" "$(column sweep/result.tsv IOPS 0)"
+check "a sweep has its report with a figure" bash -c "grep -q b64t1o4w0priops200 sweep/report.md && grep -q '</svg>' sweep/iops.svg"
 check "results are shown" bash -c "'$FLEET' results sweep | grep -q b64t1o4w0priops200"
 
 # --- Started, watched, stopped ----------------------------------------------------------------------------------------

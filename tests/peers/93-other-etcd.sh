@@ -71,6 +71,8 @@ equal "the same bytes" "$(sha "$work/file")" "$(sha "$work/back")"
 check "and written" smb "$first" "put $work/file again"
 tells_etcd() { grep -q "^unhealthy: etcd at $url" <(node "$first" health); }
 check "health tells that it is away" await 30 tells_etcd
+last_known() { grep -q "as they were .* s ago" <(node "$first" cluster status); }
+check "cluster status shows what was known last" await 30 last_known
 start_etcd
 check "it comes back, and the cluster with it" await 60 in_cluster "$second"
 user_known() { node "$second" user list --json | grep '"ben"' >/dev/null; }

@@ -1,14 +1,17 @@
-"""What the dashboards of a cluster's servers show, before and after one is killed: DATA ADDRESSES HTTP-PORT."""
+"""What the dashboards of a cluster's servers show while a fleet loads them, and before and after one is killed: DATA ADDRESSES HTTP-PORT FLEET."""
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import urllib.request
 
 from peer_tests import run, test
 
-DATA, ADDRESSES, PORT = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
+DATA, ADDRESSES, PORT, FLEET = sys.argv[1], sys.argv[2].split(","), sys.argv[3], sys.argv[4]
 
 
 def open_at(number, path):
@@ -41,6 +44,83 @@ def every_server_shows_all_of_the_cluster():
         lost = [failure["lost"] for failure in event["next_failures"]]
         assert any(one.startswith("server node-") for one in lost), lost
         assert {disk["node"] for disk in event["disks"] if disk["is_local"]} == {f"node-{number}"}
+
+
+def counted():
+    """Reads and writes of each server since its start."""
+    found = [json.load(open_at(number, "/perf")) for number in (1, 2, 3)]
+    return [one["read"]["operations"] + one["write"]["operations"] for one in found]
+
+
+class Reader(threading.Thread):
+    """Adds up what one server's dashboard says of each: a second's rate times the seconds that it is of."""
+
+    def __init__(self, number):
+        super().__init__(daemon=True)
+        self.number, self.sums, self.uptimes, self.told = number, {}, {}, 0
+        self.is_over = False
+        self.start()
+
+    def run(self):
+        for event in events(self.number):
+            if self.is_over:
+                return
+            for name, node in event["nodes"].items():
+                uptime, sample = node["performance"]["uptime_us"], node["sample"]
+                if name in self.uptimes and uptime != self.uptimes[name]:
+                    rate = sample["read"]["operations_per_s"] + sample["write"]["operations_per_s"]
+                    self.sums[name] = self.sums.get(name, 0) + rate * sample["interval_s"]
+                self.uptimes[name] = uptime
+            self.told += len(event["nodes"]) == 3
+
+
+def rows_of(table):
+    """Operations a second by the rows of `fleet watch`, by name."""
+    rows = [line.split() for line in table.splitlines() if line.startswith(("Total", "node-"))]
+    return {row[0]: int(row[1].replace(",", "")) for row in rows}
+
+
+@test
+def a_fleet_over_the_servers_is_shown_as_their_counters_have_it_and_leaves_nothing():
+    directory = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
+    readers = [Reader(number) for number in (1, 3)]
+    began = time.monotonic()
+    while min(reader.told for reader in readers) < 2:
+        assert time.monotonic() - began < 15, [reader.uptimes for reader in readers]
+        time.sleep(0.1)
+    before = counted()
+    line = [FLEET, "--fleet", f"{directory}/fleet", "run", "seed-004", "--data", DATA, "--duration", "3s", "--only", "web-tcp"]
+    line += ["--workers-per-node", "2", "--data-size", "1MiB", "--out", f"{directory}/out"]
+    running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    tables = []
+    while running.poll() is None and time.monotonic() - began < 60:
+        if os.path.exists(f"{directory}/fleet/live.json"):
+            watched = [FLEET, "--fleet", f"{directory}/fleet", "watch", "--count", "1"]
+            tables.append(subprocess.run(watched, capture_output=True, text=True, timeout=20).stdout)
+        time.sleep(0.2)
+    said = running.communicate(timeout=30)[0]
+    time.sleep(2.5)
+    after = counted()
+    for reader in readers:
+        reader.is_over = True
+    done = [line.split()[1] for line in said.splitlines() if "IOPS" in line]
+    assert running.returncode == 0 and done == ["web-tcp-2", "web-tcp-3"], said
+    assert os.path.exists(f"{directory}/out/report.md") and os.path.exists(f"{directory}/out/iops-by-nodes-tcp.svg"), said
+    tables = [rows_of(table) for table in tables]
+    assert any(all(table.get(f"node-{number}", 0) > 10 for number in (1, 2, 3)) for table in tables), tables
+    for table in filter(None, tables):
+        others = sum(value for name, value in table.items() if name != "Total")
+        assert abs(table["Total"] - others) <= 3, table
+    for reader in readers:
+        for number, (first, last) in enumerate(zip(before, after), 1):
+            shown = reader.sums.get(f"node-{number}", 0)
+            assert last - first > 100 and abs(shown / (last - first) - 1) < 0.01, (reader.number, number, shown, last - first)
+    for number in (1, 2, 3):
+        volumes = [volume["name"] for volume in json.load(open_at(number, "/volumes"))]
+        shares = [share["name"] for share in json.load(open_at(number, "/shares"))]
+        users = [user["name"] for user in json.load(open_at(number, "/users"))]
+        left = [name for name in volumes + shares + users if name.startswith("fleet")]
+        assert not left, (number, left)
 
 
 @test

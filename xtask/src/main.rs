@@ -12,11 +12,14 @@
 //!
 //! `cargo xtask protocols` makes the code of etcd's protocol ([`protocols`]).
 //!
+//! `cargo xtask scale [--out DIR]` counts what two to sixteen servers cost, for docs/SCALE.md ([`scale`]).
+//!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
 mod changed;
 mod dist;
 mod protocols;
+mod scale;
 mod soak;
 mod tidy;
 
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         Some("protocols") => protocols::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("dist") => dist::run(arguments.collect()),
+        Some("scale") => scale::run(&arguments.collect::<Vec<_>>()),
         Some("soak") => soak::run(arguments.collect()),
         _ => {
             eprintln!(
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
                  cargo xtask tidy [RULE ...]\n       \
                  cargo xtask changed\n       \
                  cargo xtask protocols\n       \
+                 cargo xtask scale [--out DIR]\n       \
                  cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]\n       \
                  cargo xtask dist [--binaries DIR] [--out DIR] [--version VERSION] [--only deb|rpm]"
             );

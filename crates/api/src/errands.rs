@@ -36,6 +36,13 @@ impl Errands {
         Self { management: Arc::downgrade(management) }
     }
 
+    /// Writes a line to this server's audit log about something that came over the cluster's port.
+    pub fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        if let Some(management) = self.management.upgrade() {
+            management.audit(&peer.to_string(), action, target, outcome, detail);
+        }
+    }
+
     /// `peer`: the server that asks, which is in the cluster.
     pub async fn carry_out(&self, peer: SocketAddr, errand: Errand) -> Carried {
         let Some(management) = self.management.upgrade() else {
@@ -135,6 +142,8 @@ fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
+        // Each server has counters of its own: whoever shows all asks each.
+        ["perf"] => !is_change,
         _ => false,
     }
 }
@@ -195,6 +204,11 @@ mod tests {
         assert_eq!(disk, id.parse().ok().map(Subject::Disk));
         assert_eq!(about(Method::POST, "/api/v1/disks/none/retire", ""), None);
         assert_eq!(about(Method::GET, "/api/v1/shares/s/acl", ""), Some(Subject::Share("s".into())));
+        assert!(
+            may_be_elsewhere(&Method::GET, "/api/v1/perf"),
+            "a server may ask another one for its counters"
+        );
+        assert_eq!(about(Method::GET, "/api/v1/perf", ""), None, "whoever is asked answers with its own");
     }
 
     #[test]

@@ -34,12 +34,15 @@ pub struct Seat {
 
 impl Seats {
     pub fn new() -> Arc<Self> {
-        let limits = AdmissionLimits {
+        Self::with_limits(AdmissionLimits {
             connections: CONNECTIONS_MAX,
             connections_per_host: CONNECTIONS_MAX,
             guests: CONNECTIONS_MAX,
             guests_per_host: CONNECTIONS_MAX / 2,
-        };
+        })
+    }
+
+    pub fn with_limits(limits: AdmissionLimits) -> Arc<Self> {
         let table = Table { admission: Admission::new(limits), tasks: HashMap::new(), taken: 0 };
         Arc::new(Self(Mutex::new(table)))
     }

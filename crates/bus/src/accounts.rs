@@ -1,7 +1,8 @@
 //! The machine accounts of nodes, and the share that only they reach.
 //!
 //! A node has an account `node-<id>$` on every other node, as computers have in a domain, whose password is the random secret in the
-//! node's record. Promises: such an account reaches `bus$` and nothing else; nobody else reaches `bus$`; when an account is taken away,
+//! node's record. Each secret that it gets later has an account of its own, `node-<id>-<generation>$`, so that sessions end with the secret
+//! that they began by ([`crate::Rotation`]). Promises: such an account reaches `bus$` and nothing else; nobody else reaches `bus$`; when an account is taken away,
 //! its sessions end with the server's next review of accounts and shares ([`smb_server::Server::directory_changed`]).
 
 use crate::{SHARE, VOLUME};
@@ -45,16 +46,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The name of a node's machine account.
-pub fn account_name(node: NodeId) -> String {
-    format!("node-{node}$")
+/// The name of a node's machine account for its secret of that generation, 0 for its first.
+pub fn account_name(node: NodeId, generation: u32) -> String {
+    match generation {
+        0 => format!("node-{node}$"),
+        _ => format!("node-{node}-{generation}$"),
+    }
 }
 
 /// Whether a name has the form of a node's machine account, whatever its case.
 pub fn is_account_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let number = lower.strip_prefix("node-").and_then(|rest| rest.strip_suffix('$'));
-    number.is_some_and(|number| number.parse::<u32>().is_ok())
+    let (number, generation) =
+        number.map_or(("", "0"), |number| number.split_once('-').unwrap_or((number, "0")));
+    [number, generation].iter().all(|number| number.parse::<u32>().is_ok())
 }
 
 /// The SID of a node's machine account.
@@ -75,12 +81,12 @@ struct Version {
 pub struct NodeAccounts(Arc<RwLock<Arc<Version>>>);
 
 impl NodeAccounts {
-    /// Exchanges all of them. `encrypt`: only encrypted requests reach the share. The server is to be told afterwards
+    /// Exchanges all of them: nodes, generations and secrets. `encrypt`: only encrypted requests reach the share. The server is to be told afterwards
     /// ([`smb_server::Server::directory_changed`]).
-    pub fn set<'a>(&self, nodes: impl IntoIterator<Item = (NodeId, &'a Secret)>, encrypt: bool) {
+    pub fn set<'a>(&self, nodes: impl IntoIterator<Item = (NodeId, u32, &'a Secret)>, encrypt: bool) {
         let accounts: BTreeMap<String, Account> = nodes
             .into_iter()
-            .map(|(node, secret)| {
+            .map(|(node, generation, secret)| {
                 let token = AccessToken {
                     user: account_sid(node),
                     primary_group: Sid::cluster_nodes(),
@@ -88,7 +94,7 @@ impl NodeAccounts {
                     groups: vec![Sid::cluster_nodes()],
                     privileges: Privileges::empty(),
                 };
-                let name = account_name(node);
+                let name = account_name(node, generation);
                 let nt_hash = *secret.nt_hash().as_bytes();
                 (name.clone(), Account { name, nt_hash, enabled: true, token: Arc::new(token) })
             })

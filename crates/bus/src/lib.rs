@@ -17,12 +17,14 @@
 mod accounts;
 mod exports;
 mod remote;
+mod rotation;
 mod served;
 pub mod wire;
 
 pub use accounts::{NodeAccounts, Secret, WithNodes, account_name, is_account_name};
 pub use exports::{Exports, LocalDisks};
 pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, Remote, RemoteOptions};
+pub use rotation::{BusKey, Rotation};
 pub use served::Served;
 
 /// The name of the hidden share.

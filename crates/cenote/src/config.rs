@@ -75,6 +75,7 @@ pub struct Cluster {
     pub addresses: Vec<IpAddr>,
     pub rack: String,
     pub chassis: String,
+    pub bus_by_rdma: bool,
     pub etcd_program: PathBuf,
     pub etcd: Vec<String>,
     pub etcd_ca_file: PathBuf,
@@ -183,6 +184,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     ("cluster.rack", "The rack it is in, if there are several: copies lie in different ones."),
     ("cluster.chassis", "The chassis it is in, if several servers share one."),
+    (
+        "cluster.bus_by_rdma",
+        "Reach the other servers' disks by SMB Direct (iWARP in software) where they serve it, else by TCP, which costs less of a processor.",
+    ),
     (
         "cluster.etcd_program",
         "The etcd that keeps the cluster's state on the first three servers; \"\": etcd in PATH (package etcd-server).",

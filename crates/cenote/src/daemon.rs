@@ -288,7 +288,8 @@ impl Daemon {
             has_bus: identity.is_some(),
         });
         let parts = ClusterParts { data, keys, state: state_of, key: key_of, engine, server: server.clone() };
-        let liveness = begin_liveness(identity.as_ref(), &parts, listen, &server, &pulse)?;
+        let liveness =
+            begin_liveness(identity.as_ref(), &parts, (listen, config.cluster.bus_by_rdma), &server, &pulse)?;
         let cluster = Arc::new(ClusterControl::new(parts, identity)?);
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
@@ -504,7 +505,7 @@ fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> Cluste
 fn begin_liveness(
     identity: Option<&Identity>,
     parts: &ClusterParts,
-    listen: Option<SocketAddr>,
+    (listen, bus_by_rdma): (Option<SocketAddr>, bool),
     server: &DaemonServer,
     pulse: &Pulse,
 ) -> Result<Option<Liveness>, DaemonError> {
@@ -521,6 +522,7 @@ fn begin_liveness(
         pulse: pulse.clone(),
         shared: server.heartbeats.clone(),
         listen,
+        bus_by_rdma,
     })?;
     Ok(Some(liveness))
 }

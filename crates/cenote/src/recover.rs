@@ -66,8 +66,9 @@ pub fn recover(
         .map(|node| node.value.name)
         .filter(|name| *name != facts.name)
         .collect();
+    let key = identity.seal_key().map_err(|error| setup(error.to_string()))?;
     for name in &others {
-        admission::remove(&state, name, unix_now_s()).map_err(|error| setup(error.to_string()))?;
+        admission::remove(&state, &key, name, unix_now_s()).map_err(|error| setup(error.to_string()))?;
     }
     process.stop();
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };

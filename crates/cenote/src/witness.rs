@@ -103,9 +103,9 @@ async fn join(
     directory: &DataDirectory,
     listener: &TcpListener,
 ) -> Result<(), DaemonError> {
-    let Some(token) = options.token.clone() else {
+    let Some(token) = options.token.read().map_err(DaemonError::Setup)? else {
         return Err(DaemonError::Setup(
-            "it is in no cluster yet: give a token (--token), which `cenote cluster token` prints on a server of the cluster".into(),
+            "it is in no cluster yet: give a token (--join-token-file FILE), which `cenote cluster token` prints on a server of the cluster".into(),
         ));
     };
     let places = places(options, directory);
@@ -219,6 +219,7 @@ fn begin_liveness(
         pulse,
         shared: shared.clone(),
         listen,
+        bus_by_rdma: false,
     };
     Ok(Liveness::start(parts)?)
 }

@@ -36,6 +36,11 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
             Ok(())
         }
         args::Cluster::Join { address, token } => {
+            let token = token.read().map_err(Failure::new)?.ok_or_else(|| {
+                Failure::new(
+                    "give the token that `cenote cluster token` prints on a server of the cluster: --join-token-file FILE, or - for standard input",
+                )
+            })?;
             let joined: Joined = client.post("/cluster/join", &JoinCluster { address, token })?;
             if as_json {
                 return json(&joined);
@@ -46,7 +51,10 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
             );
             Ok(())
         }
-        args::Cluster::Test { address, token } => test(client, as_json, TestCluster { address, token }),
+        args::Cluster::Test { address, token } => {
+            let token = token.read().map_err(Failure::new)?;
+            test(client, as_json, TestCluster { address, token })
+        }
         // It was carried out by the caller: no server runs.
         args::Cluster::Recover { .. } => Ok(()),
         args::Cluster::Status => {

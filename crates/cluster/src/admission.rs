@@ -8,7 +8,7 @@ use crate::authority::{Authority, AuthorityError, Issued, ProvenKey};
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
 use crate::nodes::{
     self, BadName, ClusterRecord, ETCD_MEMBERS, EtcdMember, FIRST_NODE, NODES_MAX, NodeRecord, NodeState,
-    RevokedCertificate, check_cluster_name, check_node_name,
+    check_cluster_name, check_node_name,
 };
 use crate::seal::{SealError, SealKey};
 use crate::{DiskRecord, DiskState, Record, StateError, Stored, Transaction, Typed, VolumeRecord};
@@ -229,7 +229,7 @@ fn try_admit(
     let token = match join_token::find(state, token_id, secret, now_unix_s)? {
         Ok(token) => token,
         Err(TokenRefused::Used(by)) if by.eq_ignore_ascii_case(&applicant.name) => {
-            return admit_again(state, key, cluster.value, applicant, &context, now_unix_s)?
+            return admit_again(state, key, cluster, applicant, &context, now_unix_s)?
                 .ok_or(Refused::Token(TokenRefused::Used(by)));
         }
         Err(refused) => return Err(refused.into()),
@@ -259,7 +259,7 @@ fn try_admit(
 fn admit_again(
     state: &(impl Typed + ?Sized),
     key: &SealKey,
-    cluster: ClusterRecord,
+    cluster: Stored<ClusterRecord>,
     applicant: &Applicant,
     context: &str,
     now_unix_s: u64,
@@ -268,10 +268,31 @@ fn admit_again(
     if found.value.public_key != applicant.key.public_key {
         return Ok(None);
     }
-    let issued = issue(&Authority::open(&cluster, key)?, applicant, context, now_unix_s)?;
-    let node = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial.clone());
-    state.write(&node, found.revision)?;
-    Ok(Some(Admitted { cluster, node, certificate: issued.pem }))
+    // What it says of itself was looked at when it was let in, and counts no more.
+    let record = &found.value;
+    let authority = Authority::open(&cluster.value, key)?;
+    let issued = authority.issue(&record.name, &record.addresses, &applicant.key, context, now_unix_s)?;
+    certify(state, cluster, found, issued, now_unix_s).map(Some)
+}
+
+/// Records another certificate of a server. One that it has had for so long that it does not count any more is revoked with that.
+fn certify(
+    state: &(impl Typed + ?Sized),
+    cluster: Stored<ClusterRecord>,
+    found: Stored<NodeRecord>,
+    issued: Issued,
+    now_unix_s: u64,
+) -> Result<Admitted, Refused> {
+    let (node, dropped) = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial);
+    let mut transaction =
+        Transaction::default().when(node.key(), found.revision).put(node.key(), node.encode());
+    let Stored { revision, value: mut cluster } = cluster;
+    if !dropped.is_empty() {
+        cluster.revoke(dropped.into_iter().map(|earlier| earlier.serial), now_unix_s);
+        transaction = transaction.when(cluster.key(), revision).put(cluster.key(), cluster.encode());
+    }
+    state.commit(transaction)?;
+    Ok(Admitted { cluster, node, certificate: issued.pem })
 }
 
 /// A new certificate for a server of the cluster, by its own key. The one before stays good: the server shows it until it has the new one.
@@ -285,26 +306,30 @@ pub fn renew(
     proven: &ProvenKey,
     now_unix_s: u64,
 ) -> Result<Admitted, Refused> {
-    let cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?.value;
+    let cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?;
     let found = state.read::<NodeRecord>(&NodeRecord::id_of(node))?;
-    let found =
+    let mut found =
         found.filter(|found| found.value.is_member()).ok_or_else(|| Refused::NoSuchNode(node.to_string()))?;
-    let context = proof_context(&cluster.id.to_string());
-    let authority = Authority::open(&cluster, key)?;
+    let context = proof_context(&cluster.value.id.to_string());
+    let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&found.value.name, &found.value.addresses, proven, &context, now_unix_s)?;
-    let mut renewed = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial.clone());
-    renewed.public_key.clone_from(&proven.public_key);
-    state.write(&renewed, found.revision)?;
-    Ok(Admitted { cluster, node: renewed, certificate: issued.pem })
+    found.value.public_key.clone_from(&proven.public_key);
+    certify(state, cluster, found, issued, now_unix_s)
 }
 
-/// Takes a server out for good. Whether its data is elsewhere is the caller's to know.
+/// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, and each
+/// server that stays another secret for the bus: the one that leaves has known all of them.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn remove(state: &(impl Typed + ?Sized), name: &str, now_unix_s: u64) -> Result<NodeRecord, Refused> {
+pub fn remove(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
     for _ in 0..ATTEMPTS {
-        match try_remove(state, name, now_unix_s) {
+        match try_remove(state, key, name, now_unix_s) {
             Err(Refused::State(StateError::Conflict)) => {}
             done => return done,
         }
@@ -312,7 +337,12 @@ pub fn remove(state: &(impl Typed + ?Sized), name: &str, now_unix_s: u64) -> Res
     Err(Refused::State(StateError::Conflict))
 }
 
-fn try_remove(state: &(impl Typed + ?Sized), name: &str, now_unix_s: u64) -> Result<NodeRecord, Refused> {
+fn try_remove(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
     let mut cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?;
     let members = nodes::members(state)?;
     let found = members.iter().find(|member| member.value.name.eq_ignore_ascii_case(name));
@@ -321,16 +351,26 @@ fn try_remove(state: &(impl Typed + ?Sized), name: &str, now_unix_s: u64) -> Res
     if others.filter(|member| !member.value.is_witness).count() == 0 {
         return Err(Refused::LastNode(found.value.name.clone()));
     }
-    let removed = NodeRecord { state: NodeState::Removed, etcd: None, ..found.value.clone() };
-    let serials = removed.certificate_serials();
-    cluster.value.revoked.extend(
-        serials.map(|serial| RevokedCertificate { serial: serial.to_owned(), since_unix_s: now_unix_s }),
-    );
+    let removed =
+        NodeRecord { state: NodeState::Removed, etcd: None, bus_secret: None, ..found.value.clone() };
+    cluster.value.revoke(removed.certificate_serials().map(str::to_owned), now_unix_s);
+    cluster.value.heartbeat_key = ClusterRecord::new_heartbeat_key(cluster.value.id, key)?;
     let mut transaction = Transaction::default()
         .when(cluster.value.key(), cluster.revision)
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
+    for Stored { revision, value: member } in &members {
+        if member.id == removed.id || member.is_witness {
+            continue;
+        }
+        let next = NodeRecord {
+            bus_secret: Some(NodeRecord::new_bus_secret(member.id, key)?),
+            bus_generation: member.bus_generation.wrapping_add(1),
+            ..member.clone()
+        };
+        transaction = transaction.when(next.key(), *revision).put(next.key(), next.encode());
+    }
     // What is on its disks has its copies made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
         if disk.value.node == Some(removed.id) {
@@ -506,7 +546,8 @@ fn record_of(
         certificate_sha256: issued.fingerprint.to_string(),
         certificate_serial: issued.serial.clone(),
         earlier_certificates: Vec::new(),
-        bus_secret: NodeRecord::new_bus_secret(id, key)?,
+        bus_secret: (!applicant.is_witness).then(|| NodeRecord::new_bus_secret(id, key)).transpose()?,
+        bus_generation: 0,
         rack: applicant.rack.clone(),
         chassis: applicant.chassis.clone(),
         version: applicant.version.clone(),

@@ -119,6 +119,11 @@ impl ClusterRecord {
         state.read(CLUSTER_ID)
     }
 
+    /// Certificates with these serial numbers are not good any more.
+    pub fn revoke(&mut self, serials: impl Iterator<Item = String>, now_unix_s: u64) {
+        self.revoked.extend(serials.map(|serial| RevokedCertificate { serial, since_unix_s: now_unix_s }));
+    }
+
     /// A new random key for heartbeats, sealed.
     ///
     /// # Errors
@@ -132,6 +137,10 @@ impl ClusterRecord {
     pub fn open_heartbeat_key(&self, key: &SealKey) -> Result<Zeroizing<Vec<u8>>, SealError> {
         key.open(&heartbeat_label(self.id), &self.heartbeat_key.0)
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn heartbeat_label(cluster: Uuid) -> String {
@@ -210,8 +219,12 @@ pub struct NodeRecord {
     /// The last few before that, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_certificates: Vec<EarlierCertificate>,
-    /// The secret by which it logs on to the others' disks: 32 bytes, sealed.
-    pub bus_secret: Sealed,
+    /// The secret by which it logs on to the others' disks: 32 bytes, sealed. A witness has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_secret: Option<Sealed>,
+    /// How often that was exchanged for another one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bus_generation: u32,
     #[serde(default)]
     pub rack: String,
     #[serde(default)]
@@ -255,14 +268,15 @@ impl NodeRecord {
         std::iter::once(self.certificate_serial.as_str()).chain(earlier)
     }
 
-    /// Shows another certificate from now on.
+    /// Shows another certificate from now on. Also answers those that are not accepted any more, as there are too many.
     #[must_use]
-    pub fn with_certificate(mut self, sha256: String, serial: String) -> Self {
+    pub fn with_certificate(mut self, sha256: String, serial: String) -> (Self, Vec<EarlierCertificate>) {
         let sha256 = std::mem::replace(&mut self.certificate_sha256, sha256);
         let serial = std::mem::replace(&mut self.certificate_serial, serial);
         self.earlier_certificates.insert(0, EarlierCertificate { sha256, serial });
-        self.earlier_certificates.truncate(EARLIER_CERTIFICATES_MAX);
-        self
+        let kept = self.earlier_certificates.len().min(EARLIER_CERTIFICATES_MAX);
+        let dropped = self.earlier_certificates.split_off(kept);
+        (self, dropped)
     }
 
     /// The place of its disks. `enclosure` is the chassis of several servers, which is wider than a server: it stays out, and counts as
@@ -270,11 +284,6 @@ impl NodeRecord {
     pub fn fault_domain(&self) -> FaultDomain {
         let rack = if self.rack.is_empty() { &self.chassis } else { &self.rack };
         FaultDomain { rack: rack.clone(), node: self.name.clone(), enclosure: String::new() }
-    }
-
-    /// The account by which it logs on to the others' disks.
-    pub fn bus_account(&self) -> String {
-        format!("node-{}$", self.id)
     }
 
     /// A new random secret for the bus, sealed.
@@ -285,10 +294,13 @@ impl NodeRecord {
         seal_random::<BUS_SECRET_BYTES>(key, &bus_label(node))
     }
 
+    /// The secret for the bus; a witness has none, whatever its record says.
+    ///
     /// # Errors
     /// [`SealError::DoesNotOpen`].
-    pub fn open_bus_secret(&self, key: &SealKey) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        key.open(&bus_label(self.id), &self.bus_secret.0)
+    pub fn open_bus_secret(&self, key: &SealKey) -> Result<Option<Zeroizing<Vec<u8>>>, SealError> {
+        let sealed = self.bus_secret.as_ref().filter(|_| !self.is_witness);
+        sealed.map(|sealed| key.open(&bus_label(self.id), &sealed.0)).transpose()
     }
 }
 

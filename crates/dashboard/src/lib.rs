@@ -15,12 +15,14 @@ pub mod history;
 mod latency;
 mod live;
 mod next_failure;
+mod others;
 mod parts;
 mod planning;
 mod rates;
 mod repairs;
 mod routes;
 mod sampler;
+mod slow;
 mod streams;
 
 use api::Management;

@@ -5,6 +5,7 @@ use crate::clients::{SessionLine, lines as session_lines};
 use crate::disks::{DiskLine, lines as disk_lines};
 use crate::fleet::FleetRun;
 use crate::next_failure::{NextFailure, next_failures};
+use crate::others::NodeFigures;
 use crate::parts::{self, Part};
 use crate::rates::{Sample, Totals};
 use crate::repairs::{Repair, repairs};
@@ -12,6 +13,7 @@ use api::cluster::ClusterView;
 use api::model::{HealthReport, Job, Performance, Pool, Rdma, RdmaDevice, RdmaInterface, RdmaListener};
 use api::model::{Snapshot, Volume};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// An event, if the data plane answered.
 #[derive(Serialize)]
@@ -38,6 +40,8 @@ pub struct Live<'a> {
     pub rdma: RdmaView<'a>,
     /// `null`: it is not known yet.
     pub cluster: Option<&'a ClusterView>,
+    /// What each server did, by name: this one, and those of its cluster that have answered lately.
+    pub nodes: BTreeMap<String, NodeFigures>,
     pub fleet: Option<FleetRun>,
 }
 
@@ -69,6 +73,7 @@ pub struct Looked<'a> {
     pub rdma: &'a Rdma,
     pub sample: &'a Sample,
     pub cluster: Option<&'a ClusterView>,
+    pub nodes: BTreeMap<String, NodeFigures>,
     pub fleet: Option<FleetRun>,
     /// The last look, one of some seconds ago, and this one.
     pub before: &'a Totals,
@@ -78,8 +83,19 @@ pub struct Looked<'a> {
 
 impl<'a> Live<'a> {
     pub fn new(looked: Looked<'a>) -> Self {
-        let Looked { at_unix_ms, server, snapshot, rdma, sample, cluster, fleet, before, earlier, now } =
-            looked;
+        let Looked {
+            at_unix_ms,
+            server,
+            snapshot,
+            rdma,
+            sample,
+            cluster,
+            nodes,
+            fleet,
+            before,
+            earlier,
+            now,
+        } = looked;
         let next_failures = next_failures(snapshot);
         let own = cluster.is_some_and(|view| view.name.is_some()).then_some(server);
         let disks = disk_lines(&snapshot.disks, own, before, earlier, now);
@@ -110,6 +126,7 @@ impl<'a> Live<'a> {
                 connections: snapshot.rdma.connections.len(),
             },
             cluster,
+            nodes,
             fleet,
         }
     }

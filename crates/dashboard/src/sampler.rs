@@ -4,14 +4,15 @@
 
 use crate::history::{Point, Span};
 use crate::live::{Live, Looked, Silent};
+use crate::others::{NodeFigures, Others};
 use crate::rates::{Sample, Totals};
 use crate::routes::Shared;
+use crate::slow::Slow;
 use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Rdma, Snapshot};
 use cluster::clock::unix_now_s;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -19,43 +20,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Times of disks are those of so long.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
-
-/// What is looked up beside the looks, and kept from one to the next.
-struct Slow<T> {
-    kept: Arc<Mutex<Option<T>>>,
-    task: Option<JoinHandle<()>>,
-}
-
-impl<T: Clone + Send + 'static> Slow<T> {
-    fn new() -> Self {
-        Self { kept: Arc::default(), task: None }
-    }
-
-    /// Begins to look it up again, unless it is being looked up.
-    fn refresh(&mut self, look: impl Future<Output = Option<T>> + Send + 'static) {
-        if self.task.as_ref().is_some_and(|task| !task.is_finished()) {
-            return;
-        }
-        let kept = self.kept.clone();
-        self.task = Some(tokio::spawn(async move {
-            if let Some(found) = look.await {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-            }
-        }));
-    }
-
-    fn last(&self) -> Option<T> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl<T> Drop for Slow<T> {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
-}
 
 /// What is measured from look to look.
 struct Looks {
@@ -66,6 +30,7 @@ struct Looks {
     points: [(u64, Totals); 3],
     cluster: Slow<ClusterView>,
     rdma: Slow<Rdma>,
+    others: Others,
 }
 
 /// Until the task is dropped.
@@ -106,6 +71,7 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             points: Span::ALL.map(|span| (now_s / span.step_s(), now.clone())),
             cluster: Slow::new(),
             rdma: Slow::new(),
+            others: Others::default(),
         });
         return;
     };
@@ -139,6 +105,11 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     if let Some(view) = &mut view {
         overlay(view, &shared.server, |node| shared.management.cluster().is_up(node));
     }
+    let up = view.iter().flat_map(|view| &view.nodes).filter(|node| node.state != NodeStatus::Down);
+    let names = up.map(|node| node.name.as_str()).filter(|name| !name.eq_ignore_ascii_case(&shared.server));
+    looks.others.look(&shared.management, names);
+    let mut nodes = looks.others.figures(Instant::now());
+    nodes.insert(shared.server.clone(), NodeFigures::new(&snapshot.performance, sample));
     let live = Live::new(Looked {
         at_unix_ms: unix_ms(),
         server: &shared.server,
@@ -146,6 +117,7 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
         rdma: &rdma,
         sample,
         cluster: view.as_ref(),
+        nodes,
         fleet: shared.fleets.running(Instant::now()),
         before: &looks.last,
         earlier: &looks.earlier[0].1,

@@ -3,7 +3,7 @@
 import { html } from "./dom.js";
 import { addNode, removeNode } from "./actions.js";
 import { Card, Command, Facts, State, Table } from "./parts.js";
-import { clock, count, rate } from "./words.js";
+import { clock, count, micros, rate } from "./words.js";
 
 const own = (live) => ({
   name: live.server,
@@ -23,6 +23,8 @@ export const Nodes = ({ live }) => {
     const found = figures(node);
     return found ? of(found) : node.state === "down" ? "–" : elsewhere(node);
   };
+  const known = nodes.map(figures).filter(Boolean);
+  const sum = (of) => known.reduce((all, sample) => all + of(sample), 0);
   const columns = [
     { name: "Node", of: (node) => html`<b>${node.name}</b>${node.name === live.server ? html` <span class="quiet">this one</span>` : ""}` },
     { name: "State", of: (node) => html`<${State} of=${node.state} />` },
@@ -30,6 +32,7 @@ export const Nodes = ({ live }) => {
     { name: "Disks", right: true, of: (node) => node.disks },
     { name: "Operations/s", right: true, of: figure((sample) => count(sample.read.operations_per_s + sample.write.operations_per_s)) },
     { name: "Throughput", right: true, of: figure((sample) => rate(sample.read.bytes_per_s + sample.write.bytes_per_s)) },
+    { name: "Read, write latency", right: true, about: "Mean from a request's arrival at the node to its answer", of: figure((sample) => `${micros(sample.read.mean_us)}, ${micros(sample.write.mean_us)}`) },
     { name: "SMB, SMB Direct", of: (node) => html`${node.smb ?? "–"}${node.rdma ? html`<br />${node.rdma}` : ""}` },
     { name: "Rack", of: (node) => node.rack || "–" },
     { name: "Version", of: (node) => node.version },
@@ -39,6 +42,7 @@ export const Nodes = ({ live }) => {
     <h1>Nodes</h1>
     <${Card} title=${cluster?.name ? `Cluster ${cluster.name}` : "One server"} extra=${cluster?.name && html`<button type="button" onClick=${addNode}>Add a node</button>`}>
       <${Table} label="Nodes" columns=${columns} rows=${nodes} keyOf=${(node) => node.name} empty="There is none." />
+      ${cluster?.name && html`<p>All together: ${count(sum((sample) => sample.read.operations_per_s + sample.write.operations_per_s))} operations/s, ${rate(sum((sample) => sample.read.bytes_per_s + sample.write.bytes_per_s))}${known.length < nodes.length ? `, of ${known.length} of ${nodes.length} nodes` : ""}</p>`}
       ${!cluster?.name && html`<p>Several servers form a cluster: <${Command} line="cenote cluster create --name C" /></p>`}
     </${Card}>
     ${cluster?.name && html`<${Card} title="State of the cluster">

@@ -368,7 +368,7 @@ pub struct Measure {
     /// Only workloads whose name begins so, such as General4K
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
-    /// Percents of workers that ask the node which has their volume [default: 100, and in a cluster 70]
+    /// Percents of workers that ask the node which has their volume [default: 100]
     #[arg(long, value_delimiter = ',')]
     pub alignment: Vec<u32>,
     /// A profile of one's own (a file), or a name, instead of the core workloads

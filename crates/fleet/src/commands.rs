@@ -2,6 +2,7 @@
 
 mod life;
 mod measure;
+mod rows;
 mod run;
 mod show;
 mod sweep;

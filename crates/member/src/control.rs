@@ -8,10 +8,12 @@ use crate::asking::{AskError, ask};
 use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
+use crate::guesses::Guesses;
 use crate::issues::Issues;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
+use crate::view::LastRead;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
 };
@@ -32,7 +34,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use types::NodeId;
@@ -58,9 +60,12 @@ pub struct ClusterControl {
     /// Held while the cluster is founded, joined, or changed by this server.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) issues: Issues,
+    /// What was last read of the records that `cluster status` shows.
+    pub(crate) last_read: Mutex<Option<LastRead>>,
     /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
     pub(crate) revoked_written: AtomicU64,
     pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
+    pub(crate) guesses: Guesses,
     restart: Arc<Notify>,
 }
 
@@ -92,8 +97,10 @@ impl ClusterControl {
             membership,
             changing: tokio::sync::Mutex::default(),
             issues: Issues::default(),
+            last_read: Mutex::default(),
             revoked_written: AtomicU64::new(0),
             runner: OnceLock::new(),
+            guesses: Guesses::default(),
             restart: Arc::default(),
         })
     }
@@ -197,7 +204,17 @@ impl ClusterControl {
 
     /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
-        let members = self.members().await?;
+        let state = self.state.clone();
+        let read = off_the_loop(move || Ok(LastRead::now(&state)?)).await;
+        let (LastRead { members, holdings, at }, trouble) = match read {
+            Ok(read) => (read, None),
+            // Without a majority somebody wants to know all the more what there is.
+            Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
+                let last = self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                (last.ok_or(ControlError(error.clone()))?, Some(error.message))
+            }
+            Err(error) => return Err(error),
+        };
         let own = self.membership.as_ref().map(|found| found.facts());
         let (name, id) = match &own {
             Some(facts) => (Some(facts.cluster.clone()), Some(facts.id.to_string())),
@@ -209,14 +226,17 @@ impl ClusterControl {
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         // A data plane that has ended is no reason to show nothing.
         let bus = self.server.bus().await.unwrap_or_default();
-        let (state, engine, server) = (self.state.clone(), self.engine.clone(), self.server.clone());
+        let (engine, server) = (self.engine.clone(), self.server.clone());
         off_the_loop(move || {
-            let holdings = crate::view::Holdings::read(&state)?;
             let mut nodes = crate::view::nodes(&members, own, &seen, &*server, &holdings);
             for node in &mut nodes {
                 node.bus = bus.iter().find(|peer| peer.node == node.id).cloned();
             }
-            let engine = engine.view();
+            let mut engine = engine.view();
+            engine.notes.extend(trouble.map(|why| {
+                let seconds = at.elapsed().as_secs();
+                format!("disks, volumes and members are as they were {seconds} s ago; who is up is as heard now: {why}")
+            }));
             let at_risk = crate::view::at_risk(&nodes, &engine, &holdings);
             Ok(ClusterView { name, id, nodes, engine, at_risk })
         })

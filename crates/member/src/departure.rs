@@ -52,14 +52,14 @@ impl ClusterControl {
                 seen.iter().any(|seen| seen.told.is_ok())
             }
         };
-        let (state, engine) = (self.state.clone(), self.engine.clone());
+        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine.clone());
         off_the_loop(move || {
             let holdings = Holdings::read(&state)?;
             match is_up {
                 true => holdings.demand_nothing_on(&node).map_err(conflict)?,
                 false => holdings.demand_nothing_counts_on(&node).map_err(conflict)?,
             }
-            let removed = admission::remove(&state, &name, unix_now_s())?;
+            let removed = admission::remove(&state, &key, &name, unix_now_s())?;
             tracing::info!(node = removed.name, is_up, "a server was removed");
             // The server is out, whatever etcd says: the records decide.
             engine.remove_member(&node).map_err(|why| {

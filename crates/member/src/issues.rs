@@ -86,7 +86,7 @@ fn without_witness(seen: &Seen<'_>) -> Option<HealthIssue> {
                 "It does not survive the death of one of them: the other has no majority, takes over no volume, and can change nothing \
                  until both are up again."
                     .into(),
-                "Run a witness on a third small machine: `cenote cluster token` here, then `cenote witness serve --token TOKEN --listen \
+                "Run a witness on a third small machine: `cenote cluster token` here, then `cenote witness serve --join-token-file FILE --listen \
                  ADDRESS:9447` there; or let a third server join."
                     .into(),
             ],

@@ -9,11 +9,12 @@ use crate::credentials::Credentials;
 use crate::failure::ControlError;
 use crate::issues;
 use crate::renewal::renew_if_due;
+use crate::view::LastRead;
 use cluster::clock::unix_now_s;
 use cluster::identity::{self, Facts, Identity};
 use cluster::nodes;
 use cluster::{ClusterRecord, NodeRecord, NodeState, Record, StateError, admission};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Between two looks if nothing changes, and while this server drains.
@@ -68,8 +69,9 @@ impl ClusterControl {
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
         let cluster = ClusterRecord::find(&self.state).map_err(told)?;
         let Some(cluster) = cluster.map(|cluster| cluster.value) else { return Ok(LOOK_EVERY) };
-        let members: Vec<NodeRecord> =
-            nodes::members(&self.state).map_err(told)?.into_iter().map(|node| node.value).collect();
+        let read = LastRead::now(&self.state).map_err(told)?;
+        let members = read.members.clone();
+        *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
         let now_unix_s = unix_now_s();
         let done = [
             self.refuse_revoked(credentials, &cluster),

@@ -12,6 +12,7 @@
 //! | `engine` | what keeps the records: redb or etcd |
 //! | `credentials`, `tls`, `renewal` | who it proves to be |
 //! | `listener`, `asking` | the cluster's port, at both ends |
+//! | `guesses` | how often a host may show tokens that are none |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod credentials;
 mod departure;
 mod engine;
 mod failure;
+mod guesses;
 mod issues;
 mod keeping;
 mod listener;

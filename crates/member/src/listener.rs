@@ -1,7 +1,8 @@
 //! The cluster's port: who joins, and what servers ask each other.
 //!
-//! Promises: at most [`api::CONNECTIONS_MAX`] connections, of which strangers make room for others; one that says nothing, or rubbish, ends
-//! after [`PATIENCE`]; a question is answered in order. Never decides: that is [`Host`]'s.
+//! Promises: at most [`SEATS`] connections, half of them of strangers, who make room for others; no address has more than a part of either, and
+//! who is not a server of the cluster, or is none any more, is a stranger. One that says nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
+//! ends after [`STRANGER_TIME`] whatever it says. A question is answered in order. Never decides: that is [`Host`]'s.
 
 use crate::credentials::Credentials;
 use cluster::authority::Fingerprint;
@@ -12,16 +13,27 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use types::AdmissionLimits;
 
 /// Questions over one connection.
 const QUESTIONS_MAX: usize = 64;
 /// A request of the API that another server handed on takes the longest; it has a bound of its own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// Those of one server are few: each is for one question. In a trial all servers have one address.
+const SEATS: AdmissionLimits =
+    AdmissionLimits { connections: 128, connections_per_host: 64, guests: 64, guests_per_host: 32 };
+/// A join, which adds a member to etcd, takes half a minute at most.
+const STRANGER_TIME: Duration = Duration::from_secs(45);
+
 /// Who answers questions.
 pub trait Host: Send + Sync + 'static {
+    /// Whether it is the certificate of a server that is in the cluster now.
+    fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+
     /// `from`: the certificate that the peer showed, made by the cluster's authority; `None`: a stranger.
     fn answer(
         &self,
@@ -33,7 +45,7 @@ pub trait Host: Send + Sync + 'static {
 
 /// Serves until the task is dropped.
 pub async fn serve(listener: TcpListener, credentials: Arc<Credentials>, host: Arc<dyn Host>) {
-    let seats = api::Seats::new();
+    let seats = api::Seats::with_limits(SEATS);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -69,22 +81,39 @@ async fn converse(
     let mut stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(silent)??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let from = certificate.map(|certificate| Fingerprint::of(certificate));
-    if from.is_some() {
+    // One that was removed shows a certificate of the authority, too.
+    let is_member = match from {
+        Some(from) => tokio::time::timeout(PATIENCE, host.is_member(from)).await.unwrap_or(false),
+        None => false,
+    };
+    let talking = talk(&mut stream, peer, from, host);
+    if is_member {
         seat.prove();
+        return talking.await;
     }
+    tokio::time::timeout(STRANGER_TIME, talking).await.map_err(silent)?
+}
+
+/// Answers what is asked.
+async fn talk(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    peer: SocketAddr,
+    from: Option<Fingerprint>,
+    host: &dyn Host,
+) -> io::Result<()> {
     for _ in 0..QUESTIONS_MAX {
-        let question = match receive::<Ask>(&mut stream, PATIENCE).await {
+        let question = match receive::<Ask>(stream, PATIENCE).await {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let reason = format!("this is no question that a server of this version answers: {error}");
-                return send(&mut stream, &Tell::Refused { reason }).await;
+                return send(stream, &Tell::Refused { reason }).await;
             }
             question => question?,
         };
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, host.answer(peer, from, question)).await;
         let answer =
             answer.unwrap_or_else(|_| Tell::Refused { reason: "no answer within five minutes".into() });
-        send(&mut stream, &answer).await?;
+        send(stream, &answer).await?;
     }
     Ok(())
 }

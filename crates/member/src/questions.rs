@@ -1,6 +1,7 @@
 //! What other servers ask of this one on the cluster's port, and who of them may.
 //!
-//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger.
+//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger. Who was let in, who was
+//! not, and who showed a token that is none is in the audit log and in the log, with the address.
 
 use crate::control::{ClusterControl, revocation_list};
 use crate::failure::{ControlError, conflict, internal, off_the_loop};
@@ -8,15 +9,22 @@ use crate::listener::Host;
 use crate::preflight;
 use api::cluster::{Carried, Errand};
 use api::{ApiError, ErrorKind};
+use cluster::NodeRecord;
 use cluster::admission::{self, Refused};
+use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
 use cluster::clock::unix_now_s;
-use cluster::join_token;
+use cluster::join_token::{self, TokenRefused};
 use cluster::nodes;
 use cluster::wire::{self, Admission, Ask, Secret, Target, Tell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::time::Instant;
+use types::PeerHost;
+
+/// Of a name that a stranger gives, in the audit log.
+const TARGET_CHARS_MAX: usize = 64;
 
 impl ClusterControl {
     async fn let_in(
@@ -69,14 +77,55 @@ impl ClusterControl {
         Ok(Tell::Facts(Box::new(self.facts().await?)))
     }
 
+    /// The server of the cluster whose certificate it is, if it is one's.
+    async fn member_of(&self, from: Option<Fingerprint>) -> Result<Option<NodeRecord>, ControlError> {
+        let Some(from) = from else { return Ok(None) };
+        let from = from.to_string();
+        Ok(self.members().await?.into_iter().find(|node| node.has_certificate(&from)))
+    }
+
     /// The certificate is that of a server which is still in the cluster.
-    async fn demand_member(&self, from: Option<Fingerprint>) -> Result<(), ControlError> {
+    async fn demand_member(&self, from: Option<Fingerprint>) -> Result<NodeRecord, ControlError> {
         let stranger = || {
             ControlError(ApiError::new(ErrorKind::Unauthorized, "only servers of the cluster may ask that"))
         };
-        let from = from.ok_or_else(stranger)?.to_string();
-        let members = self.members().await?;
-        members.iter().any(|node| node.has_certificate(&from)).then_some(()).ok_or_else(stranger)
+        self.member_of(from).await?.ok_or_else(stranger)
+    }
+
+    /// Does what a stranger may by a token, unless its host has shown too many that are none, and writes down what became of it.
+    async fn by_token(
+        &self,
+        peer: SocketAddr,
+        (action, target): (&str, &str),
+        (token, secret): (String, Secret),
+        work: impl Future<Output = Result<Tell, ControlError>>,
+    ) -> Result<Tell, ControlError> {
+        let host = PeerHost::from(peer.ip());
+        if !self.guesses.may_ask(host, Instant::now()) {
+            let why = "too many tokens from this address were none: try again in a minute";
+            return Err(ControlError(ApiError::new(ErrorKind::Conflict, why)));
+        }
+        let state = self.state.clone();
+        let found = off_the_loop(move || Ok(join_token::find(&state, &token, &secret.0, unix_now_s())?));
+        let answer = match found.await? {
+            Err(unknown @ TokenRefused::Unknown) => {
+                self.guesses.note_wrong(host, Instant::now());
+                Err(Refused::Token(unknown).into())
+            }
+            _ => work.await,
+        };
+        let refused = answer.as_ref().err().map(|ControlError(error)| error.message.as_str());
+        if refused.is_none() || self.guesses.may_tell(Instant::now()) {
+            let shown: String = target.escape_debug().take(TARGET_CHARS_MAX).collect();
+            if let Some(why) = refused {
+                tracing::warn!(%peer, action, target = shown, why, "what came with a token was refused");
+            }
+            if let Some(runner) = self.runner.get() {
+                let outcome = if refused.is_some() { Outcome::Refused } else { Outcome::Done };
+                runner.audit(peer, action, &shown, outcome, refused.unwrap_or_default());
+            }
+        }
+        answer
     }
 
     async fn answer_now(
@@ -88,19 +137,24 @@ impl ClusterControl {
         match question {
             Ask::Join { token, secret, applicant } => {
                 let name = applicant.name.clone();
-                let answer = self.let_in(token, secret, *applicant).await;
-                if let Err(ControlError(why)) = &answer {
-                    tracing::debug!(%peer, name, %why, "a server was not let in");
-                }
-                answer
+                let shown = (token.clone(), secret.clone());
+                let work = self.let_in(token, secret, *applicant);
+                self.by_token(peer, ("cluster join", &name), shown, work).await
             }
-            Ask::Examine { token, secret } => self.examine(token, secret).await,
+            Ask::Examine { token, secret } => {
+                let shown = (token.clone(), secret.clone());
+                self.by_token(peer, ("cluster test", ""), shown, self.examine(token, secret)).await
+            }
             Ask::Facts => {
                 self.demand_member(from).await?;
                 Ok(Tell::Facts(Box::new(self.facts().await?)))
             }
             Ask::Errand(wire::Errand { method, path, body }) => {
-                self.demand_member(from).await?;
+                // It votes, and administers nothing.
+                if self.demand_member(from).await?.is_witness {
+                    let why = "a witness hands no requests on";
+                    return Err(ControlError(ApiError::new(ErrorKind::Unauthorized, why)));
+                }
                 let Some(runner) = self.runner.get() else {
                     return Err(ControlError(conflict("this server has no API")));
                 };
@@ -119,6 +173,10 @@ impl ClusterControl {
 }
 
 impl Host for ClusterControl {
+    fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(async move { matches!(self.member_of(Some(from)).await, Ok(Some(_))) })
+    }
+
     fn answer(
         &self,
         peer: SocketAddr,

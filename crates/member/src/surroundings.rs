@@ -2,6 +2,7 @@
 
 use api::Answer;
 use api::cluster::{BusPeer, Carried, Errand};
+use cluster::audit::Outcome;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,6 +26,9 @@ pub trait ErrandRunner: Send + Sync + 'static {
         peer: SocketAddr,
         errand: Errand,
     ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>>;
+
+    /// Writes a line to the audit log.
+    fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str);
 }
 
 impl ErrandRunner for api::Errands {
@@ -34,5 +38,9 @@ impl ErrandRunner for api::Errands {
         errand: Errand,
     ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
         Box::pin(self.carry_out(peer, errand))
+    }
+
+    fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        self.audit(peer, action, target, outcome, detail);
     }
 }

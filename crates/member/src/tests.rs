@@ -8,6 +8,7 @@ use api::cluster::{
     BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
 };
 use api::{Answer, ClusterManagement, ErrorKind};
+use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
 use cluster::etcd::TlsIdentity;
 use cluster::etcd::members::EtcdAlarm;
@@ -18,7 +19,7 @@ use cluster::seal::SealKey;
 use cluster::wire::{Ask, Secret, Tell};
 use cluster::{
     DiskRecord, DiskState, EtcdMember, FaultDomain, MemoryState, NodeRecord, NodeState, Provisioning, Record,
-    Resiliency, Sealed, State, Typed, VolumeRecord,
+    Resiliency, State, Typed, VolumeRecord,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,6 +30,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
+
+mod port;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -108,7 +111,8 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         certificate_sha256: String::new(),
         certificate_serial: String::new(),
         earlier_certificates: Vec::new(),
-        bus_secret: Sealed(String::new()),
+        bus_secret: None,
+        bus_generation: 0,
         rack: String::new(),
         chassis: String::new(),
         version: "0.1.0".into(),
@@ -473,12 +477,21 @@ async fn draining_is_recorded_ended_and_taken_back() {
 }
 
 /// Answers every errand with what it was.
-struct Echo;
+#[derive(Default)]
+struct Echo {
+    /// Of the audit log.
+    lines: Mutex<Vec<String>>,
+}
 
 impl ErrandRunner for Echo {
     fn carry_out(&self, _: SocketAddr, errand: Errand) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
         let body = format!("{} {} {}", errand.method, errand.path, errand.body);
         Box::pin(async move { Carried { status: 200, body } })
+    }
+
+    fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        let line = format!("{} {action} {target} {outcome:?} {detail}", peer.ip());
+        self.lines.lock().unwrap().push(line);
     }
 }
 
@@ -490,7 +503,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     join(&second, &token).await.unwrap();
     let second = Server { state: first.state.clone(), ..second };
     let other = second.start();
-    other.set_runner(Arc::new(Echo));
+    other.set_runner(Arc::<Echo>::default());
     let _serving = second.serve(&other);
     let errand = |path: &str| Errand { method: "POST".into(), path: path.into(), body: "{}".into() };
     let carried = control.send("NODE-2".into(), errand("/api/v1/x")).await.unwrap();

@@ -6,12 +6,31 @@ use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngi
 use cluster::wire::Facts;
 use cluster::{DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
 use types::NodeId;
 
 /// Which server has what, by the records.
 pub struct Holdings {
     disks: Vec<DiskRecord>,
     volumes: Vec<VolumeRecord>,
+}
+
+/// The records that a view is made of, and when they were read.
+#[derive(Clone)]
+pub(crate) struct LastRead {
+    pub members: Vec<NodeRecord>,
+    pub holdings: Arc<Holdings>,
+    pub at: Instant,
+}
+
+impl LastRead {
+    /// # Errors
+    /// Those of the state.
+    pub fn now(state: &State) -> Result<Self, StateError> {
+        let members = cluster::nodes::members(state)?.into_iter().map(|node| node.value).collect();
+        Ok(Self { members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
+    }
 }
 
 impl Holdings {

@@ -217,6 +217,7 @@ impl Rig {
     fn tell_lives(&self) {
         let life = |id: &NodeId, running: &Running| NodeLife {
             is_up: !running.is_dead,
+            is_reached: true,
             takes_volumes: !self.draining.contains(id),
             incarnation: Some(running.incarnation.get()),
         };
@@ -527,6 +528,17 @@ fn a_volume_that_is_deleted_gives_its_slabs_back_on_every_node() {
 }
 
 #[test]
+fn a_volume_that_is_opened_by_a_record_from_before_its_deletion_is_forgotten() {
+    let (mut rig, pool, volume) = Rig::with_volume(2, Resiliency::TwoWay);
+    let before = rig.record(volume);
+    let care = rig.of(1).volume_care.clone();
+    rig.run(1, async move { care.delete(volume).await }).expect("deleted");
+    rig.of(1).following.opener.open(before);
+    assert_eq!(rig.of(1).volumes.of_pool(pool).len(), 1);
+    rig.until("it is forgotten", |rig| rig.of(1).volumes.of_pool(pool).is_empty());
+}
+
+#[test]
 fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
     let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
     let answer = rig.ask(1, volume);
@@ -625,4 +637,56 @@ fn an_opening_that_waits_for_disks_which_another_node_reaches_is_left_to_that() 
     rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
     // Both have tried, and nobody is left: the last one stays with it.
     assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
+}
+
+#[test]
+fn a_node_that_this_one_cannot_talk_to_costs_a_write_no_time_although_others_hear_it() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let lives = |is_reached| {
+        let life = |node: u32| NodeLife {
+            is_up: true,
+            is_reached: is_reached || node != 3,
+            takes_volumes: true,
+            incarnation: None,
+        };
+        (1..=3).map(|node| (NodeId(node), life(node))).collect::<BTreeMap<_, _>>()
+    };
+    rig.cut.insert((NodeId(1), NodeId(3)));
+    rig.of(1).set_nodes(lives(false));
+    let began = Instant::now();
+    rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
+    // A disk may take 20 seconds here.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!((rig.record(volume).owner, rig.servers(volume)), (Some(NodeId(1)), vec![1]));
+    assert!(rig.of(1).disks.gone(pool) == 1 && rig.of(2).disks.gone(pool) == 0);
+    rig.cut.clear();
+    rig.of(1).set_nodes(lives(true));
+    rig.until("it is back", |rig| rig.record(volume).in_sync.len() == 3);
+}
+
+#[test]
+fn a_node_has_nothing_to_say_of_another_ones_disks() {
+    let (rig, pool, _) = Rig::with_volume(3, Resiliency::TwoWay);
+    let disk = |node: u32| {
+        let disks = rig.state.list::<DiskRecord>().expect("the state");
+        disks.into_iter().find(|disk| disk.value.node == Some(NodeId(node))).expect("a disk").value.id
+    };
+    let report = space::local::nodes::DiskReport {
+        disk: disk(3),
+        total_slabs: 7,
+        free_slabs: 5,
+        slab_blocks: 1,
+        corrupt: Vec::new(),
+        cursor: 0,
+    };
+    let shown = |rig: &Rig| {
+        let space = rig.of(1).pools.space(pool).expect("the pool");
+        let shown = space.disks().into_iter().find(|shown| shown.disk == report.disk).expect("the disk");
+        shown.total_slabs
+    };
+    rig.of(1).note_report(NodeId(2), &report);
+    assert_ne!(shown(&rig), 7);
+    rig.of(1).note_report(NodeId(3), &report);
+    assert_eq!(shown(&rig), 7);
 }

@@ -79,6 +79,7 @@ pub(crate) struct Following {
     unrecorded: Rc<Repeated>,
     /// The last change of a volume that was heeded.
     applied: Rc<Cell<u64>>,
+    is_stopping: Rc<Cell<bool>>,
 }
 
 /// What a part of the records is about.
@@ -123,6 +124,7 @@ impl Following {
             unreadable: Rc::default(),
             unrecorded: Rc::default(),
             applied: Rc::default(),
+            is_stopping: Rc::default(),
         }
     }
 
@@ -212,12 +214,19 @@ impl Following {
     /// Takes verdicts about nodes.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         let now = self.tasks.now();
-        let Turned { down, up, nodes_down, nodes_up } = self.neighbours.set_nodes(nodes, now);
+        let Turned { down, up, nodes_down, nodes_up, cut_off, reached_again } =
+            self.neighbours.set_nodes(nodes, now);
         for node in nodes_down {
             tracing::warn!(%node, disks = down.len(), "a node is down: its disks leave the volumes that can do without");
         }
         for node in nodes_up {
             tracing::info!(%node, "a node is back: its disks are brought up to date");
+        }
+        for node in cut_off {
+            tracing::warn!(%node, "this node and another one do not hear each other: its disks leave the volumes that can do without");
+        }
+        for node in reached_again {
+            tracing::info!(%node, "this node and another one hear each other again");
         }
         for space in self.pools.spaces() {
             if !down.is_empty() {
@@ -391,8 +400,16 @@ impl Following {
         }
     }
 
+    /// Takes no volume over from now on: the server stops.
+    pub fn stop(&self) {
+        self.is_stopping.set(true);
+    }
+
     /// Opens the volumes that this node is to have and has not.
     pub fn take_over(&self) {
+        if self.is_stopping.get() {
+            return;
+        }
         for (id, record) in self.neighbours.to_have() {
             if !self.volumes.is_elsewhere(id) && self.volumes.entries().contains_key(&id) {
                 continue;

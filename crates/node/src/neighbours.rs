@@ -35,6 +35,8 @@ pub struct Membership {
 pub struct NodeLife {
     /// A majority hears it. A verdict of fewer nodes than that must not be told here.
     pub is_up: bool,
+    /// This node and that one can talk. If not, its disks answer nothing here, although others may hear it.
+    pub is_reached: bool,
     /// It is to have volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
     /// The life of it that is up, or down; `None`: the last that is recorded. One that a majority took for dead comes back as another.
@@ -44,12 +46,14 @@ pub struct NodeLife {
 /// What one turn of a verdict changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
-    /// Disks of nodes that went down.
+    /// Disks of nodes that went down, or are cut off from this one.
     pub down: Vec<DiskId>,
     /// Disks of nodes that came back.
     pub up: Vec<DiskId>,
     pub nodes_down: Vec<NodeId>,
     pub nodes_up: Vec<NodeId>,
+    pub cut_off: Vec<NodeId>,
+    pub reached_again: Vec<NodeId>,
 }
 
 /// The nodes of the cluster and what is theirs.
@@ -160,8 +164,13 @@ impl Neighbours {
         let nodes = self.nodes.borrow();
         let mut down_since = self.down_since.borrow_mut();
         for (&node, life) in nodes.iter().filter(|(node, _)| Some(**node) != self.own()) {
-            let was_up = before.get(&node).map(|life| life.is_up);
-            match (was_up, life.is_up) {
+            let known = before.get(&node);
+            let (was_reached, is_reached) = (known.is_none_or(|life| life.is_reached), life.is_reached);
+            if was_reached != is_reached {
+                let turned = if is_reached { &mut turned.reached_again } else { &mut turned.cut_off };
+                turned.push(node);
+            }
+            match (known.map(|life| life.is_up), life.is_up) {
                 (Some(true) | None, false) => {
                     down_since.insert(node, now);
                     turned.nodes_down.push(node);
@@ -182,8 +191,12 @@ impl Neighbours {
             turned.nodes_down.extend(left);
         }
         drop((nodes, down_since));
-        turned.down = self.disks_of(&turned.nodes_down);
-        turned.up = self.disks_of(&turned.nodes_up);
+        let is_there = |disk: &DiskId| !self.is_down(*disk);
+        (turned.up, turned.down) =
+            [&turned.nodes_up[..], &turned.reached_again, &turned.nodes_down, &turned.cut_off]
+                .into_iter()
+                .flat_map(|nodes| self.disks_of(nodes))
+                .partition(is_there);
         turned
     }
 
@@ -192,11 +205,11 @@ impl Neighbours {
         homes.iter().filter(|(_, node)| nodes.contains(node)).map(|(disk, _)| *disk).collect()
     }
 
-    /// Whether the disk's node is known to be down, or to have left.
+    /// Whether the disk's node is known to be down, to be cut off from this one, or to have left.
     pub fn is_down(&self, disk: DiskId) -> bool {
         let (homes, nodes) = (self.homes.borrow(), self.nodes.borrow());
         let life = homes.get(&disk).map(|node| nodes.get(node));
-        life.is_some_and(|life| life.map_or(self.is_told.get(), |life| !life.is_up))
+        life.is_some_and(|life| life.map_or(self.is_told.get(), |life| !life.is_up || !life.is_reached))
     }
 
     /// Lists retired disks of nodes that have left, on which no recorded volume depends any more.

@@ -270,6 +270,7 @@ impl Node {
     /// Begins nothing new from now on: the server drains.
     pub fn stop(&self) {
         self.draining.set(true);
+        self.following.stop();
         self.damaged_files.stop();
     }
 

@@ -52,9 +52,11 @@ impl Node {
         self.space_of(disk)?.report(disk, cursor)
     }
 
-    /// Takes another node's report on a disk of its own.
-    pub fn note_report(&self, report: &DiskReport) {
-        let pool = self.neighbours.disks().get(&report.disk).map(|disk| disk.pool);
+    /// Takes the report of a node on a disk of its own; of another one's disks it has nothing to say.
+    pub fn note_report(&self, from: NodeId, report: &DiskReport) {
+        let disks = self.neighbours.disks();
+        let pool = disks.get(&report.disk).filter(|disk| disk.node == Some(from)).map(|disk| disk.pool);
+        drop(disks);
         let Some(space) = pool.and_then(|pool| self.pools.space(pool)) else { return };
         space.update_remote_disk(report.disk, (report.total_slabs, report.free_slabs));
         if !report.corrupt.is_empty() {

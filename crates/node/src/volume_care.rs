@@ -319,12 +319,20 @@ impl VolumeCare {
         drop(served);
         self.close(volume, &space).await;
         let handed_over = match durable {
-            Ok(()) => self.state.change(move |state| hand_over(state, volume, node)).await,
+            Ok(()) => {
+                let own = self.neighbours.own();
+                self.state.change(move |state| hand_over(state, volume, own, node)).await
+            }
             Err(status) => Err(Error::io(format!("it could not be made durable: {status:?}"))),
         };
         let name = self.volumes.name(volume);
         match handed_over {
-            Ok(()) => {
+            Ok(false) => {
+                self.volumes.note_claimed_elsewhere(volume);
+                let why = format!("volume {name} was not handed over: another node has claimed it meanwhile");
+                Err(Error::new(ErrorKind::Conflict, why))
+            }
+            Ok(true) => {
                 let ms = self.tasks.now().since(began).as_millis();
                 tracing::info!(%volume, name, to = %node, ms, "a volume was handed over");
                 self.volumes.note_claimed_elsewhere(volume);
@@ -407,11 +415,19 @@ impl GivingBack {
     }
 }
 
-/// Records that another node is to have a volume, which is closed.
-fn hand_over(state: &cluster::State, volume: VolumeId, node: NodeId) -> Result<(), StateError> {
-    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
+/// Records that another node is to have a volume of `own`, which is closed; `false`: a third one has claimed it meanwhile, and has it.
+fn hand_over(
+    state: &cluster::State,
+    volume: VolumeId,
+    own: Option<NodeId>,
+    node: NodeId,
+) -> Result<bool, StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(true) };
+    if found.value.owner != own {
+        return Ok(false);
+    }
     let record = VolumeRecord { owner: Some(node), coordinator: 0, ..found.value };
-    state.write(&record, found.revision).map(|_| ())
+    state.write(&record, found.revision).map(|_| true)
 }
 
 /// Notes that these disks have nothing of a deleted volume any more; the last of the pool's disks takes the note away.
@@ -504,6 +520,21 @@ fn whole_slabs(size_bytes: u64, slab_bytes: u64) -> Done<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_that_another_node_has_claimed_is_not_handed_over() {
+        let state = cluster::State::from(cluster::MemoryState::new());
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (name, thin) = ("data".to_owned(), Provisioning::Thin);
+        let mut record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
+        (record.owner, record.coordinator) = (Some(NodeId(2)), 7);
+        state.write(&record, 0).unwrap();
+        assert!(!hand_over(&state, id, Some(NodeId(1)), NodeId(3)).unwrap());
+        assert_eq!(state.read::<VolumeRecord>(&id.to_string()).unwrap().unwrap().value, record);
+        assert!(hand_over(&state, id, Some(NodeId(2)), NodeId(3)).unwrap());
+        let handed_over = state.read::<VolumeRecord>(&id.to_string()).unwrap().unwrap().value;
+        assert_eq!((handed_over.owner, handed_over.coordinator), (Some(NodeId(3)), 0));
+    }
 
     #[test]
     fn a_size_is_rounded_up_to_slabs_and_refused_if_it_is_none_too_small_or_too_large() {

@@ -71,12 +71,17 @@ impl VolumeOpener {
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
                     let message = match opener.pass_on(&record).await {
-                        Some(node) => {
+                        Passed::To(node) => {
                             tracing::error!(volume = %id, name = record.name, to = %node, "another node tries to open a volume");
                             opener.volumes.note_claimed_elsewhere(id);
                             format!("{}; node {node} tries", error.message)
                         }
-                        None => {
+                        // Its record was read before the deletion.
+                        Passed::Deleted => {
+                            opener.volumes.forget(id);
+                            "it was deleted meanwhile".to_owned()
+                        }
+                        Passed::Kept => {
                             opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
                             error.message
                         }
@@ -183,17 +188,17 @@ impl VolumeOpener {
         }
     }
 
-    /// Lets another node try to open the volume; `None`: there is no other one, or it is not this node that has it.
-    async fn pass_on(&self, record: &VolumeRecord) -> Option<NodeId> {
-        let own = self.neighbours.own().filter(|_| !record.is_unfinished)?;
+    /// Lets another node try to open the volume.
+    async fn pass_on(&self, record: &VolumeRecord) -> Passed {
+        let Some(own) = self.neighbours.own().filter(|_| !record.is_unfinished) else { return Passed::Kept };
         let (volume, view) = (record.id, self.neighbours.view());
         let fence = self.neighbours.predecessor(record).fence;
         let passed = self.state.change(move |state| pass_on(state, volume, own, &view, fence)).await;
         match passed {
-            Ok(node) => node,
+            Ok(passed) => passed,
             Err(error) => {
                 tracing::warn!(%volume, %error, "that another node is to open a volume cannot be recorded");
-                None
+                Passed::Kept
             }
         }
     }
@@ -284,6 +289,15 @@ impl VolumeOpener {
     }
 }
 
+/// Who tries to open a volume next.
+enum Passed {
+    To(NodeId),
+    /// There is no other node, or it is not this one that has the volume.
+    Kept,
+    /// Nobody: it is not recorded any more.
+    Deleted,
+}
+
 /// Records that another node is to try, of those that have not tried yet; if all have, that a new round may begin.
 fn pass_on(
     state: &cluster::State,
@@ -291,15 +305,15 @@ fn pass_on(
     own: NodeId,
     view: &View,
     fence: Option<Condition>,
-) -> Result<Option<NodeId>, StateError> {
-    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(None) };
+) -> Result<Passed, StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(Passed::Deleted) };
     let mut record = found.value;
     let is_ours = record.owner == Some(own);
     let next = takeover::next(&record, view, own);
     let mut changes = Transaction::default().when(record.key(), found.revision);
     match next {
         // Whoever it is to be taken from may be back.
-        Some(_) if !is_ours && fence.is_none() => return Ok(None),
+        Some(_) if !is_ours && fence.is_none() => return Ok(Passed::Kept),
         Some(next) => {
             record.before = takeover::may_answer(&record, Some(next));
             record.before.retain(|node| *node != own);
@@ -307,11 +321,11 @@ fn pass_on(
             record.tried.push(own);
         }
         None if is_ours && !record.tried.is_empty() => record.tried.clear(),
-        None => return Ok(None),
+        None => return Ok(Passed::Kept),
     }
     if let Some(fence) = fence.filter(|_| !is_ours) {
         changes = changes.when(fence.key, fence.revision);
     }
     state.commit(changes.put(record.key(), record.encode()))?;
-    Ok(next)
+    Ok(next.map_or(Passed::Kept, Passed::To))
 }

@@ -4,7 +4,8 @@
 //! fails ([`space_world`]). [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]).
 //! [`World::Lasting`]: clients whose opens outlive their server ([`lasting`]). All own the environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
 //! anything wrong be read; then everything is healed, and must serve and become fully redundant again. Faults are planned so that
-//! they should be survived: every violation is a bug. A seed replays bit for bit. Never ships.
+//! they should be survived: every violation is a bug. A seed replays bit for bit. Beside them [`scale`] counts what up to sixteen servers
+//! cost. Never ships.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@
 pub mod bugs;
 pub mod lasting;
 mod random;
+pub mod scale;
 pub mod space_world;
 pub mod stack;
 mod trace;

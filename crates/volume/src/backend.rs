@@ -588,6 +588,8 @@ pub enum Operation {
         session: SessionId,
         logoff: bool,
     },
+    /// The answer by which the session got the open reached nobody: it waits for its client anew, or is closed if it cannot.
+    Abandon(OpenId, SessionId),
     /// An administrator closes it.
     ForceClose {
         open: OpenId,

@@ -7,25 +7,31 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 const FILE_BYTES_MAX: u64 = 2 << 20;
 const OPERATION_BYTES_MAX: u64 = 256 << 10;
 const DIRECT_ALIGNMENT: u64 = 4096;
+const TRIES: usize = 600;
+const PAUSE: Duration = Duration::from_millis(100);
 
 struct Run {
     file: File,
     model: Vec<u8>,
     direct: bool,
+    patient: bool,
     log: Vec<String>,
     skipped: Vec<&'static str>,
 }
 
-pub fn run(path: &Path, operations: u64, seed: u64, direct: bool) -> Result<String, String> {
+/// `direct`: with O_DIRECT. `patient`: what ends with EAGAIN is done again, since cifs.ko gives up so what was under way when its server went.
+pub fn run(path: &Path, operations: u64, seed: u64, direct: bool, patient: bool) -> Result<String, String> {
     let mut random = Random(seed);
     let mut run = Run {
-        file: open(path, direct, true)?,
+        file: open(path, direct, patient, true)?,
         model: Vec::new(),
         direct,
+        patient,
         log: Vec::new(),
         skipped: Vec::new(),
     };
@@ -51,13 +57,42 @@ pub fn run(path: &Path, operations: u64, seed: u64, direct: bool) -> Result<Stri
     Ok(format!("fsx: {operations} operations with seed {seed} held{skipped}"))
 }
 
-fn open(path: &Path, direct: bool, create: bool) -> Result<File, String> {
+fn open(path: &Path, direct: bool, patient: bool, create: bool) -> Result<File, String> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(create).truncate(create);
     if direct {
         options.custom_flags(libc::O_DIRECT);
     }
-    options.open(path).map_err(|error| format!("open {}: {error}", path.display()))
+    again(patient, || options.open(path)).map_err(|error| format!("open {}: {error}", path.display()))
+}
+
+/// Attempts something, over and over while it ends with EAGAIN if `patient`: for a minute.
+fn again<T, E: MayPass>(patient: bool, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 0..TRIES {
+        match attempt() {
+            Err(error) if patient && error.may_pass() => std::thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+    attempt()
+}
+
+/// An error of the standard library or of rustix.
+trait MayPass {
+    /// Whether it is EAGAIN.
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for std::io::Error {
+    fn may_pass(&self) -> bool {
+        self.kind() == std::io::ErrorKind::WouldBlock
+    }
+}
+
+impl MayPass for rustix::io::Errno {
+    fn may_pass(&self) -> bool {
+        *self == Self::AGAIN
+    }
 }
 
 impl Run {
@@ -91,7 +126,8 @@ impl Run {
                 let unit = if self.direct { DIRECT_ALIGNMENT } else { 1 };
                 let len = random.below(FILE_BYTES_MAX) / unit * unit;
                 self.log.push(format!("truncate {len}"));
-                self.file.set_len(len).map_err(|error| format!("truncate: {error}"))?;
+                again(self.patient, || self.file.set_len(len))
+                    .map_err(|error| format!("truncate: {error}"))?;
                 self.model.resize(len as usize, 0);
                 Ok(())
             }
@@ -111,20 +147,20 @@ impl Run {
             }
             _ => {
                 self.log.push("sync and forget".into());
-                self.file.sync_all().map_err(|error| format!("fsync: {error}"))?;
+                again(self.patient, || self.file.sync_all()).map_err(|error| format!("fsync: {error}"))?;
                 fadvise(&self.file, 0, None, Advice::DontNeed).map_err(|error| format!("fadvise: {error}"))
             }
         }
     }
 
     fn reopen(&mut self, path: &Path) -> Result<(), String> {
-        self.file.sync_all().map_err(|error| format!("fsync: {error}"))?;
-        self.file = open(path, self.direct, false)?;
+        again(self.patient, || self.file.sync_all()).map_err(|error| format!("fsync: {error}"))?;
+        self.file = open(path, self.direct, self.patient, false)?;
         self.check_size()
     }
 
     fn check_size(&self) -> Result<(), String> {
-        let len = self.file.metadata().map_err(|error| error.to_string())?.len();
+        let len = again(self.patient, || self.file.metadata()).map_err(|error| error.to_string())?.len();
         if len == self.len() { Ok(()) } else { Err(format!("the size is {len}, not {}", self.len())) }
     }
 
@@ -147,7 +183,7 @@ impl Run {
         let mut bytes = Aligned::new(len as usize);
         let (mut got, into) = (0, bytes.slice());
         while got < want.len() {
-            match self.file.read_at(&mut into[got..], at + got as u64) {
+            match again(self.patient, || self.file.read_at(&mut into[got..], at + got as u64)) {
                 Ok(0) => break,
                 Ok(count) => got += count,
                 Err(error) => return Err(format!("read: {error}")),
@@ -197,7 +233,7 @@ impl Run {
             return Ok(());
         }
         self.log.push(format!("{name} {at} {len}"));
-        match fallocate(&self.file, mode, at, len) {
+        match again(self.patient, || fallocate(&self.file, mode, at, len)) {
             Ok(()) => {
                 self.model[at as usize..(at + len) as usize].fill(0);
                 Ok(())
@@ -221,7 +257,10 @@ impl Run {
         let (mut source, mut target, mut done) = (from, to, 0);
         while done < len {
             let left = (len - done) as usize;
-            match copy_file_range(&self.file, Some(&mut source), &self.file, Some(&mut target), left) {
+            let copied = again(self.patient, || {
+                copy_file_range(&self.file, Some(&mut source), &self.file, Some(&mut target), left)
+            });
+            match copied {
                 Ok(0) => return Err(format!("copy ended after {done} bytes")),
                 Ok(count) => done += count as u64,
                 Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::XDEV | rustix::io::Errno::INVAL)

@@ -17,11 +17,12 @@ pub struct Places {
 const DOCUMENTS: &str = "usr/share/doc/cenote";
 
 /// Files of the repository: from, to, mode.
-const FILES: [(&str, &str, u32); 22] = [
+const FILES: [(&str, &str, u32); 23] = [
     ("packaging/cenote.toml", "etc/cenote/cenote.toml", 0o644),
     ("packaging/sysusers.conf", "usr/lib/sysusers.d/cenote.conf", 0o644),
     ("packaging/cenote.rules", "usr/lib/udev/rules.d/65-cenote.rules", 0o644),
     ("packaging/cenote.service", "usr/lib/systemd/system/cenote.service", 0o644),
+    ("packaging/cenote-witness.service", "usr/lib/systemd/system/cenote-witness.service", 0o644),
     ("packaging/cenote-locate.socket", "usr/lib/systemd/system/cenote-locate.socket", 0o644),
     ("packaging/cenote-locate@.service", "usr/lib/systemd/system/cenote-locate@.service", 0o644),
     ("packaging/cenote-smart.service", "usr/lib/systemd/system/cenote-smart.service", 0o644),

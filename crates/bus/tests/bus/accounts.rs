@@ -105,7 +105,7 @@ fn users_do_not_reach_the_bus() {
 #[test]
 fn nodes_reach_nothing_but_the_bus() {
     let mut world = World::new(2, Carried::Tcp);
-    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1)), &hex(1)).ok().unwrap();
+    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(1)).ok().unwrap();
     assert_eq!(node.connect(&mut world, "files"), Err(NtStatus::ACCESS_DENIED));
     assert_eq!(node.connect(&mut world, "IPC$"), Err(NtStatus::ACCESS_DENIED));
     assert!(node.connect(&mut world, SHARE).is_ok());
@@ -114,9 +114,9 @@ fn nodes_reach_nothing_but_the_bus() {
 #[test]
 fn a_node_with_another_secret_is_no_node() {
     let mut world = World::new(2, Carried::Tcp);
-    let refused = Raw::log_on(&mut world, &account_name(NodeId(1)), &hex(9)).err().unwrap();
+    let refused = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(9)).err().unwrap();
     assert!(refused.contains("LOGON_FAILURE"), "{refused}");
-    let unknown = Raw::log_on(&mut world, &account_name(NodeId(7)), &hex(7)).err().unwrap();
+    let unknown = Raw::log_on(&mut world, &account_name(NodeId(7), 0), &hex(7)).err().unwrap();
     assert!(unknown.contains("LOGON_FAILURE"), "{unknown}");
     assert_eq!(format!("{:?}", secret(9)), "Secret", "no secret is shown");
 }
@@ -126,7 +126,7 @@ fn malformed_requests_are_refused_and_change_nothing() {
     let mut world = World::new(2, Carried::Tcp);
     world.settle(0);
     world.open(0, disk(2), 1, 5).unwrap();
-    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1)), &hex(1)).ok().unwrap();
+    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(1)).ok().unwrap();
     let tree = node.connect(&mut world, SHARE).unwrap();
     let name = disk(2).to_string();
     for (path, context) in [

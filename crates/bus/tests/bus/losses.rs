@@ -100,7 +100,7 @@ fn a_node_that_leaves_the_cluster_is_out_at_once() {
     let serving = world.nodes[1].serving.as_mut().unwrap();
     // Node 1 is removed: node 2 knows only itself any more.
     let own = crate::world::secret(2);
-    serving.accounts.set([(NodeId(2), &own)], false);
+    serving.accounts.set([(NodeId(2), 0, &own)], false);
     serving.server.directory_changed(sys::monotonic_now());
     assert_eq!(serving.exports.session_count(), 0, "at the return");
     world.until("node 1 is out", |world| world.state(0, 2) != PeerState::Ready);

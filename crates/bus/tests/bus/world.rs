@@ -282,7 +282,7 @@ impl World {
         let accounts = NodeAccounts::default();
         let secrets: Vec<(NodeId, Secret)> =
             (1..=count).map(|node| (NodeId(node.into()), secret(node))).collect();
-        accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), carried == Carried::Encrypted);
+        accounts.set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), carried == Carried::Encrypted);
         let nodes = (1..=count).map(|number| {
             let store = FakeStore::new(SLAB, 64);
             let stores = BTreeMap::from([(disk(number), store)]);
@@ -325,7 +325,7 @@ impl World {
                     node: *id,
                     addresses: if self.carried == Carried::Rdma { vec![] } else { vec![address] },
                     rdma: if self.carried == Carried::Rdma { vec![rdma] } else { vec![] },
-                    account: account_name(node.id),
+                    account: account_name(node.id, 0),
                     secret: secret(node.id.0 as u8),
                 })
             });
@@ -459,7 +459,7 @@ impl World {
         let secrets: Vec<(NodeId, Secret)> =
             (1..=9).map(|node| (NodeId(node.into()), secret(node))).collect();
         accounts
-            .set(secrets.iter().map(|(node, secret)| (*node, secret)), self.carried == Carried::Encrypted);
+            .set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), self.carried == Carried::Encrypted);
         for store in node.stores.values() {
             store.crash(|| false);
         }
@@ -477,7 +477,7 @@ pub fn peer_at(own: u8, node: u32, address: SocketAddr) -> Peer {
         node: NodeId(node),
         addresses: vec![address],
         rdma: Vec::new(),
-        account: account_name(NodeId(own.into())),
+        account: account_name(NodeId(own.into()), 0),
         secret: secret(own),
     }
 }

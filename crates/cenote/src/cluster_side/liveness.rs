@@ -6,11 +6,11 @@
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use crate::pulse::Pulse;
-use bus::{NodeAccounts, Peer, Secret};
+use bus::{BusKey, NodeAccounts, Peer, Rotation, Secret};
 use cluster::identity::Facts;
-use cluster::membership::shell::{Heartbeats, Link, Surroundings};
+use cluster::membership::shell::{Heartbeats, Link, Peers, Surroundings};
 use cluster::membership::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
-use cluster::nodes::{self, ClusterRecord};
+use cluster::nodes::{self, ClusterRecord, Sealed};
 use cluster::seal::{SealError, SealKey};
 use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use node::NodeLife;
@@ -80,6 +80,8 @@ pub struct LivenessParts {
     pub shared: Shared,
     /// Of the cluster's port; UDP has the same.
     pub listen: SocketAddr,
+    /// Other servers' disks are reached by SMB Direct where they serve it.
+    pub bus_by_rdma: bool,
 }
 
 /// See the module. Dropping it ends both threads.
@@ -95,7 +97,7 @@ impl Liveness {
     /// # Errors
     /// [`LivenessError`].
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
-        let LivenessParts { facts, state, key, control, pulse, shared, listen } = parts;
+        let LivenessParts { facts, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
         let socket =
             UdpSocket::bind(listen).map_err(|source| LivenessError::Listen { address: listen, source })?;
@@ -109,7 +111,7 @@ impl Liveness {
             timing: Timing::default(),
         };
         let surroundings = surroundings(pulse, control.clone(), wake.clone());
-        let heartbeats = Heartbeats::start(options, socket, shared.link.clone(), &[], surroundings)?;
+        let heartbeats = Heartbeats::start(options, socket, shared.link.clone(), None, surroundings)?;
         let stopped = Arc::new(AtomicBool::new(false));
         let on_change = wake.clone();
         let watch = state.watch_with("", move || {
@@ -125,6 +127,11 @@ impl Liveness {
             heartbeats,
             watch,
             is_due: true,
+            heartbeat_key: cluster.heartbeat_key,
+            rotation: Rotation::default(),
+            accepted: Vec::new(),
+            bus_by_rdma,
+            peers: Vec::new(),
             members: Vec::new(),
             lives: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -177,6 +184,14 @@ struct Following {
     /// The records are to be read.
     is_due: bool,
     members: Vec<NodeRecord>,
+    /// By which heartbeats are signed.
+    heartbeat_key: Sealed,
+    rotation: Rotation,
+    /// By which keys nodes are let in, as the data plane was told.
+    accepted: Vec<(NodeId, BusKey)>,
+    /// As the data plane was told.
+    bus_by_rdma: bool,
+    peers: Vec<Peer>,
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,
     dead: BTreeMap<NodeId, Dead>,
@@ -185,8 +200,9 @@ struct Following {
 }
 
 fn concerns(changes: &Changes) -> bool {
-    let is_one = |key: &String| key.starts_with(NodeRecord::PREFIX) || key.starts_with(NodeLease::PREFIX);
-    changes.started_over || changes.keys.keys().any(is_one)
+    let prefixes = [ClusterRecord::PREFIX, NodeRecord::PREFIX, NodeLease::PREFIX];
+    changes.started_over
+        || changes.keys.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
 impl Following {
@@ -207,6 +223,7 @@ impl Following {
             }
             // What the verdicts are told about is what was read at least once.
             if !self.members.is_empty() {
+                self.tell_keys();
                 self.tell();
             }
             if woken.recv_timeout(LOOK_EVERY).is_ok() {
@@ -221,55 +238,79 @@ impl Following {
             nodes::members(&self.state)?.into_iter().map(|member| member.value).collect();
         let lives = self.state.list::<NodeLease>()?;
         self.lives = lives.into_iter().map(|life| (life.value.node, life.value.incarnation)).collect();
+        let cluster = ClusterRecord::find(&self.state)?.ok_or(LivenessError::NoCluster)?.value;
+        if cluster.heartbeat_key != self.heartbeat_key {
+            self.heartbeats.set_key(HeartbeatKey::derive(&cluster.open_heartbeat_key(&self.key)?));
+            self.heartbeat_key = cluster.heartbeat_key;
+            tracing::info!("a server has left: heartbeats have another key from now on");
+        }
         if members == self.members {
             return Ok(());
         }
-        let mut secrets = BTreeMap::new();
+        let mut keys = BTreeMap::new();
         for member in &members {
-            let opened = member.open_bus_secret(&self.key)?;
+            let Some(opened) = member.open_bus_secret(&self.key)? else { continue };
             let secret: [u8; 32] =
                 opened.as_slice().try_into().map_err(|_| LivenessError::Secret(member.id))?;
-            secrets.insert(member.id, Secret::new(secret));
+            let key = BusKey { generation: member.bus_generation, secret: Secret::new(secret) };
+            keys.insert(member.id, key);
         }
-        self.shared.accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), false);
-        let (reply, _) = oneshot::channel();
-        self.control.send(Command::DirectoryChanged { reply });
+        self.rotation.note(keys, monotonic_now());
         let others = members.iter().filter(|member| member.id != self.me);
-        // A witness has no disks.
-        let with_disks = others.clone().filter(|member| !member.is_witness);
-        let peer = |member: &NodeRecord| {
-            Some(Peer {
-                node: member.id,
-                addresses: vec![member.smb],
-                rdma: Vec::new(),
-                account: bus::account_name(self.me),
-                secret: secrets.get(&self.me)?.clone(),
-            })
-        };
-        let peers = with_disks.filter_map(peer).collect();
-        self.control.send(ClusterCommand::Peers(peers).into());
         let heard = others.map(|member| Member { node: member.id, address: member.heartbeat });
         self.heartbeats.set_members(heard.collect());
         self.members = members;
         Ok(())
     }
 
+    /// Tells the data plane by which keys nodes log on to each other's disks, if that has changed: by the records, or as time goes by.
+    fn tell_keys(&mut self) {
+        let now = monotonic_now();
+        let accepted = self.rotation.accepted(now);
+        if accepted != self.accepted {
+            let accounts = accepted.iter().map(|(node, key)| (*node, key.generation, &key.secret));
+            self.shared.accounts.set(accounts, false);
+            let (reply, _) = oneshot::channel();
+            self.control.send(Command::DirectoryChanged { reply });
+            self.accepted = accepted;
+        }
+        // A witness reaches no disks, and has none.
+        let Some(own) = self.rotation.shown(self.me, now) else { return };
+        let others = self.members.iter().filter(|member| member.id != self.me && !member.is_witness);
+        let peer = |member: &NodeRecord| Peer {
+            node: member.id,
+            addresses: vec![member.smb],
+            rdma: member.rdma.filter(|_| self.bus_by_rdma).into_iter().collect(),
+            account: bus::account_name(self.me, own.generation),
+            secret: own.secret.clone(),
+        };
+        let peers: Vec<Peer> = others.map(peer).collect();
+        if peers != self.peers {
+            self.control.send(ClusterCommand::Peers(peers.clone()).into());
+            self.peers = peers;
+        }
+    }
+
     /// Tells the data plane who lives, if that has changed.
     fn tell(&mut self) {
-        let verdicts = self.heartbeats.peers().verdicts;
+        let Peers { verdicts, cut_off, .. } = self.heartbeats.peers();
         self.shared.set_lives(&verdicts);
         let now = monotonic_now();
         self.dead.retain(|node, _| verdicts.get(node).is_some_and(Verdict::is_down));
         let mut nodes = BTreeMap::new();
         // A witness votes, and is no node of the data plane.
         for member in self.members.iter().filter(|member| !member.is_witness) {
-            let mut life =
-                NodeLife { is_up: true, takes_volumes: member.state == NodeState::Up, incarnation: None };
+            let mut life = NodeLife {
+                is_up: true,
+                is_reached: !cut_off.contains(&member.id),
+                takes_volumes: member.state == NodeState::Up,
+                incarnation: None,
+            };
             if verdicts.get(&member.id).is_some_and(Verdict::is_down) {
                 let recorded = self.lives.get(&member.id).copied().unwrap_or_default();
                 let dead = self.dead.entry(member.id).or_insert(Dead::new(recorded));
                 dead.heed(recorded, now, VERDICT_STANDS);
-                life.is_up = false;
+                (life.is_up, life.is_reached) = (false, true);
                 life.incarnation = Some(dead.life());
             }
             nodes.insert(member.id, life);

@@ -5,12 +5,19 @@
 use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
 use cluster::membership::shell::Link;
+use node::tasks::{Tasks, until};
 use node::{Membership, Node};
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, Monotonic};
+
+/// By then this server has heard of others that are told to stop at the same time: each says so at once, and again with each heartbeat.
+const OTHERS_HEARD: Duration = Duration::from_millis(300);
+/// Between two looks whether others still need this server.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The disks of the node, as the others reach them. The node owns the server that has this, and not the other way round.
 pub(super) struct NodeDisks(pub Weak<Node>);
@@ -106,13 +113,33 @@ impl Bus {
         let moved = self.remote.poll(now);
         while let Some(event) = self.remote.poll_event() {
             match event {
-                BusEvent::Status { disks, .. } => disks.iter().for_each(|report| node.note_report(report)),
+                BusEvent::Status { node: from, disks } => {
+                    disks.iter().for_each(|report| node.note_report(from, report));
+                }
                 // The bus itself writes both to the log; heartbeats judge whether a node lives.
                 BusEvent::PeerLost { node, was_reset: true, .. } => self.heartbeats.note_reset(node),
                 BusEvent::PeerUp { .. } | BusEvent::PeerLost { .. } => {}
             }
         }
         moved
+    }
+
+    /// Tells the others that this server stops, and whether it still needs them for that.
+    pub fn settle(&self, is_settling: bool) {
+        self.heartbeats.settle(is_settling);
+    }
+
+    /// Waits until no other server needs this one any more of those that stop at the same time: without its disks and the cluster's state they
+    /// could not make durable what they have.
+    pub async fn await_others(&self, tasks: &Tasks, deadline: Monotonic) {
+        self.settle(false);
+        let heard = tasks.now().after(OTHERS_HEARD);
+        until(|| {
+            let now = tasks.now();
+            tasks.wake_at(now.after(LOOK_EVERY));
+            ((now >= heard && !self.heartbeats.is_needed()) || now >= deadline).then_some(())
+        })
+        .await;
     }
 
     pub fn next_timeout(&self) -> Option<Monotonic> {

@@ -193,8 +193,14 @@ impl Plane {
         let deadline = tasks.now().after(within);
         self.node.stop();
         self.frontend.drain();
+        if let Some(bus) = &self.bus {
+            bus.settle(true);
+        }
         until(|| (self.frontend.is_idle() || tasks.now() >= deadline).then_some(())).await;
         self.node.settle(deadline).await;
+        if let Some(bus) = &self.bus {
+            bus.await_others(tasks, deadline).await;
+        }
         tracing::info!("drained");
     }
 }

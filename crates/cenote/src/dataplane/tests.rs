@@ -538,7 +538,7 @@ fn leased(node: u32) -> (Heartbeats, Link) {
         wake: Box::new(|| {}),
     };
     let link = Link::default();
-    let heartbeats = Heartbeats::start(options, socket, link.clone(), &[], surroundings);
+    let heartbeats = Heartbeats::start(options, socket, link.clone(), Some(&[]), surroundings);
     (heartbeats.expect("a thread"), link)
 }
 
@@ -546,7 +546,7 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
     let state = cluster::State::open(&directory.join("state.redb")).expect("a state");
     let accounts = ::bus::NodeAccounts::default();
     let secrets = [1, 2].map(|node| (NodeId(node), ::bus::Secret::new([node as u8; 32])));
-    accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), false);
+    accounts.set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), false);
     let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("an address"));
     let mut number = 0;
@@ -569,7 +569,7 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
             node: secrets[other].0,
             addresses: vec![addresses[other]],
             rdma: Vec::new(),
-            account: ::bus::account_name(secrets[at].0),
+            account: ::bus::account_name(secrets[at].0, 0),
             secret: secrets[at].1.clone(),
         };
         assert!(plane.control.send(ClusterCommand::Peers(vec![peer]).into()));
@@ -579,7 +579,7 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
 }
 
 fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
-    let life = |is_up| node::NodeLife { is_up, takes_volumes: true, incarnation: None };
+    let life = |is_up| node::NodeLife { is_up, is_reached: true, takes_volumes: true, incarnation: None };
     let nodes = nodes.iter().map(|(node, is_up)| (NodeId(*node), life(*is_up))).collect();
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }

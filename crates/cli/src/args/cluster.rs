@@ -2,6 +2,8 @@
 
 use super::Confirmation;
 use clap::{Args, Subcommand};
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,17 +21,16 @@ pub enum Cluster {
     Join {
         /// ADDRESS:PORT of a server of the cluster [default: those in the token]
         address: Option<String>,
-        /// As `cenote cluster token` printed it, on a server of the cluster
-        #[arg(long)]
-        token: String,
+        #[command(flatten)]
+        token: JoinTokenArgs,
     },
     /// Look whether servers fit together and reach each other; changes nothing
     Test {
         /// ADDRESS:PORT of a server of the cluster that this one might join [default: those in the token]
         address: Option<String>,
-        /// Test as if this server were to join [default: test the cluster that it is in]
-        #[arg(long)]
-        token: Option<String>,
+        /// With a token: as if this server were to join [default: test the cluster that it is in]
+        #[command(flatten)]
+        token: JoinTokenArgs,
     },
     /// After a majority of etcd's members was lost for good: go on with this server alone, which must be stopped
     Recover {
@@ -41,6 +42,40 @@ pub enum Cluster {
     },
     /// Show the cluster's servers, the engine of its state, and what one more dead server would cost
     Status,
+}
+
+/// A token that lets a server join.
+#[derive(Debug, Clone, Default, Args)]
+#[group(multiple = false)]
+pub struct JoinTokenArgs {
+    /// File with what `cenote cluster token` printed on a server of the cluster; -: standard input
+    #[arg(long, value_name = "FILE")]
+    pub join_token_file: Option<PathBuf>,
+    /// The same as an argument, which other users of this machine can see while the command runs
+    #[arg(long)]
+    pub token: Option<String>,
+}
+
+/// A token is shorter.
+const TOKEN_FILE_BYTES_MAX: u64 = 16 << 10;
+
+impl JoinTokenArgs {
+    /// The token, if one was given.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub fn read(&self) -> Result<Option<String>, String> {
+        let Some(path) = &self.join_token_file else { return Ok(self.token.clone()) };
+        let mut text = String::new();
+        let read = match path.as_os_str() == "-" {
+            true => std::io::stdin().take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text),
+            false => {
+                File::open(path).and_then(|file| file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text))
+            }
+        };
+        read.map_err(|error| format!("--join-token-file {}: {error}", path.display()))?;
+        Ok(Some(text.trim().to_owned()))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +100,7 @@ pub enum Node {
         /// The server's name
         name: String,
     },
-    /// Take a server out of the cluster for good: one that is gone, or from which everything was moved away
+    /// Take a server out of the cluster for good: one that is gone, or from which you have moved everything away; refused if neither
     Remove {
         /// The server's name
         name: String,
@@ -85,9 +120,9 @@ pub struct WitnessServe {
     /// Address and port by which the cluster's servers reach it, such as 10.1.0.13:9447 (TCP, and UDP for heartbeats)
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: SocketAddr,
-    /// As `cenote cluster token` printed it, on a server of the cluster; needed at the first start only
-    #[arg(long)]
-    pub token: Option<String>,
+    /// Needed at the first start only
+    #[command(flatten)]
+    pub token: JoinTokenArgs,
     /// ADDRESS:PORT of a server of the cluster to join [default: those in the token]
     #[arg(long, value_name = "ADDR:PORT")]
     pub join: Option<String>,
@@ -97,4 +132,23 @@ pub struct WitnessServe {
     /// The etcd to start, if it is not in PATH
     #[arg(long, value_name = "FILE")]
     pub etcd_program: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_from_its_file_and_never_more_than_it_may_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        let given = JoinTokenArgs { join_token_file: Some(file.clone()), token: None };
+        assert!(given.read().unwrap_err().contains("--join-token-file"));
+        std::fs::write(&file, "cenote-join-1234\n").unwrap();
+        assert_eq!(given.read(), Ok(Some("cenote-join-1234".into())));
+        std::fs::write(&file, "x".repeat(1 << 20)).unwrap();
+        assert_eq!(given.read().unwrap().unwrap().len() as u64, TOKEN_FILE_BYTES_MAX);
+        let argument = JoinTokenArgs { join_token_file: None, token: Some("t".into()) };
+        assert_eq!((argument.read(), JoinTokenArgs::default().read()), (Ok(Some("t".into())), Ok(None)));
+    }
 }

@@ -78,7 +78,7 @@ fn servers_get_numbers_that_are_never_given_again() {
     let bench = Bench::new();
     assert_eq!(bench.join(2).unwrap().node.id, NodeId(2));
     assert_eq!(bench.join(3).unwrap().node.id, NodeId(3));
-    remove(&bench.state, "NODE-3", NOW).unwrap();
+    remove(&bench.state, &bench.key, "NODE-3", NOW).unwrap();
     assert_eq!(bench.join(3).unwrap().node.id, NodeId(4));
 }
 
@@ -90,7 +90,7 @@ fn the_first_three_servers_run_etcd_and_one_that_leaves_is_replaced() {
         with_etcd.push(bench.join(number).unwrap().node.etcd.is_some());
     }
     assert_eq!(with_etcd, [true, true, false]);
-    remove(&bench.state, "node-2", NOW).unwrap();
+    remove(&bench.state, &bench.key, "node-2", NOW).unwrap();
     assert!(bench.join(5).unwrap().node.etcd.is_some());
 }
 
@@ -240,12 +240,102 @@ fn a_removed_server_is_revoked_and_gets_no_new_certificate() {
     let key = NodeKey::generate().unwrap();
     let renewed = renew(&bench.state, &bench.key, NodeId(2), &proven(&key), NOW).unwrap();
     assert_ne!(renewed.node.certificate_sha256, joined.node.certificate_sha256);
-    let removed = remove(&bench.state, "node-2", NOW).unwrap();
+    let removed = remove(&bench.state, &bench.key, "node-2", NOW).unwrap();
     let cluster = ClusterRecord::find(&bench.state).unwrap().unwrap().value;
     assert_eq!(cluster.revoked[0].serial, removed.certificate_serial);
     assert!(matches!(
         renew(&bench.state, &bench.key, NodeId(2), &proven(&key), NOW),
         Err(Refused::NoSuchNode(_))
     ));
-    assert!(matches!(remove(&bench.state, "node-1", NOW), Err(Refused::LastNode(_))));
+    assert!(matches!(remove(&bench.state, &bench.key, "node-1", NOW), Err(Refused::LastNode(_))));
+}
+
+#[test]
+fn those_who_stay_have_other_keys_and_whoever_left_has_none() {
+    let bench = Bench::new();
+    (2..=4).for_each(|number| drop(bench.join(number).unwrap()));
+    let secrets = |bench: &Bench| -> Vec<_> {
+        let all = bench.state.list::<NodeRecord>().unwrap();
+        let opened = |node: NodeRecord| (node.bus_generation, node.open_bus_secret(&bench.key).unwrap());
+        all.into_iter().map(|node| opened(node.value)).collect()
+    };
+    let heartbeat_key = |bench: &Bench| {
+        let cluster = ClusterRecord::find(&bench.state).unwrap().unwrap().value;
+        cluster.open_heartbeat_key(&bench.key).unwrap()
+    };
+    let (before, key_before) = (secrets(&bench), heartbeat_key(&bench));
+    remove(&bench.state, &bench.key, "node-3", NOW).unwrap();
+    let after = secrets(&bench);
+    assert_ne!(heartbeat_key(&bench), key_before);
+    assert_eq!(after[2], (0, None));
+    for stays in [0, 1, 3] {
+        assert_eq!(after[stays].0, 1);
+        assert!(after[stays].1.is_some());
+        assert_ne!(after[stays].1, before[stays].1);
+    }
+}
+
+#[test]
+fn a_witness_has_no_secret_for_the_bus() {
+    let bench = Bench::new();
+    let token = bench.token();
+    let mut witness = applicant(2, &token.id.to_string());
+    witness.is_witness = true;
+    assert_eq!(bench.admit(&token, &witness).unwrap().node.bus_secret, None);
+    bench.join(3).unwrap();
+    remove(&bench.state, &bench.key, "node-3", NOW).unwrap();
+    let witness = nodes::member_named(&bench.state, "node-2").unwrap().unwrap().value;
+    assert_eq!((witness.bus_secret, witness.bus_generation), (None, 0));
+}
+
+#[test]
+fn every_certificate_that_a_server_ever_had_is_revoked_when_it_leaves() {
+    let bench = Bench::new();
+    let token = bench.token();
+    let asks = applicant(2, &token.id.to_string());
+    let mut serials = Vec::new();
+    for _ in 0..9 {
+        serials.push(bench.admit(&token, &asks).unwrap().node.certificate_serial);
+    }
+    let node = nodes::member_named(&bench.state, "node-2").unwrap().unwrap().value;
+    let is_revoked = |bench: &Bench, serial: &String| {
+        let cluster = ClusterRecord::find(&bench.state).unwrap().unwrap().value;
+        cluster.revoked.iter().any(|one| one.serial == *serial)
+    };
+    // Those that do not count any more are revoked already.
+    for serial in &serials {
+        assert_ne!(node.certificate_serials().any(|counts| counts == serial), is_revoked(&bench, serial));
+    }
+    remove(&bench.state, &bench.key, "node-2", NOW).unwrap();
+    assert!(serials.iter().all(|serial| is_revoked(&bench, serial)));
+}
+
+#[test]
+fn who_asks_again_is_certified_for_what_was_looked_at_and_nothing_else() {
+    let bench = Bench::new();
+    let token = bench.token();
+    let mut asks = applicant(2, &token.id.to_string());
+    bench.admit(&token, &asks).unwrap();
+    asks.addresses.push("10.1.0.1".parse().unwrap());
+    let again = bench.admit(&token, &asks).unwrap();
+    assert_eq!(again.node.addresses, applicant(2, "").addresses);
+    let der = der_of(&again.certificate);
+    // Address 10.1.0.1 as a subject's alternative name (RFC 5280 4.2.1.6): tag 7, four bytes.
+    let holds = |ip: [u8; 4]| der.windows(6).any(|bytes| bytes[..2] == [0x87, 4] && bytes[2..] == ip);
+    assert!(holds([10, 1, 0, 2]) && !holds([10, 1, 0, 1]));
+}
+
+/// The bytes of a certificate in PEM form (RFC 7468): base64 between two lines.
+fn der_of(pem: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for byte in pem.lines().filter(|line| !line.starts_with('-')).flat_map(str::bytes) {
+        let Some(digit) = DIGITS.iter().position(|known| *known == byte) else { continue };
+        (bits, count) = (bits << 6 | digit as u32, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    bytes
 }

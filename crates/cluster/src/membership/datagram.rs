@@ -9,7 +9,7 @@
 //! | 1 | version, 1 |
 //! | 1 | count of votes, at most [`VOTES_MAX`] |
 //! | 1 | 1 if the sender may answer for volumes; 0 if it answers nothing, and will read the records first |
-//! | 1 | 1 if the receiver is asked to answer at once |
+//! | 1 | bit 0: the receiver is asked to answer at once; bit 1: the sender stops, and still needs others for that |
 //! | 8 | the cluster's tag |
 //! | 4, 4 | sender, receiver: node ids |
 //! | 8 | the sender's incarnation: a random number for each start |
@@ -31,6 +31,8 @@ const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 100;
 const VOTE_BYTES: usize = 16;
 const MAC_BYTES: usize = 16;
+const ASKS: u8 = 1;
+const SETTLES: u8 = 2;
 /// More nodes than a cluster may have (16, and a witness).
 pub const VOTES_MAX: usize = 32;
 /// Fits into any path's MTU.
@@ -82,6 +84,8 @@ pub struct Heartbeat {
     pub may_answer: bool,
     /// The receiver is to answer at once.
     pub asks: bool,
+    /// The sender stops, and makes durable what it has: it still needs the disks of others, and the cluster's state.
+    pub settles: bool,
     pub turns: u64,
     /// Time for which the sender's data plane has made no turn.
     pub still: Duration,
@@ -106,14 +110,17 @@ pub enum Refused {
     Stranger,
     #[error("it is an old one, sent again")]
     Replayed,
+    #[error("its stamp is ahead of the time that went by")]
+    Ahead,
 }
 
 impl Heartbeat {
     pub fn encode(&self, cluster: u64, key: &HeartbeatKey) -> Vec<u8> {
         let votes = &self.votes[..self.votes.len().min(VOTES_MAX)];
+        let flags = (u8::from(self.asks) * ASKS) | (u8::from(self.settles) * SETTLES);
         let mut bytes = Vec::with_capacity(HEAD_BYTES + votes.len() * VOTE_BYTES + MAC_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([VERSION, votes.len() as u8, self.may_answer.into(), self.asks.into()]);
+        bytes.extend([VERSION, votes.len() as u8, self.may_answer.into(), flags]);
         bytes.extend(cluster.to_le_bytes());
         bytes.extend(self.from.0.to_le_bytes());
         bytes.extend(self.to.0.to_le_bytes());
@@ -149,7 +156,7 @@ impl Heartbeat {
         if magic != MAGIC || version != VERSION || body.len() != HEAD_BYTES + votes_bytes {
             return Err(Refused::Malformed);
         }
-        let [may_answer, asks] = read.bytes::<2>();
+        let [may_answer, flags] = read.bytes::<2>();
         if read.u64() != cluster {
             return Err(Refused::OtherCluster);
         }
@@ -164,7 +171,8 @@ impl Heartbeat {
             term: read.u64(),
             // What is not understood is no promise to be silent.
             may_answer: may_answer != 0,
-            asks: asks == 1,
+            asks: flags & ASKS != 0,
+            settles: flags & SETTLES != 0,
             turns: read.u64(),
             still: Duration::from_millis(read.u32().into()),
             applied: read.u64(),

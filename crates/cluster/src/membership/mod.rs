@@ -9,6 +9,7 @@
 //!   ([`Membership::offer`]), of a term in which it has read the records since the first offer, and an owner that took over only when
 //!   [`Membership::may_answer_for`] says so, never both answer.
 //! - **A replay changes nothing.** A datagram counts once, and one of an earlier process of its sender never.
+//! - **Another key loses nobody.** While the key changes ([`Membership::set_key`]), all who have either hear each other.
 //!
 //! Safety of data never rests on it: epochs and the promises of disks keep two owners apart (I2, I3). The lease bounds how long a node
 //! that was declared dead may still answer reads from what it has in memory.
@@ -32,11 +33,17 @@
 //! want an answer at once; only one that answers none of them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
 //!
 //! A process that starts has forgotten what it refused, so it grants no term that began before it: it refuses the first term that it hears
-//! of each peer. A new process of a peer is believed once it echoes what this one said just now, so no clock and no counter must survive
-//! a restart.
+//! of each peer. A new process of a peer is believed once it echoes what this one said just now and the one before has been silent for as
+//! long as an echo counts as new, so no clock and no counter must survive a restart: what the process before echoed is older than its
+//! silence. Words with stamps that do not follow those before are taken on the same terms, so that a forged one puts nobody out for good.
+//!
+//! A way may be cut in one direction only, or between two nodes that others hear. Then no majority holds either of them dead, and what one asks
+//! of the other is not answered: each finds that it is [cut off](Membership::cut_off) from the other, by silence or as its own words are
+//! echoed no more.
 
 mod datagram;
 mod dead;
+mod keys;
 mod lease;
 mod peer;
 pub mod shell;
@@ -49,8 +56,9 @@ pub use datagram::{
 pub use dead::Dead;
 pub use lease::{Lease, Offer};
 
+use keys::Keys;
 use peer::{Heard, Judgement, Peer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use types::{Monotonic, NodeId};
@@ -72,6 +80,8 @@ pub struct Timing {
     pub reset: Duration,
     /// Between two heartbeats that ask for an answer at once.
     pub asking: Duration,
+    /// A node counts as cut off from a peer that was silent, or did not echo what it was sent, for so long.
+    pub cut_off: Duration,
 }
 
 impl Default for Timing {
@@ -85,6 +95,8 @@ impl Default for Timing {
             // Four questions: one lost datagram, or a thread that was late, is no death.
             reset: Duration::from_millis(100),
             asking: Duration::from_millis(25),
+            // Longer than a death takes: the copies that are given up are of a node that lives.
+            cut_off: Duration::from_secs(1),
         }
     }
 }
@@ -149,6 +161,8 @@ pub enum Event {
     Changed { node: NodeId, verdict: Verdict },
     /// A peer's process is another one than before.
     Restarted { node: NodeId },
+    /// This node and a peer cannot talk any more, or can again ([`Membership::cut_off`]).
+    CutOff { node: NodeId, is_cut_off: bool },
     /// This node was held dead by somebody, or is new to somebody: its lease is of another term from now on.
     NewTerm { term: u64 },
 }
@@ -166,8 +180,11 @@ pub struct FormerOwner {
 /// See the module.
 pub struct Membership {
     options: Options,
+    keys: Keys,
     started: Monotonic,
     peers: BTreeMap<NodeId, Peer>,
+    /// The peers were named once: before, nobody is known to have no say.
+    has_members: bool,
     term: u64,
     /// The last term in which a lease was given out: the node may answer by it.
     offered_term: u64,
@@ -175,6 +192,8 @@ pub struct Membership {
     offered_until: Monotonic,
     /// Answers of former owners are waited for ([`Membership::ask`]).
     is_asking: bool,
+    /// This node stops, and is not done ([`Membership::settle`]).
+    is_settling: bool,
     /// Before this, no answer is sent out of turn.
     hurry_after: Monotonic,
     progress: Progress,
@@ -195,13 +214,16 @@ impl Membership {
     pub fn new(options: Options, now: Monotonic) -> Self {
         assert_ne!(options.incarnation.0, 0, "0 is no incarnation");
         Self {
+            keys: Keys::new(options.key.clone()),
             options,
             started: now,
             peers: BTreeMap::new(),
+            has_members: false,
             term: 1,
             offered_term: 0,
             offered_until: Monotonic(0),
             is_asking: false,
+            is_settling: false,
             hurry_after: now,
             progress: Progress { turns: 0, moved: now },
             next_send: now,
@@ -215,6 +237,7 @@ impl Membership {
     /// The peers as the records have them, without this node. One peer at a time comes or goes, so that majorities of before and
     /// after have a voter in common.
     pub fn set_members(&mut self, members: &[Member], now: Monotonic) {
+        self.has_members = true;
         self.peers.retain(|node, _| members.iter().any(|member| member.node == *node));
         for member in members.iter().filter(|member| member.node != self.options.me).take(VOTES_MAX) {
             match self.peers.get_mut(&member.node) {
@@ -225,6 +248,13 @@ impl Membership {
             }
         }
         self.judge_all(now);
+    }
+
+    /// Another key from now on. The one before is good for [`keys::OVERLAP`] for peers that were not heard by the new one.
+    pub fn set_key(&mut self, key: HeartbeatKey, now: Monotonic) {
+        self.keys.replace(key, now);
+        self.peers.values_mut().for_each(|peer| peer.has_current_key = false);
+        self.next_send = now;
     }
 
     /// The data plane has made so many turns.
@@ -251,6 +281,18 @@ impl Membership {
         self.is_asking = is_asking;
     }
 
+    /// Whether this node stops and still needs others for that: those that stop as well wait for it.
+    pub fn settle(&mut self, is_settling: bool, now: Monotonic) {
+        if std::mem::replace(&mut self.is_settling, is_settling) != is_settling {
+            self.next_send = now;
+        }
+    }
+
+    /// Whether a peer that is heard stops, and still needs others for that.
+    pub fn is_needed(&self, now: Monotonic) -> bool {
+        self.peers.values().any(|peer| peer.is_settling && !peer.is_silent(now, &self.options.timing))
+    }
+
     /// Takes a datagram.
     ///
     /// # Errors
@@ -262,13 +304,17 @@ impl Membership {
     }
 
     fn take(&mut self, datagram: &[u8], now: Monotonic) -> Result<(), Refused> {
-        let heartbeat = Heartbeat::parse(datagram, self.options.cluster, &self.options.key)?;
-        let stamp = self.stamp(now);
+        let (heartbeat, is_current) = self.keys.parse(datagram, self.options.cluster, now)?;
+        let stamp = self.stamp(now).max(self.last_stamp);
         let (me, incarnation, timing) = (self.options.me, self.options.incarnation, self.options.timing);
         let peer = self.peers.get_mut(&heartbeat.from).ok_or(Refused::Stranger)?;
         if heartbeat.to != me {
             return Err(Refused::Stranger);
         }
+        if peer.has_current_key && !is_current {
+            return Err(Refused::Signature);
+        }
+        peer.has_current_key |= is_current;
         let echo = heartbeat.echo.filter(|echo| echo.incarnation == incarnation && echo.stamp <= stamp);
         let is_fresh = echo.is_some_and(|echo| Duration::from_nanos(stamp - echo.stamp) < timing.dead);
         let echoed = echo.map(|echo| self.started.after(Duration::from_nanos(echo.stamp)));
@@ -324,10 +370,11 @@ impl Membership {
         self.hurry_after = now.after(timing.asking / 4);
         // A stamp is used once: after a hurry two sendings may see one time.
         self.last_stamp = self.stamp(now).max(self.last_stamp + 1);
+        let sent_at = self.started.after(Duration::from_nanos(self.last_stamp));
         let votes: Vec<Vote> = self.peers.iter().filter_map(|(node, peer)| peer.vote(*node, now)).collect();
         let still = now.since(self.progress.moved);
         let may_answer = self.may_be_answering(now);
-        for (node, peer) in &self.peers {
+        for (node, peer) in &mut self.peers {
             let heartbeat = Heartbeat {
                 from: self.options.me,
                 to: *node,
@@ -335,6 +382,7 @@ impl Membership {
                 stamp: self.last_stamp,
                 term: self.term,
                 may_answer,
+                settles: self.is_settling,
                 asks: asks && (self.is_asking || peer.is_asked()),
                 turns: self.progress.turns,
                 still,
@@ -343,7 +391,9 @@ impl Membership {
                 refused_term: peer.refused_term(),
                 votes: votes.clone(),
             };
-            out.push((peer.address, heartbeat.encode(self.options.cluster, &self.options.key)));
+            let datagrams = self.keys.encode(&heartbeat, self.options.cluster, peer.has_current_key, now);
+            out.extend(datagrams.into_iter().map(|datagram| (peer.address, datagram)));
+            peer.note_sent(sent_at);
         }
     }
 
@@ -356,9 +406,12 @@ impl Membership {
     }
 
     fn judge_all(&mut self, now: Monotonic) {
-        for peer in self.peers.values_mut() {
+        for (node, peer) in &mut self.peers {
             if peer.is_found_dead(now, &self.options.timing) {
                 self.next_send = now;
+            }
+            if let Some(is_cut_off) = peer.turns_cut_off(now, &self.options.timing) {
+                self.events.push(Event::CutOff { node: *node, is_cut_off });
             }
         }
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
@@ -451,6 +504,7 @@ impl Membership {
         let mut granted: Vec<Monotonic> = self.peers.values().filter_map(|peer| peer.granted).collect();
         granted.sort_by(|left, right| right.cmp(left));
         let valid_until = match majority(self.peers.len() + 1) {
+            _ if !self.has_members => None,
             // Nobody else has a say.
             1 => Some(Monotonic(u64::MAX)),
             needed => granted.get(needed - 2).map(|at| at.after(self.options.timing.lease)),
@@ -465,6 +519,11 @@ impl Membership {
     /// What is held of each peer.
     pub fn verdicts(&self) -> BTreeMap<NodeId, Verdict> {
         self.peers.iter().map(|(node, peer)| (*node, peer.verdict())).collect()
+    }
+
+    /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered.
+    pub fn cut_off(&self) -> BTreeSet<NodeId> {
+        self.peers.iter().filter(|(_, peer)| peer.is_cut_off).map(|(node, _)| *node).collect()
     }
 
     /// What happened since this was asked last.

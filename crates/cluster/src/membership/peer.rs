@@ -9,6 +9,24 @@ use types::{Monotonic, NodeId};
 struct Last {
     word: Echo,
     at: Monotonic,
+    /// By how much its stamps are ahead of this node's clock at most, in nanoseconds: those that were on their way for the shortest time.
+    lead: i128,
+}
+
+/// Words of processes that did not prove to live now, at most so many for each peer: the peer's own, between replays of earlier ones.
+const UNPROVEN_MAX: usize = 8;
+
+impl Last {
+    /// A stamp comes behind the one before, and no earlier than time allows. The first word was less than `dead` on its way, as it was
+    /// fresh, and clocks run apart by less than one percent.
+    fn check_stamp(&self, stamp: u64, lead: i128, now: Monotonic, timing: &Timing) -> Result<(), Refused> {
+        let drift = now.since(self.at) / 100;
+        match lead - self.lead > (timing.dead + drift).as_nanos() as i128 {
+            _ if stamp <= self.word.stamp => Err(Refused::Replayed),
+            true => Err(Refused::Ahead),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A vote as it came.
@@ -48,8 +66,18 @@ pub(super) enum Heard {
 pub(super) struct Peer {
     pub address: SocketAddr,
     last: Option<Last>,
-    /// A process that has not proved to live now; it is echoed when the known one is silent.
-    unproven: Option<Echo>,
+    /// Processes that have not proved to live now, the last heard at the end; they are echoed in turn when the known one is silent.
+    unproven: Vec<Echo>,
+    /// Which of them is echoed next.
+    echoed_next: usize,
+    /// It signs by the present key.
+    pub has_current_key: bool,
+    /// When the first word was sent to it that it did not echo.
+    unheard_since: Option<Monotonic>,
+    last_sent: Monotonic,
+    pub is_cut_off: bool,
+    /// It stops, and is not done.
+    pub is_settling: bool,
     /// When it was last granted a lease; before it was heard: when it was added, since an earlier process may have granted one.
     granted_at: Monotonic,
     /// This node holds it dead.
@@ -72,7 +100,13 @@ impl Peer {
         Self {
             address,
             last: None,
-            unproven: None,
+            unproven: Vec::new(),
+            echoed_next: 0,
+            has_current_key: true,
+            unheard_since: None,
+            last_sent: now,
+            is_cut_off: false,
+            is_settling: false,
             granted_at: now,
             is_condemned: false,
             reset_at: None,
@@ -95,32 +129,41 @@ impl Peer {
         timing: &Timing,
     ) -> Result<Heard, Refused> {
         let word = Echo { incarnation: heartbeat.incarnation, stamp: heartbeat.stamp, term: heartbeat.term };
+        // What an earlier process echoed is older than the silence since its end.
+        let begins = is_fresh && self.last.as_ref().is_none_or(|last| now.since(last.at) >= timing.dead);
+        let lead = i128::from(word.stamp) - i128::from(now.0);
         let heard = match &self.last {
             Some(last) if last.word.incarnation == word.incarnation => {
-                if word.stamp <= last.word.stamp {
-                    return Err(Refused::Replayed);
+                if !begins {
+                    last.check_stamp(word.stamp, lead, now, timing)?;
                 }
                 if word.term > last.word.term { Heard::NewTerm } else { Heard::Again }
             }
-            _ if !is_fresh => {
-                self.unproven = Some(word);
+            _ if !begins => {
+                self.note_unproven(word);
                 return Ok(Heard::Unproven);
             }
             last => {
                 let was_known = last.is_some();
                 // A process that was not there when this one began has been refused nothing; of one that was, this one knows nothing.
                 self.refused_term = if was_known { 0 } else { word.term };
-                (self.is_condemned, self.unproven, self.granted) = (false, None, None);
-                self.reset_at = None;
+                self.unproven.clear();
+                (self.is_condemned, self.granted) = (false, None);
+                (self.reset_at, self.unheard_since) = (None, None);
                 if was_known { Heard::Restarted } else { Heard::First }
             }
         };
-        self.last = Some(Last { word, at: now });
+        let known = self.last.as_ref().filter(|_| !begins);
+        let lead = known.map_or(lead, |known| known.lead.max(lead));
+        self.last = Some(Last { word, at: now, lead });
+        if let Some(echoed) = echoed {
+            self.note_echoed(echoed, timing);
+        }
         // Only what was sent after the reset, as an answer to something after it, says that the process is there still.
         if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
             self.reset_at = None;
         }
-        self.applied = heartbeat.applied;
+        (self.applied, self.is_settling) = (heartbeat.applied, heartbeat.settles);
         self.silent_as_of = echoed.filter(|_| !heartbeat.may_answer);
         let seen = |vote: &Vote| SeenVote {
             incarnation: vote.incarnation,
@@ -134,6 +177,40 @@ impl Peer {
             (self.is_condemned, self.granted_at) = (false, now);
         }
         Ok(heard)
+    }
+
+    fn note_unproven(&mut self, word: Echo) {
+        if let Some(at) = self.unproven.iter().position(|known| known.incarnation == word.incarnation) {
+            if word.stamp <= self.unproven[at].stamp {
+                return;
+            }
+            self.unproven.remove(at);
+        } else if self.unproven.len() == UNPROVEN_MAX {
+            self.unproven.remove(0);
+        }
+        self.unproven.push(word);
+    }
+
+    /// A word was sent to it, with a stamp of this moment.
+    pub fn note_sent(&mut self, at: Monotonic) {
+        self.unheard_since.get_or_insert(at);
+        self.last_sent = at;
+    }
+
+    /// It has heard the word that was sent at that moment.
+    fn note_echoed(&mut self, at: Monotonic, timing: &Timing) {
+        if self.unheard_since.is_some_and(|since| at >= since) {
+            let later = at.after(timing.interval).min(self.last_sent);
+            self.unheard_since = (at < self.last_sent).then_some(later);
+        }
+    }
+
+    /// Whether it is cut off from now on, or not any more; `None`: as before. One that was never heard is judged by its silence alone.
+    pub fn turns_cut_off(&mut self, now: Monotonic, timing: &Timing) -> Option<bool> {
+        let is_old = |since: Monotonic| now.since(since) >= timing.cut_off;
+        let is_cut_off =
+            self.last.as_ref().is_some_and(|last| is_old(last.at) || self.unheard_since.is_some_and(is_old));
+        (std::mem::replace(&mut self.is_cut_off, is_cut_off) != is_cut_off).then_some(is_cut_off)
     }
 
     /// Holds the peer dead until it begins another term, which says that it knows.
@@ -158,6 +235,11 @@ impl Peer {
 
     fn heard_at(&self) -> Monotonic {
         self.last.as_ref().map_or(self.granted_at, |last| last.at)
+    }
+
+    #[cfg(test)]
+    pub fn is_of(&self, incarnation: Incarnation) -> bool {
+        self.last.as_ref().is_some_and(|last| last.word.incarnation == incarnation)
     }
 
     pub fn is_silent(&self, now: Monotonic, timing: &Timing) -> bool {
@@ -199,14 +281,14 @@ impl Peer {
     }
 
     /// The word of the peer that it is told was heard.
-    pub fn echo(&self, now: Monotonic, timing: &Timing) -> Option<Echo> {
-        match (&self.last, self.unproven) {
-            (Some(last), Some(unproven)) => {
-                Some(if now.since(last.at) < timing.suspect { last.word } else { unproven })
-            }
-            (Some(last), None) => Some(last.word),
-            (None, unproven) => unproven,
+    pub fn echo(&mut self, now: Monotonic, timing: &Timing) -> Option<Echo> {
+        let known = self.last.as_ref();
+        let is_known = known.is_some_and(|last| now.since(last.at) < timing.suspect);
+        if is_known || self.unproven.is_empty() {
+            return known.map(|last| last.word);
         }
+        self.echoed_next = (self.echoed_next + 1) % self.unproven.len();
+        Some(self.unproven[self.echoed_next])
     }
 
     /// What is said of the peer to others.

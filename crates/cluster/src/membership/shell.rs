@@ -4,7 +4,9 @@
 //! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
 //! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
 
-use super::{DATAGRAM_BYTES_MAX, Event, FormerOwner, Lease, Member, Membership, Offer, Options, Verdict};
+use super::{
+    DATAGRAM_BYTES_MAX, Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +36,8 @@ pub struct Surroundings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers {
     pub verdicts: BTreeMap<NodeId, Verdict>,
+    /// Those that this node cannot talk to, whether or not a majority holds them dead.
+    pub cut_off: BTreeSet<NodeId>,
     /// Datagrams that were not taken since the start.
     pub refused: u64,
 }
@@ -52,6 +56,7 @@ pub struct Claim {
 #[derive(Default)]
 struct Told {
     peers: Peers,
+    is_needed: bool,
     lease: Option<Lease>,
     offer: Option<Offer>,
     events: Vec<Event>,
@@ -61,10 +66,12 @@ struct Told {
 #[derive(Default)]
 struct Wanted {
     members: Option<Vec<Member>>,
+    key: Option<HeartbeatKey>,
     resets: BTreeSet<NodeId>,
     applied: u64,
     /// The claims of this node, and whether it may answer for the volume.
     claims: BTreeMap<VolumeId, (Claim, bool)>,
+    is_settling: bool,
     is_stopped: bool,
 }
 
@@ -89,6 +96,16 @@ impl Link {
     /// See [`Membership::note_applied`].
     pub fn note_applied(&self, revision: u64) {
         self.want(|wanted| wanted.applied = wanted.applied.max(revision));
+    }
+
+    /// This node stops; `is_settling`: it still needs the disks of others, or the cluster's state.
+    pub fn settle(&self, is_settling: bool) {
+        self.want(|wanted| wanted.is_settling = is_settling);
+    }
+
+    /// Whether another node that stops needs this one for that.
+    pub fn is_needed(&self) -> bool {
+        self.told().is_needed
     }
 
     /// All connections to a peer's process were reset.
@@ -146,7 +163,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Begins to send and to hear on `socket`.
+    /// Begins to send and to hear on `socket`. `members`: `None` until [`Heartbeats::set_members`] names them; there is no lease before.
     ///
     /// # Errors
     /// The socket cannot be used, there is no thread, or the link has one already.
@@ -154,13 +171,15 @@ impl Heartbeats {
         options: Options,
         socket: UdpSocket,
         link: Link,
-        members: &[Member],
+        members: Option<&[Member]>,
         surroundings: Surroundings,
     ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let now = monotonic_now();
         let mut membership = Membership::new(options, now);
-        membership.set_members(members, now);
+        if let Some(members) = members {
+            membership.set_members(members, now);
+        }
         let interval = membership.options.timing.dead;
         let ordered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         link.0.ordered.set(ordered).map_err(|_| io::ErrorKind::AlreadyExists)?;
@@ -172,6 +191,11 @@ impl Heartbeats {
     /// The peers as the records have them; see [`Membership::set_members`].
     pub fn set_members(&self, members: Vec<Member>) {
         self.link.want(|wanted| wanted.members = Some(members));
+    }
+
+    /// Another key from now on; see [`Membership::set_key`].
+    pub fn set_key(&self, key: HeartbeatKey) {
+        self.link.want(|wanted| wanted.key = Some(key));
     }
 
     /// This node's lease; invalid until the first heartbeats were exchanged.
@@ -236,10 +260,14 @@ impl Beating {
         if let Some(members) = wanted.members.take() {
             self.membership.set_members(&members, now);
         }
+        if let Some(key) = wanted.key.take() {
+            self.membership.set_key(key, now);
+        }
         for node in std::mem::take(&mut wanted.resets) {
             self.membership.note_reset(node, now);
         }
         self.membership.note_applied(wanted.applied, now);
+        self.membership.settle(wanted.is_settling, now);
         let is_asking = wanted.claims.values().any(|(_, may_answer)| !may_answer);
         self.membership.ask(is_asking, now);
         true
@@ -281,7 +309,9 @@ impl Beating {
                 may_do_more |= told.offer.is_none_or(|known| known.term != offer.term || known.until <= now);
                 told.offer = Some(offer);
             }
-            told.peers = Peers { verdicts: self.membership.verdicts(), refused: self.membership.refused() };
+            let (verdicts, cut_off) = (self.membership.verdicts(), self.membership.cut_off());
+            told.peers = Peers { verdicts, cut_off, refused: self.membership.refused() };
+            told.is_needed = self.membership.is_needed(now);
             told.lease = Some(self.membership.lease());
             told.events.extend(events);
             let overflow = told.events.len().saturating_sub(EVENTS_MAX);

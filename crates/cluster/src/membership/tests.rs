@@ -577,6 +577,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
             term: u64::MAX,
             may_answer: true,
             asks: true,
+            settles: true,
             turns: 0,
             still: Duration::MAX,
             applied: 0,
@@ -705,7 +706,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
                 ..Timing::default()
             };
             let options = Options { timing, ..options(node, 100 + u64::from(node)) };
-            Heartbeats::start(options, socket, link, &members, surroundings).unwrap()
+            Heartbeats::start(options, socket, link, Some(&members), surroundings).unwrap()
         })
         .collect();
     let until = |what: &str, done: &mut dyn FnMut() -> bool| {
@@ -747,4 +748,240 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     links[1].note_applied(5);
     until("the other one acts by the claim", &mut || links[0].may_answer_for(volume, &of_both));
     assert!(pokes[0].load(Ordering::SeqCst) > poked);
+}
+
+#[test]
+fn a_key_that_changes_loses_nobody_and_the_one_before_is_soon_worthless() {
+    let mut world = World::new(4, 14);
+    world.run(Duration::from_secs(2));
+    let terms = |world: &World| -> Vec<u64> {
+        world.processes.values().map(|process| process.membership.lease().term).collect()
+    };
+    let before = terms(&world);
+    // They read of it one after the other, the last one long after the first.
+    for node in 1..=4 {
+        let now = world.now;
+        let key = HeartbeatKey::derive(b"another");
+        world.processes.get_mut(&node).unwrap().membership.set_key(key, now);
+        for _ in 0..3000 {
+            world.step();
+            for other in world.processes.values() {
+                assert!(other.membership.verdicts().values().all(Verdict::is_up), "{:?}", world.now);
+                assert!(other.membership.lease_valid(world.now));
+            }
+        }
+    }
+    assert_eq!(terms(&world), before);
+    // Who has the old one only is heard by nobody, although its time is not over.
+    let now = world.now;
+    let forged = heard_by_1(&world, 2, Incarnation(5), u64::MAX);
+    let first = &mut world.processes.get_mut(&1).unwrap().membership;
+    assert_eq!(
+        first.receive(&forged.encode(7, &HeartbeatKey::derive(b"secret")), now),
+        Err(Refused::Signature)
+    );
+    let (count, sent) = (world.recorded.len(), world.sent);
+    world.run(Duration::from_secs(1));
+    assert!(world.recorded.len() - count <= 11 * 12, "one datagram for each heartbeat again: {sent}");
+}
+
+#[test]
+fn one_that_never_reads_of_the_other_key_is_out_when_the_time_of_the_old_one_is_over() {
+    let mut world = World::new(3, 15);
+    world.claims = false;
+    world.run(Duration::from_secs(2));
+    for node in 1..=2 {
+        let now = world.now;
+        let key = HeartbeatKey::derive(b"another");
+        world.processes.get_mut(&node).unwrap().membership.set_key(key, now);
+    }
+    world.run(keys::OVERLAP - Duration::from_secs(1));
+    assert!(world.verdict(1, 3).is_up() && world.has_lease(3));
+    world.run(Duration::from_secs(2));
+    assert!(world.verdict(1, 3).is_down() && !world.has_lease(3) && world.has_lease(1));
+}
+
+/// A word of `from` that echoes what node 1 said just now.
+fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) -> Heartbeat {
+    let first = &world.processes[&1].membership;
+    Heartbeat {
+        from: NodeId(from),
+        to: NodeId(1),
+        incarnation,
+        stamp,
+        term: 1,
+        may_answer: true,
+        asks: false,
+        settles: false,
+        turns: 0,
+        still: Duration::ZERO,
+        applied: 0,
+        echo: Some(Echo {
+            incarnation: first.options.incarnation,
+            stamp: first.last_stamp,
+            term: first.term,
+        }),
+        refused_term: 0,
+        votes: Vec::new(),
+    }
+}
+
+#[test]
+fn a_stamp_ahead_of_time_is_refused_and_puts_nobody_out() {
+    let mut world = World::new(3, 16);
+    world.run(Duration::from_secs(2));
+    let (key, now) = (HeartbeatKey::derive(b"secret"), world.now);
+    let incarnation = world.processes[&2].membership.options.incarnation;
+    let own = world.processes[&2].membership.last_stamp;
+    for ahead in [Duration::from_secs(1), Duration::from_secs(3600), Duration::MAX] {
+        let ahead = u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX);
+        let forged = heard_by_1(&world, 2, incarnation, own.saturating_add(ahead)).encode(7, &key);
+        let first = &mut world.processes.get_mut(&1).unwrap().membership;
+        assert_eq!(first.receive(&forged, now), Err(Refused::Ahead));
+    }
+    // One that comes while node 2 is silent is not told from it, and costs it no more than a moment.
+    world.cut = BTreeSet::from([(2, 1)]);
+    world.run(Duration::from_secs(2));
+    let forged = heard_by_1(&world, 2, incarnation, u64::MAX).encode(7, &key);
+    let now = world.now;
+    let first = &mut world.processes.get_mut(&1).unwrap().membership;
+    assert_eq!(first.receive(&forged, now), Ok(()));
+    world.cut.clear();
+    world.run(Duration::from_secs(1));
+    assert!(world.verdict(1, 2).is_up() && world.has_lease(2));
+}
+
+#[test]
+fn what_an_earlier_process_said_just_before_its_end_is_not_believed() {
+    let mut world = World::new(3, 17);
+    world.run(Duration::from_secs(2));
+    // The last words of node 2's process are kept from node 1.
+    world.cut = BTreeSet::from([(2, 1)]);
+    world.run(Duration::from_millis(90));
+    let old = world.processes[&2].membership.options.incarnation;
+    let kept: Vec<Vec<u8>> = world
+        .recorded
+        .iter()
+        .rev()
+        .filter(|(to, _)| *to == 1)
+        .map(|(_, bytes)| bytes.clone())
+        .take(8)
+        .collect();
+    world.cut.clear();
+    world.start(2);
+    // As often as it is sent again, the process that lives is the one that is known, and only it.
+    let (key, new) = (HeartbeatKey::derive(b"secret"), world.processes[&2].membership.options.incarnation);
+    let mut restarts = 0;
+    for _ in 0..2000 {
+        world.step();
+        let now = world.now;
+        let forged = heard_by_1(&world, 2, old, 1 << 40).encode(7, &key);
+        let first = &mut world.processes.get_mut(&1).unwrap().membership;
+        for bytes in &kept {
+            let _ = first.receive(bytes, now);
+        }
+        if first.peers[&NodeId(2)].is_of(new) {
+            assert_eq!(first.receive(&forged, now), Ok(()), "it is kept, and not believed");
+        }
+        restarts +=
+            first.take_events().iter().filter(|event| matches!(event, Event::Restarted { .. })).count();
+    }
+    assert_eq!(restarts, 1);
+    assert!(world.processes[&1].membership.peers[&NodeId(2)].is_of(new));
+    assert!(world.verdict(1, 2).is_up() && world.has_lease(2));
+}
+
+#[test]
+fn replays_of_earlier_processes_do_not_keep_a_new_one_out() {
+    let mut world = World::new(3, 18);
+    let mut old = Vec::new();
+    for _ in 0..6 {
+        world.run(Duration::from_secs(2));
+        for (from, receiver) in [(1, 3), (3, 1)] {
+            let is_one = |(to, bytes): &&(u32, Vec<u8>)| *to == receiver && bytes[16] == from;
+            old.push(world.recorded.iter().rev().find(is_one).unwrap().clone());
+        }
+        world.start(1);
+        world.start(3);
+    }
+    // Both hear what the other one said in all of its lives, over and over, at whatever time of the other's heartbeats one of them begins.
+    for offset in 0..10 {
+        world.run(MILLISECOND * (2000 + 11 * offset));
+        world.start(3);
+        for _ in 0..1500 {
+            for (to, bytes) in &old {
+                let now = world.now;
+                let _ = world.processes.get_mut(to).unwrap().membership.receive(bytes, now);
+            }
+            world.step();
+        }
+        assert!(world.verdict(3, 1).is_up() && world.verdict(1, 3).is_up(), "{offset}");
+    }
+}
+
+#[test]
+fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_death() {
+    for cut in [BTreeSet::from([(1, 3)]), BTreeSet::from([(3, 1)]), BTreeSet::from([(1, 3), (3, 1)])] {
+        let mut world = World::new(3, 19);
+        world.run(Duration::from_secs(2));
+        let cut_off = |world: &World, of: u32| world.processes[&of].membership.cut_off();
+        world.cut = cut;
+        world.run(Duration::from_millis(900));
+        assert_eq!((cut_off(&world, 1), cut_off(&world, 3)), (BTreeSet::new(), BTreeSet::new()));
+        world.run(Duration::from_millis(400));
+        assert_eq!(cut_off(&world, 1), BTreeSet::from([NodeId(3)]));
+        assert_eq!(cut_off(&world, 3), BTreeSet::from([NodeId(1)]));
+        assert_eq!(cut_off(&world, 2), BTreeSet::new());
+        assert!(!world.verdict(1, 3).is_down() && !world.verdict(3, 1).is_down());
+        world.cut.clear();
+        world.run(Duration::from_millis(400));
+        for node in 1..=3 {
+            assert_eq!(cut_off(&world, node), BTreeSet::new());
+        }
+    }
+}
+
+#[test]
+fn a_node_that_stood_still_for_a_while_is_not_cut_off_when_it_goes_on() {
+    let mut world = World::new(3, 20);
+    world.run(Duration::from_secs(2));
+    world.processes.get_mut(&1).unwrap().is_stopped = true;
+    world.run(Duration::from_millis(1700));
+    world.processes.get_mut(&1).unwrap().is_stopped = false;
+    for _ in 0..500 {
+        world.step();
+        assert_eq!(world.processes[&1].membership.cut_off(), BTreeSet::new());
+    }
+}
+
+#[test]
+fn there_is_no_lease_before_it_is_known_who_has_a_say() {
+    let now = Monotonic(1);
+    let mut membership = Membership::new(options(1, 2), now);
+    membership.poll(now, &mut Vec::new());
+    assert_eq!(membership.offer(now), None);
+    membership.set_members(&[], now);
+    assert!(membership.offer(now).is_some());
+}
+
+#[test]
+fn one_that_stops_is_waited_for_until_it_is_done_or_silent() {
+    let mut world = World::new(3, 21);
+    world.run(Duration::from_secs(2));
+    let needed = |world: &World| -> Vec<bool> {
+        world.processes.values().map(|process| process.membership.is_needed(world.now)).collect()
+    };
+    let settle = |world: &mut World, node: u32, is_settling| {
+        let now = world.now;
+        world.processes.get_mut(&node).unwrap().membership.settle(is_settling, now);
+        world.run(Duration::from_millis(5));
+    };
+    settle(&mut world, 2, true);
+    assert_eq!(needed(&world), [true, false, true]);
+    settle(&mut world, 2, false);
+    assert_eq!(needed(&world), [false; 3]);
+    settle(&mut world, 2, true);
+    world.processes.remove(&2);
+    world.run(Duration::from_millis(300));
+    assert_eq!(needed(&world), [false; 2]);
 }

@@ -41,7 +41,7 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
     text += &format!("worker   {template}; limit {qos}; by {}\n", show_transport(state.transport));
     text += &format!(
         "cluster  {}\n\n",
-        if state.is_cluster { "yes: each node serves every volume" } else { "no" }
+        if state.is_cluster { "yes: each node serves its own volume" } else { "no" }
     );
     for node in &state.nodes {
         text += &format!(
@@ -59,33 +59,33 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
 
 /// A search, or a list of runs, of one set of keys.
 #[derive(Debug, Serialize)]
-struct Group {
-    keys: Vec<(String, String)>,
-    rows: Vec<ResultRow>,
+pub struct Group {
+    pub keys: Vec<(String, String)>,
+    pub rows: Vec<ResultRow>,
     /// IOPS = a0 + a1 CPU + a2 CPU^2, by the rows without baseline and cutoff.
-    fit: Option<GroupFit>,
+    pub fit: Option<GroupFit>,
     /// The same by the CPU use of the servers alone, for machines that do other work besides.
-    server_fit: Option<GroupFit>,
+    pub server_fit: Option<GroupFit>,
 }
 
 #[derive(Debug, Serialize)]
-struct ResultRow {
-    label: String,
-    run_type: String,
-    cutoff: String,
-    qos: f64,
-    iops: f64,
-    cpu_percent: Option<f64>,
-    server_cpu_percent: Option<f64>,
-    read_ms: Option<f64>,
-    write_ms: Option<f64>,
+pub struct ResultRow {
+    pub label: String,
+    pub run_type: String,
+    pub cutoff: String,
+    pub qos: f64,
+    pub iops: f64,
+    pub cpu_percent: Option<f64>,
+    pub server_cpu_percent: Option<f64>,
+    pub read_ms: Option<f64>,
+    pub write_ms: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
-struct GroupFit {
-    a: [f64; 3],
-    r_squared: f64,
-    background_cpu_percent: Option<f64>,
+pub struct GroupFit {
+    pub a: [f64; 3],
+    pub r_squared: f64,
+    pub background_cpu_percent: Option<f64>,
     /// At the CPU use that was asked for.
     target_iops: Option<f64>,
 }
@@ -111,7 +111,7 @@ pub fn results(from: &Path, cpu_target: Option<f64>, as_json: bool) -> Result<()
 }
 
 /// Rows with equal keys, in the order of their first.
-fn groups(table: &Table, cpu_target: Option<f64>) -> Vec<Group> {
+pub fn groups(table: &Table, cpu_target: Option<f64>) -> Vec<Group> {
     // Keys stand between the label and the kind of the run.
     let end = table.columns.iter().position(|column| column == "RunType").unwrap_or(table.columns.len());
     let names = table.columns.get(1..end).unwrap_or_default();

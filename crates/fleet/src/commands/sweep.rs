@@ -1,5 +1,6 @@
 //! `fleet sweep`: every combination, a row for each; rows that are there are not measured again.
 
+use super::rows::{Kind, write_report};
 use super::run::{RESULT_FILE, append, read_table};
 use super::{Failure, Ready, output_directory, profile_of, run_seconds, say, show_seconds, tell};
 use crate::args;
@@ -77,7 +78,8 @@ pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
             latency.p99_ms.unwrap_or(0.0)
         ));
     }
-    say(&format!("rows are in {}", file.display()));
+    write_report(Kind::Sweep, &out)?;
+    say(&format!("rows are in {}, report.md and its figure beside them", file.display()));
     Ok(())
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Doing {
     /// The step at which it was said first, and the time.
     pub began: u64,
     pub began_at: Monotonic,
+    /// When it was said first.
+    pub said_at: Monotonic,
     /// It was said before, and the answer did not come.
     pub again: bool,
 }
@@ -244,7 +246,7 @@ impl Client {
     }
 
     fn doing(&self, what: What, began: u64, began_at: Monotonic) -> Doing {
-        Doing { what, began, began_at, again: false }
+        Doing { what, began, began_at, said_at: began_at, again: false }
     }
 
     fn reconnect(&self, kept: &Kept) -> Operation {

@@ -218,7 +218,13 @@ impl LastingWorld {
     ) -> Option<String> {
         self.coverage.refusals += 1;
         let step = self.step;
+        // It was made, and its open's time ended before it could be said again.
+        let is_late = doing.again && self.now.since(doing.said_at) > KEPT_FOR;
         if let Some(own) = self.clients[index].own_mut(file) {
+            if is_late && status == NtStatus::OBJECT_NAME_COLLISION {
+                own.exists.settle(true, step);
+                return None;
+            }
             own.exists.settle(false, step);
             return Some(format!("refused: {status:?}, and nobody else has it"));
         }

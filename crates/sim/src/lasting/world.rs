@@ -379,7 +379,13 @@ impl LastingWorld {
         let until = self.now.after(away);
         let operation = self.clients[index].end_session();
         self.clients[index].loses_session(self.now, self.step, until);
-        let doing = Doing { what: What::EndSession, began: self.step, began_at: self.now, again: false };
+        let doing = Doing {
+            what: What::EndSession,
+            began: self.step,
+            began_at: self.now,
+            said_at: self.now,
+            again: false,
+        };
         self.clients[index].doing = Some((self.next_operation, doing));
         self.submit(index, None, operation);
     }

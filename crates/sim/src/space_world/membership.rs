@@ -33,6 +33,7 @@ const TIMING: Timing = Timing {
     stall: Duration::from_secs(5),
     reset: Duration::from_millis(50),
     asking: Duration::from_millis(15),
+    cut_off: Duration::from_millis(500),
 };
 
 /// What a node has read and does not act by yet.
@@ -51,6 +52,8 @@ struct Process {
     reading: Option<Reading>,
     /// Nodes that a majority takes for dead, and since when.
     down: BTreeMap<usize, (u64, Dead)>,
+    /// Nodes whose disks are not counted on: those, and others that it cannot talk to.
+    gone: BTreeSet<usize>,
     /// The record, and the last life of each node, as they were read last.
     record: Option<Stored<VolumeRecord>>,
     lives: BTreeMap<NodeId, u64>,
@@ -117,6 +120,7 @@ fn begin(course: &mut Course, nodes: usize, node: usize) -> Process {
         lease_until: Monotonic(0),
         reading: None,
         down: BTreeMap::new(),
+        gone: BTreeSet::new(),
         record: None,
         lives: BTreeMap::new(),
     }
@@ -272,21 +276,24 @@ impl Membership {
     /// Takes others for dead, or alive again, as a majority does.
     fn judge(&mut self, course: &Course, servers: &Servers, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
+        let cut_off = process.heartbeats.cut_off();
         for (other, verdict) in process.heartbeats.verdicts() {
             let recorded = process.lives.get(&other).copied().unwrap_or_default();
             let other = index_of(other);
             let disks = || servers.disks.iter().filter(|disk| disk.node == other).map(|disk| disk.id);
+            let is_gone = verdict.is_down() || cut_off.contains(&id_of(other));
+            if is_gone && process.gone.insert(other) {
+                told.down.extend(disks());
+            } else if !is_gone && process.gone.remove(&other) {
+                told.up.extend(disks());
+            }
             match verdict {
                 Verdict::Down { .. } => {
-                    let is_new = !process.down.contains_key(&other);
                     let (_, dead) = process.down.entry(other).or_insert((course.now, Dead::new(recorded)));
                     dead.heed(recorded, Monotonic(course.now), VERDICT_STANDS);
-                    told.down.extend(disks().filter(|_| is_new));
                 }
                 Verdict::Up { .. } | Verdict::Suspect { .. } => {
-                    if process.down.remove(&other).is_some() {
-                        told.up.extend(disks());
-                    }
+                    process.down.remove(&other);
                 }
             }
         }

@@ -47,10 +47,14 @@ impl Home {
         self.files.get(&file).map_or(0, |file| file.end_of_file.last())
     }
 
+    pub fn session(&self) -> SessionId {
+        SessionId(self.number as u64 + 1)
+    }
+
     fn caller(&self) -> Caller {
         let sid = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).expect("a SID");
         Caller {
-            session: SessionId(self.number as u64 + 1),
+            session: self.session(),
             client: [self.number as u8 + 1; 16],
             token: Arc::new(AccessToken {
                 user: sid(1000 + self.number as u32),

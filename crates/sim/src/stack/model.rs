@@ -90,7 +90,7 @@ impl Content {
     }
 }
 
-/// A register: changes and what each of them left, oldest first.
+/// A register: changes and what each of them left, oldest first. One whose outcome depends on an earlier one in doubt stands more than once.
 #[derive(Debug, Clone)]
 pub(crate) struct Versions<T>(Vec<(ChangeId, T)>);
 
@@ -105,7 +105,13 @@ impl<T: Copy + PartialEq> Versions<T> {
             let change = changes.get(id);
             change.durable || change.ended < durable_before
         };
-        self.0.iter().rposition(|(id, _)| durable(*id)).unwrap_or(0)
+        self.first_of(self.0.iter().rposition(|(id, _)| durable(*id)))
+    }
+
+    /// Finds the index of the first outcome of the change at an index.
+    fn first_of(&self, at: Option<usize>) -> usize {
+        let Some(at) = at else { return 0 };
+        self.0[..at].iter().rposition(|(id, _)| *id != self.0[at].0).map_or(0, |before| before + 1)
     }
 
     pub fn push(&mut self, change: ChangeId, value: T, changes: &Changes, durable_before: u64) {
@@ -118,7 +124,9 @@ impl<T: Copy + PartialEq> Versions<T> {
 
     /// What it is, as far as answers tell; none: a change may or may not have happened.
     pub fn settled(&self, changes: &Changes) -> Option<T> {
-        self.0.last().filter(|(id, _)| changes.get(*id).ended != NEVER).map(|(_, value)| *value)
+        let is_one = self.first_of(self.0.len().checked_sub(1)) + 1 == self.0.len();
+        let last = self.0.last().filter(|_| is_one);
+        last.filter(|(id, _)| changes.get(*id).ended != NEVER).map(|(_, value)| *value)
     }
 
     pub fn last(&self) -> T {
@@ -127,7 +135,7 @@ impl<T: Copy + PartialEq> Versions<T> {
 
     /// What a read that began at this step may find, while the process lives.
     pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
-        let from = self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began).unwrap_or(0);
+        let from = self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began));
         self.0[from..].iter().map(|(_, value)| *value)
     }
 
@@ -195,8 +203,13 @@ impl FileModel {
             self.cell(cell).push(change, content, changes, durable_before);
         }
         let end = (from + count) * CELL_BYTES;
-        if end > self.end_of_file.last() {
+        let last = self.end_of_file.last();
+        if end > last {
             self.end_of_file.push(change, end, changes, durable_before);
+        } else if self.end_of_file.live(changes, NEVER).any(|may_be| may_be < end) {
+            // What made it longer was refused, and may not have happened.
+            self.end_of_file.push(change, end, changes, durable_before);
+            self.end_of_file.push(change, last, changes, durable_before);
         }
         bytes
     }
@@ -338,6 +351,20 @@ mod tests {
             "older bytes are wrong once the write was answered"
         );
         assert_eq!(file.check_read(&changes, 0, &newer, 21), None);
+    }
+
+    #[test]
+    fn a_write_behind_one_in_doubt_leaves_the_file_as_long_as_it_or_longer() {
+        let (mut changes, mut file) = (Changes::default(), FileModel::new(1));
+        let refused = changes.begin();
+        file.write(&changes, refused, 0, 9);
+        let second = changes.begin();
+        file.write(&changes, second, 2, 3);
+        changes.end(second, 20, false);
+        let ends: Vec<u64> = file.end_of_file.live(&changes, 21).collect();
+        assert_eq!(ends, [5 * CELL_BYTES, 9 * CELL_BYTES]);
+        assert_eq!(file.end_of_file.settled(&changes), None);
+        assert_eq!(file.end_of_file.last(), 9 * CELL_BYTES);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) fn answered(
 ) {
     say(now, step, || {
         let text = format!("{result:?}");
-        format!("client {client} is answered {number}: {}", text.chars().take(120).collect::<String>())
+        format!("client {client} is answered {number}: {}", text.chars().take(320).collect::<String>())
     });
 }
 

@@ -355,10 +355,10 @@ impl StackWorld {
                 Some(operation) => Progress::Next(operation),
                 None => Progress::Wrong("a listing ended that had not begun".to_owned()),
             },
-            // It looks again.
+            // It looks again, in another session: what it has open now would keep a file that it removes.
             Err(_) if self.now < self.refusals_until => {
                 self.clients[client].wake_at = self.now.after(Duration::from_millis(500));
-                return;
+                return self.end_session(client);
             }
             Err(status) => Progress::Wrong(format!("a look after a restart was refused: {status:?}")),
         };
@@ -373,6 +373,18 @@ impl StackWorld {
                 self.compare_cuts(volume);
             }
             Progress::Wrong(why) => self.violate(client, Some(why)),
+        }
+    }
+
+    /// Has all closed that a client has open; nobody waits for the answer.
+    fn end_session(&mut self, client: usize) {
+        let Client { volume, home, .. } = &self.clients[client];
+        let operation = Operation::EndSession { session: home.session(), logoff: true };
+        let node = self.nodes[0].as_mut();
+        let service = node.and_then(|node| node.volumes.get_mut(*volume)).and_then(Served::service);
+        if let Some(service) = service {
+            service.submit(OperationId(self.next_operation), operation, self.now);
+            self.next_operation += 1;
         }
     }
 

@@ -92,6 +92,13 @@ impl<B: Backend> Volumes<B> {
         }
     }
 
+    /// Takes an open from a session whose client gets no answer, but may come back for it.
+    pub fn abandon(&mut self, (slot, open): (VolumeSlot, OpenId), session: SessionId, now: Monotonic) {
+        if let Some(backend) = self.get_mut(slot) {
+            backend.submit(UNATTENDED, Operation::Abandon(open, session), now);
+        }
+    }
+
     /// Tells all volumes that a session has ended. `logoff`: its durable opens end too.
     pub fn end_session(&mut self, session: SessionId, logoff: bool, now: Monotonic) {
         for (_, backend) in self.iter_mut() {

@@ -8,7 +8,7 @@ use volume::backend::{Event, LeaseState, OpenId, Operation, OplockLevel, Session
 const CLIENT_GUID: Guid = [5; 16];
 
 /// A further channel of the session of `first`.
-fn channel(world: &mut World, first: &Client) -> Client {
+pub fn channel(world: &mut World, first: &Client) -> Client {
     let mut client = Client::new(world);
     client.negotiate(world, &Wishes { dialects: vec![first.dialect as u16], ..Wishes::default() });
     assert_eq!(client.bind(world, first), NtStatus::SUCCESS);

@@ -1,8 +1,10 @@
 //! Persistent handles on the wire: of continuously available shares, over a start of the server.
 
+use crate::channels::channel;
 use crate::fixture::*;
 use smb::wire::*;
 use smb_server::Directory;
+use sys::Buf;
 use types::NtStatus;
 
 const GUID: Guid = [8; 16];
@@ -29,6 +31,12 @@ fn create_with(
     flags: HeaderFlags,
     contexts: CreateContextWriter,
 ) -> Vec<u8> {
+    let message = create_message(client, flags, contexts);
+    client.send(world, message);
+    client.receive(world).expect("an answer")
+}
+
+fn create_message(client: &mut Client, flags: HeaderFlags, contexts: CreateContextWriter) -> Vec<u8> {
     let body = CreateRequestBody {
         impersonation_level: 2.into(),
         desired_access: 0x001F_01FF.into(),
@@ -42,9 +50,7 @@ fn create_with(
     let all =
         HeaderFlags::from_bits_retain(u32::from_le_bytes(message[at..at + 4].try_into().unwrap())) | flags;
     message[at..at + 4].copy_from_slice(&all.bits().to_le_bytes());
-    let message = client.protect(message);
-    client.send(world, message);
-    client.receive(world).expect("an answer")
+    client.protect(message)
 }
 
 fn wanted() -> CreateContextWriter {
@@ -110,6 +116,34 @@ fn a_handle_its_lease_and_its_file_id_outlive_the_server() {
     let found = CreateResponse::parse(&answer).unwrap().file_id;
     assert_eq!(found.persistent, file_id.persistent);
     let answer = client.call(&mut world, Command::Write, Client::write_body(found, b"mine"));
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_handle_whose_reconnect_was_answered_to_a_dead_channel_can_be_had_by_another() {
+    let disk = LastingDisk::default();
+    let mut world = World::over_disk(&disk);
+    lasting(&mut world);
+    let mut client = Client::ready(&mut world);
+    let answer = create_with(&mut client, &mut world, HeaderFlags::empty(), wanted());
+    let file_id = CreateResponse::parse(&answer).unwrap().file_id;
+    drop((client, world));
+
+    let mut world = World::started_again(&disk);
+    lasting(&mut world);
+    let mut first = Client::ready(&mut world);
+    let mut second = channel(&mut world, &first);
+    second.sign = true;
+    let back = || lost(file_id, DURABLE_FLAG_PERSISTENT);
+    let message = create_message(&mut first, HeaderFlags::empty(), back());
+    world.server.handle_message(first.connection, Buf::from(&message[..]), world.now);
+    world.server.connection_closed(first.connection, world.now);
+    world.settle();
+    assert_eq!((world.opens_in_volume(), world.server.gauges().opens), (1, 0), "it waits for its client");
+    let answer = create_with(&mut second, &mut world, HeaderFlags::empty(), back());
+    assert_eq!((status(&answer), granted(&answer).0), (NtStatus::SUCCESS, RWH));
+    let found = CreateResponse::parse(&answer).unwrap().file_id;
+    let answer = second.call(&mut world, Command::Write, Client::write_body(found, b"mine"));
     assert_eq!(status(&answer), NtStatus::SUCCESS);
 }
 

@@ -110,6 +110,8 @@ pub(super) struct Outcome {
 #[derive(Default)]
 pub(super) struct Calls {
     links: BTreeMap<DiskId, Link>,
+    /// Disks whose link is not open: few, of however many disks the volume is on.
+    unopened: BTreeSet<DiskId>,
     calls: BTreeMap<CallKey, Call>,
     last_call: CallKey,
     /// Calls in flight, by the ids of their requests.
@@ -146,11 +148,13 @@ impl Calls {
         self.sends.clear();
         self.outcomes.clear();
         self.links.clear();
+        self.unopened.clear();
     }
 
     pub fn next_timeout(&self) -> Option<Monotonic> {
         let calls = (!self.calls.is_empty()).then_some(self.expire_at);
-        let links = self.links.values().filter_map(|link| match link.state {
+        let unopened = self.unopened.iter().filter_map(|disk| self.links.get(disk));
+        let links = unopened.filter_map(|link| match link.state {
             LinkState::Closed { retry_at } => Some(retry_at),
             LinkState::Opening { deadline, .. } => Some(deadline),
             LinkState::Open => None,
@@ -166,6 +170,16 @@ impl Calls {
     /// Takes the next outcome that its owner has not been given.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
+    }
+
+    fn set_link(&mut self, disk: DiskId, state: LinkState) {
+        if let Some(link) = self.links.get_mut(&disk) {
+            link.state = state;
+            match state {
+                LinkState::Open => self.unopened.remove(&disk),
+                LinkState::Closed { .. } | LinkState::Opening { .. } => self.unopened.insert(disk),
+            };
+        }
     }
 
     pub fn is_open(&self, disk: DiskId) -> bool {
@@ -276,11 +290,10 @@ impl Calls {
     /// Begins a session with the disk if there is none.
     pub fn connect(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         let state = LinkState::Closed { retry_at: setting.now };
-        let link = self.links.entry(disk).or_insert_with(|| Link {
-            state,
-            session: None,
-            busy: 0,
-            why: String::new(),
+        let unopened = &mut self.unopened;
+        let link = self.links.entry(disk).or_insert_with(|| {
+            unopened.insert(disk);
+            Link { state, session: None, busy: 0, why: String::new() }
         });
         if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= setting.now) {
             self.open_session(disk, setting, membership);
@@ -291,9 +304,7 @@ impl Calls {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
         if membership.waits_for_record(disk) || self.down.contains(&disk) {
-            if let Some(link) = self.links.get_mut(&disk) {
-                link.state = LinkState::Closed { retry_at };
-            }
+            self.set_link(disk, LinkState::Closed { retry_at });
             return;
         }
         let (volume, epoch, least) =
@@ -303,8 +314,8 @@ impl Calls {
         let deadline = setting.now.after(setting.config.io_timeout);
         if let Some(link) = self.links.get_mut(&disk) {
             link.session = Some(session);
-            link.state = LinkState::Opening { id, epoch, deadline };
         }
+        self.set_link(disk, LinkState::Opening { id, epoch, deadline });
         let settled = membership.settled_on(disk);
         let request = Request { volume, session, id, epoch, operation: Operation::Open { least, settled } };
         self.sends.push_back((disk, request));
@@ -403,9 +414,7 @@ impl Calls {
                     // A resync that went on would not copy again what it has copied.
                     reports.leave(Next::Abandon(disk));
                 }
-                if let Some(link) = self.links.get_mut(&disk) {
-                    link.state = LinkState::Open;
-                }
+                self.set_link(disk, LinkState::Open);
                 membership.note_promise(disk, epoch);
                 membership.cancel_expel(disk);
                 let deadline = setting.now.after(setting.config.io_timeout);
@@ -433,8 +442,8 @@ impl Calls {
 
     /// Sends nothing to the disk before `retry_at`.
     fn shut(&mut self, disk: DiskId, retry_at: Monotonic, why: &str) {
+        self.set_link(disk, LinkState::Closed { retry_at });
         if let Some(link) = self.links.get_mut(&disk) {
-            link.state = LinkState::Closed { retry_at };
             link.why = why.to_owned();
         }
     }
@@ -459,9 +468,7 @@ impl Calls {
 
     /// Lets the disk be spoken to again: the record says that it has to be compared from the beginning, or cannot say so.
     pub fn reopen(&mut self, disk: DiskId, setting: &Setting) {
-        if let Some(link) = self.links.get_mut(&disk) {
-            link.state = LinkState::Closed { retry_at: setting.now };
-        }
+        self.set_link(disk, LinkState::Closed { retry_at: setting.now });
     }
 
     /// Tries a new session at once, then at intervals: this one broke.
@@ -558,7 +565,8 @@ impl Calls {
         }
         let retry_at = now.after(setting.config.reconnect_interval);
         let mut reopen = Vec::new();
-        for (&disk, link) in &mut self.links {
+        for &disk in &self.unopened {
+            let Some(link) = self.links.get_mut(&disk) else { continue };
             match link.state {
                 LinkState::Opening { deadline, .. } if deadline <= now => {
                     link.state = LinkState::Closed { retry_at };

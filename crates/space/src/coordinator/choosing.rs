@@ -36,7 +36,8 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
 
 /// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed, the first `equals` of them
 /// equally. The region is as large as the largest atomic write: it is taken from one copy as far as that is intact. That is, of those
-/// that are equally believed, the one that was written at most of the blocks. What was not written there and was in another
+/// that are equally believed, the one that most are equal to: of three a disk that lost the end of its journal is outvoted. Among those the
+/// one that was written at most of the blocks. What was not written there and was in another
 /// one, just as much to be believed, is taken from that: its own disk lost it.
 pub(super) fn choose_after_crash(
     copies: &[Vec<Option<&Candidate>>],
@@ -45,8 +46,13 @@ pub(super) fn choose_after_crash(
     let blocks = copies.first().map_or(0, Vec::len);
     let (first, rest) = copies.split_at(equals.min(copies.len()));
     let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
+    let is_equal = |a: &[Option<&Candidate>], b: &[Option<&Candidate>]| {
+        let bytes = |copy: &[Option<&Candidate>], at: usize| copy[at].map(|found| found.data.clone());
+        (0..blocks).all(|at| bytes(a, at) == bytes(b, at))
+    };
+    let voters = |copy: &[Option<&Candidate>]| first.iter().filter(|other| is_equal(copy, other)).count();
     let mut first: Vec<&Vec<Option<&Candidate>>> = first.iter().collect();
-    first.sort_by_key(|copy| std::cmp::Reverse(written(copy)));
+    first.sort_by_cached_key(|copy| std::cmp::Reverse((voters(copy), written(copy))));
     let block = |at: usize| {
         let believed = choose(first.iter().filter_map(|copy| copy[at]));
         believed.or_else(|| rest.iter().find_map(|copy| copy[at])).cloned()
@@ -75,10 +81,12 @@ pub(super) fn candidates(
     (0..blocks).map(candidate).collect()
 }
 
-/// Tells whether data that came over the transport is what its checksums say; they are looked at if it came from another node.
+/// Tells whether data that came over the transport is what its checksums say; they are looked at if it came from another node. Only blocks that
+/// prove themselves (`append`) come from there without.
 pub(super) fn is_intact(
     setting: &Setting,
     is_far: bool,
+    append: bool,
     lba: u64,
     blocks: u64,
     data: &Payload,
@@ -87,11 +95,48 @@ pub(super) fn is_intact(
     if data.len() as u64 != blocks * BLOCK_BYTES as u64 {
         return false;
     }
-    if !(setting.config.verify_reads || is_far) || checksums.is_empty() {
+    if checksums.is_empty() {
+        return append || !is_far;
+    }
+    if !(setting.config.verify_reads || is_far) {
         return true;
     }
     checksums.iter().enumerate().all(|(at, &checksum)| {
         let block = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
         codes::block_matches(setting.volume, Lba(lba + at as u64), &block, checksum)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(bytes: &[u8]) -> Vec<Candidate> {
+        let block =
+            |byte: &u8| Candidate { data: Buf::from(&[*byte; BLOCK_BYTES][..]), rank: u64::from(*byte != 0) };
+        bytes.iter().map(block).collect()
+    }
+
+    /// The first byte of each block that is chosen of copies that are equally believed.
+    fn chosen(copies: &[&[u8]]) -> Vec<u8> {
+        let copies: Vec<Vec<Candidate>> = copies.iter().map(|bytes| copy(bytes)).collect();
+        let seen: Vec<Vec<Option<&Candidate>>> =
+            copies.iter().map(|copy| copy.iter().map(Some).collect()).collect();
+        choose_after_crash(&seen, seen.len()).iter().flatten().map(|found| found.data[0]).collect()
+    }
+
+    #[test]
+    fn of_three_copies_the_one_that_lost_what_it_had_acknowledged_is_outvoted() {
+        for copies in
+            [[&[1, 1][..], &[1, 2], &[1, 2]], [&[1, 2], &[1, 1], &[1, 2]], [&[1, 2], &[1, 2], &[1, 1]]]
+        {
+            assert_eq!(chosen(&copies), [1, 2]);
+        }
+    }
+
+    #[test]
+    fn what_one_disk_lost_and_another_has_is_taken_from_that() {
+        assert_eq!(chosen(&[&[1, 0], &[1, 2]]), [1, 2]);
+        assert_eq!(chosen(&[&[0, 0], &[0, 0], &[0, 3]]), [0, 3]);
+    }
 }

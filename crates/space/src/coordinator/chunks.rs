@@ -7,7 +7,7 @@ use cluster::VolumeRecord;
 use pool::PoolView;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::{ChunkIndex, DiskId};
 
@@ -51,9 +51,10 @@ impl Chunk {
         }
     }
 
-    /// Returns the disks whose copy holds every acknowledged write, in order of their ids.
-    pub fn in_sync_holders(&self, record: &VolumeRecord) -> impl Iterator<Item = DiskId> {
-        self.holders.iter().copied().filter(|disk| record.in_sync.contains(disk))
+    /// Returns the disks whose copy holds every acknowledged write, in order of their ids. `in_sync`: those of the record, as a set, since there may
+    /// be hundreds.
+    pub fn in_sync_holders(&self, in_sync: &BTreeSet<DiskId>) -> impl Iterator<Item = DiskId> {
+        self.holders.iter().copied().filter(|disk| in_sync.contains(disk))
     }
 
     pub fn lives_on(&self, disk: DiskId) -> bool {
@@ -197,10 +198,11 @@ impl Chunks {
     /// Returns the fewest copies that count by this record, of any chunk; at most as many as the volume is to have.
     pub fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
         let copies = record.resiliency.copies();
+        let in_sync = record.in_sync.iter().copied().collect();
         // A chunk that is being given slabs holds nothing that was acknowledged.
         let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
         let counts =
-            allocated.map(|chunk| chunk.in_sync_holders(record).count().min(usize::from(copies)) as u8);
+            allocated.map(|chunk| chunk.in_sync_holders(&in_sync).count().min(usize::from(copies)) as u8);
         counts.min().unwrap_or(copies)
     }
 

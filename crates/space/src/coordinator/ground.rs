@@ -25,18 +25,18 @@ pub(super) struct Ground {
 impl Ground {
     /// Returns the disks whose copy of the chunk holds every acknowledged write, in order of their ids.
     pub fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
-        let chunk = self.chunks.get(index);
-        chunk.map(|chunk| chunk.in_sync_holders(self.membership.record()).collect()).unwrap_or_default()
+        let Some(chunk) = self.chunks.get(index) else { return SmallVec::new() };
+        chunk.in_sync_holders(&self.membership.in_sync).collect()
     }
 
     /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
-        let (record, volume) = (self.membership.record(), self.setting.volume);
-        let copies = record.resiliency.copies();
+        let (in_sync, volume) = (&self.membership.in_sync, self.setting.volume);
+        let copies = self.membership.record().resiliency.copies();
         let mapped = self.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
         mapped
             .map(|(&chunk, known)| {
-                let holders = known.in_sync_holders(record).collect();
+                let holders = known.in_sync_holders(in_sync).collect();
                 ChunkCopies { volume, chunk, copies, holders }
             })
             .collect()

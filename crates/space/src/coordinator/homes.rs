@@ -11,6 +11,7 @@ use super::chunks::Chunks;
 use super::wants::Wants;
 use crate::planted::Planted;
 use cluster::{Home, VolumeRecord};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::DiskId;
 
@@ -33,11 +34,19 @@ impl Chunks {
         if record.homes.is_empty() {
             return 0;
         }
+        let in_sync = record.in_sync.iter().copied().collect();
+        let homes = record.homes.iter().enumerate();
+        let home_of: BTreeMap<DiskId, usize> =
+            homes.flat_map(|(home, found)| found.disks.iter().map(move |disk| (*disk, home))).collect();
         let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
-        // A disk whose node is not known is in no home.
-        let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
-        let counts = allocated
-            .map(|chunk| record.homes_of(chunk.in_sync_holders(record).filter(in_home)).unwrap_or_default());
+        let counts = allocated.map(|chunk| {
+            // A disk whose node is not known is in no home.
+            let known = chunk.in_sync_holders(&in_sync).filter_map(|disk| home_of.get(&disk).copied());
+            let mut homes: SmallVec<[usize; 3]> = known.collect();
+            homes.sort_unstable();
+            homes.dedup();
+            homes.len()
+        });
         let most = record.homes.len().min(usize::from(record.resiliency.copies()));
         counts.min().unwrap_or(most).min(most) as u8
     }

@@ -471,13 +471,13 @@ fn must_not_wait(ground: &Ground) -> bool {
 
 /// Returns chunks with fewer than `copies` that count and are to stay, those with the fewest first.
 fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
-    let (record, retired) = (ground.membership.record(), &ground.membership.retired);
+    let (in_sync, retired) = (&ground.membership.in_sync, &ground.membership.retired);
     let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();
     for (&index, chunk) in &ground.chunks.map {
         if !chunk.is_mapped() || chunk.in_build || !chunk.mirrors.is_empty() {
             continue;
         }
-        let kept = chunk.in_sync_holders(record).filter(|disk| !retired.contains(disk)).count();
+        let kept = chunk.in_sync_holders(in_sync).filter(|disk| !retired.contains(disk)).count();
         if kept < copies {
             lacking.push((kept, index));
         }

@@ -85,6 +85,8 @@ pub(super) struct Membership {
     record: VolumeRecord,
     /// Its revision in the cluster state.
     revision: u64,
+    /// The record's disks in sync: every operation asks for some of them.
+    pub in_sync: BTreeSet<DiskId>,
     wants: Wants,
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
@@ -118,6 +120,7 @@ impl Membership {
         Self {
             record: VolumeRecord::new(volume, nobody, "", Resiliency::Simple, 0, thin, Vec::new(), 0),
             revision: 0,
+            in_sync: BTreeSet::new(),
             wants: Wants::default(),
             proposal: None,
             expelled: Vec::new(),
@@ -141,6 +144,7 @@ impl Membership {
 
     /// Takes the record as the cluster state has it.
     pub fn load(&mut self, record: VolumeRecord, revision: u64) {
+        self.in_sync = record.in_sync.iter().copied().collect();
         self.record = record;
         self.revision = revision;
     }
@@ -176,7 +180,7 @@ impl Membership {
 
     /// Whether the disk's copies count by the record.
     pub fn is_in_sync(&self, disk: DiskId) -> bool {
-        self.record.in_sync.contains(&disk)
+        self.in_sync.contains(&disk)
     }
 
     pub fn is_stale(&self, disk: DiskId) -> bool {
@@ -190,11 +194,8 @@ impl Membership {
 
     /// Whether an acknowledgement may depend on the disk.
     pub fn is_required(&self, disk: DiskId) -> bool {
-        self.is_in_sync(disk) || self.proposes_join(disk)
-    }
-
-    fn proposes_join(&self, disk: DiskId) -> bool {
-        self.proposal.as_ref().is_some_and(|proposal| proposal.record.in_sync.contains(&disk))
+        let joins = |proposal: &Proposal| proposal.record.in_sync.contains(&disk);
+        self.is_in_sync(disk) || self.proposal.as_ref().is_some_and(joins)
     }
 
     /// Whether the disk is out as soon as the state commits what was proposed.

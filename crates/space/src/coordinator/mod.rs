@@ -184,13 +184,13 @@ impl Coordinator {
     }
 
     fn count_chunks(&self, only_settled: bool) -> (u64, u64) {
-        let record = self.record();
-        let copies = usize::from(record.resiliency.copies());
+        let in_sync = &self.ground.membership.in_sync;
+        let copies = usize::from(self.record().resiliency.copies());
         let counted = self.ground.chunks.map.values().filter(|chunk| !only_settled || !chunk.is_allocating());
         let (mut all, mut few) = (0, 0);
         for chunk in counted {
             all += 1;
-            few += u64::from(chunk.in_sync_holders(record).count() < copies);
+            few += u64::from(chunk.in_sync_holders(in_sync).count() < copies);
         }
         (all, few)
     }

@@ -526,9 +526,10 @@ impl Operations {
     ) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (lba, blocks) = (operation.lba, operation.blocks);
+        let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.calls.is_far(disk));
         match result {
             Ok(Answer::Data { data, checksums }) => {
-                if is_intact(&ground.setting, ground.calls.is_far(disk), lba, blocks, &data, &checksums) {
+                if is_intact(&ground.setting, is_far, append, lba, blocks, &data, &checksums) {
                     return self.finish_operation(key, Ok(Some(data)), ground);
                 }
                 self.read_corrupt(key, blocks, ground);

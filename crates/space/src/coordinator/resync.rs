@@ -136,7 +136,7 @@ impl Resyncs {
             let wanted = ground.chunks.get(entry.chunk).is_some_and(|chunk| {
                 chunk.is_mapped()
                     && chunk.append == entry.append
-                    && chunk.in_sync_holders(ground.membership.record()).count() < copies
+                    && chunk.in_sync_holders(&ground.membership.in_sync).count() < copies
                     && !ground.chunks.is_in_build(entry.chunk)
             });
             if wanted && !ground.membership.is_marked(disk, entry.chunk) {

@@ -198,6 +198,14 @@ impl Checkpointer {
         }
     }
 
+    /// As if the checkpoint needed a page that is damaged on all copies, or could read it again.
+    #[cfg(test)]
+    pub fn set_read_only(&mut self, is_read_only: bool) {
+        let error = FsError::Corrupt { what: "a page", lba: Lba(77) };
+        let pause = Pause { error, since: Monotonic(1), until: Monotonic(u64::MAX) };
+        self.pause = is_read_only.then_some(pause);
+    }
+
     /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
     /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
     /// journal yet, the space map.

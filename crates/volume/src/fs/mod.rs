@@ -397,4 +397,9 @@ impl FileSystem {
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         self.base.checkpointer.read_only()
     }
+
+    #[cfg(test)]
+    pub fn set_read_only(&mut self, is_read_only: bool) {
+        self.base.checkpointer.set_read_only(is_read_only);
+    }
 }

@@ -3,7 +3,7 @@
 use super::halt::Halt;
 use super::io::check_write;
 use super::notify;
-use super::open::FixedTimes;
+use super::open_record::FixedTimes;
 use super::opens::Opens;
 use super::parts::Parts;
 use crate::backend::{ByteRange, OpenId, Reply};

@@ -1,7 +1,7 @@
 //! CREATE: options, the way to the file, dispositions (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
 
 use super::durable::{is_persistent, replayed};
-use super::establish::establish;
+use super::establish::{establish, lease_name};
 use super::halt::{Halt, Outcome};
 use super::make_file::Making;
 use super::open::places_of;
@@ -50,8 +50,15 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
     }
     let through = create.options & options::OPEN_REPARSE_POINT == 0;
     let target = walk(parts.fs, parts.names, create.caller.root, &parsed)?;
+    let found = target.file.map(|file| file.file);
     if is_persistent(create) {
+        parts.opens.may_persist(found, &create.caller.token.user)?;
         parts.fs.ready_to_keep_opens()?;
+    } else if parts.fs.takes_changes()
+        && lease_name(create).is_some_and(|name| parts.caching.record_of(name).is_some())
+    {
+        // It may be granted more than is recorded.
+        parts.fs.ready_to_change_opens()?;
     }
     let places = places_of(target.path_units(parsed.stream));
     parts.opens.make_room(&create.caller.token.user, places, parts.agenda)?;
@@ -62,13 +69,20 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         return Err(meet_reparse_point(parts.fs, file, 0));
     }
     // A try that was interrupted after it made the file goes on there.
-    let made = attempt.made.filter(|made| target.file.is_some_and(|file| file.file == *made));
-    let opening = match (target.file, made) {
+    parts.replays.give_up_made(attempt, found, parts.agenda);
+    let others = found.filter(|file| attempt.made.is_none() && parts.replays.is_interrupted(*file));
+    if others.is_some() {
+        parts.fs.ready_to_change_opens()?;
+    }
+    let opening = match (target.file, attempt.made) {
         (Some(file), None) => {
             Existing { create, parsed: &parsed, target: &target, file }.run(parts, attempt)?
         }
         _ => Making::new(create, &parsed, target)?.run(parts, attempt)?,
     };
+    if let Some(file) = others {
+        parts.replays.spare(file, parts.agenda);
+    }
     let created = establish(parts, create, opening);
     Ok(Outcome::Reply(Reply::Created(Box::new(created))))
 }

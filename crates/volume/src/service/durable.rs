@@ -54,6 +54,11 @@ pub fn replayed(
     if !same_lease {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
+    let path = seen_path(parts.fs, open)?;
+    if other_session {
+        take_up(parts, id, &create.caller);
+    }
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
     let mut grant = parts.caching.current_grant(&open.holder);
     let mut durable = true;
     if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
@@ -61,11 +66,7 @@ pub fn replayed(
         *held = level_of(state_of(*held) & state_of(asked));
         durable = asked == OplockLevel::Batch;
     }
-    let path = seen_path(parts.fs, open)?;
     durable |= open.persistent;
-    if other_session {
-        take_up(parts, id, &create.caller);
-    }
     let mut created = describe(parts.fs, parts.opens, id, grant, path);
     created.durable = created.durable.filter(|_| durable);
     Ok(Some(Reply::Created(Box::new(created))))
@@ -176,9 +177,9 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
     if !may_take_up(parts, request.open, &request.caller)? {
         return Err(missing.into());
     }
+    take_up(parts, request.open, &request.caller);
     let open = parts.opens.get(request.open).ok_or(missing)?;
     let grant = parts.caching.current_grant(&open.holder);
-    take_up(parts, request.open, &request.caller);
     let mut created = describe(parts.fs, parts.opens, request.open, grant, path);
     created.action = CreateAction::Opened;
     Ok(Reply::Created(Box::new(created)))
@@ -207,10 +208,13 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     open.share = caller.share;
     open.standing = caller.standing.clone();
     open.granted_by_share = caller.share_access;
+    let most = caller.share.most_cached(open.directory);
     // Its record has the token of before.
     if open.persistent {
         parts.agenda.records.open(id);
     }
+    // What is cached through a share that lets its clients cache less from now on is closed; that the share did while the server was down.
+    parts.caching.limit(parts.opens, parts.agenda, id, most);
     parts.agenda.tasks.wake(stream.file);
 }
 

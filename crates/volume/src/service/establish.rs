@@ -4,19 +4,17 @@ use super::access;
 use super::caching::CacheAsked;
 use super::durable::{durable_for, is_persistent};
 use super::information::describe;
-use super::open::{FixedTimes, LeaseName, LinkName, Open, WriteTime, places_of};
+use super::open::{LeaseName, LinkName, Open, WriteTime, places_of};
+use super::open_record::{FixedTimes, LeaseRecord};
+use super::opens::PERSISTENT_MAX;
 use super::options;
 use super::parts::Parts;
 use super::path::StoredPath;
 use super::replays::create_guid;
-use crate::backend::{CacheRequest, Create, CreateAction, Created, LeaseState, OpenId, ShareOptions};
+use crate::backend::{CacheRequest, Create, CreateAction, Created, LeaseState, OpenId};
 use crate::fs::StreamId;
 use std::sync::Arc;
 use types::{NtStatus, attribute};
-
-/// Opens of one file that outlive the server; others are durable at best. A rename records all of them at once, which has to fit a batch of
-/// the journal.
-const PERSISTENT_MAX: usize = 1024;
 
 /// What a create has come to, before it becomes an open.
 pub struct Opening {
@@ -32,13 +30,18 @@ pub struct Opening {
 pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Created {
     let Opening { stream, directory, path, link, access, action } = opening;
     let caller = &create.caller;
+    let kept_before = lease_name(create).and_then(|name| parts.caching.record_of(name));
     let asked = CacheAsked {
         stream,
         directory,
         locked: parts.locks.is_locked(stream),
         client: caller.client,
         request: create.cache,
-        most: most_of(caller.share, directory),
+        most: match kept_before {
+            // It gets no more than can be recorded.
+            Some(kept) if !parts.fs.takes_changes() => kept.state & caller.share.most_cached(directory),
+            _ => caller.share.most_cached(directory),
+        },
     };
     let (holder, cache) = parts.caching.grant(parts.opens, &asked);
     let handle_cached = parts.caching.state_of(&holder).contains(LeaseState::HANDLE);
@@ -85,7 +88,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     };
     let id = parts.opens.insert(open, caches);
     parts.replays.register(create, id);
-    note_kept(parts, create, id, persistent);
+    note_kept(parts, create, id, kept_before);
     let mut created = describe(parts.fs, parts.opens, id, cache, path.below_root().into());
     if create.query_maximal_access {
         created.maximal_access = Some(access::maximal(parts, id));
@@ -93,27 +96,18 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     created
 }
 
-/// Has a new open recorded, and its lease, if they outlive the server.
-fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, persistent: bool) {
+/// Has a new open recorded, and its lease, if they outlive the server. `kept_before`: what was recorded of the lease.
+fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, kept_before: Option<LeaseRecord>) {
+    let persistent = parts.opens.get(id).is_some_and(|open| open.persistent);
     if persistent {
         parts.agenda.records.open(id);
     }
     if let Some(name) = lease_name(create) {
-        match persistent {
-            true => parts.caching.keep(parts.agenda, name),
-            // It may have more than before.
-            false => parts.caching.note_lease(parts.agenda, name),
+        if persistent {
+            parts.caching.keep(parts.agenda, name);
+        } else if parts.caching.record_of(name) != kept_before {
+            parts.agenda.records.lease(name);
         }
-    }
-}
-
-/// Returns the most that a share's opens may cache (MS-SMB2 3.3.5.9).
-fn most_of(share: ShareOptions, directory: bool) -> LeaseState {
-    match share {
-        ShareOptions { no_caching: true, .. } => LeaseState::empty(),
-        ShareOptions { scale_out: true, .. } if directory => LeaseState::empty(),
-        ShareOptions { scale_out: true, .. } => LeaseState::READ,
-        _ => LeaseState::all(),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::open::LinkName;
 use crate::backend::OpenId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use types::Sid;
 
 /// The opens of one file, in the order in which they were made.
 ///
@@ -13,8 +14,9 @@ pub struct FileOpens {
     /// Opens that may cache something.
     caching: BTreeMap<u64, OpenId>,
     next_place: u64,
-    /// Opens that outlive the server.
+    /// Opens that outlive the server, and those of each user.
     persistent: usize,
+    persistent_of: HashMap<Sid, usize>,
     /// The number of opens of the unnamed stream, and of each other one.
     unnamed: usize,
     named: HashMap<u32, usize>,
@@ -84,12 +86,23 @@ impl FileOpens {
     }
 
     /// Notes that one of the opens outlives the server.
-    pub fn add_persistent(&mut self) {
+    pub fn add_persistent(&mut self, user: &Sid) {
         self.persistent += 1;
+        *self.persistent_of.entry(user.clone()).or_default() += 1;
     }
 
-    pub fn remove_persistent(&mut self) {
+    pub fn remove_persistent(&mut self, user: &Sid) {
         self.persistent -= 1;
+        let count = self.persistent_of.get_mut(user).expect("the user of each open is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.persistent_of.remove(user);
+        }
+    }
+
+    /// Counts the opens of a user that outlive the server.
+    pub fn persistent_of(&self, user: &Sid) -> usize {
+        self.persistent_of.get(user).copied().unwrap_or_default()
     }
 
     /// Counts the opens that outlive the server.

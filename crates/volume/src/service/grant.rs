@@ -157,6 +157,7 @@ pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
         | Operation::AcknowledgeOplock { .. }
         | Operation::AcknowledgeLease { .. }
         | Operation::EndSession { .. }
+        | Operation::Abandon(..)
         | Operation::ForceClose { .. }
         | Operation::OpenDevice(_)
         | Operation::Control { .. } => None,

@@ -4,7 +4,7 @@
 
 use super::halt::{Halt, Outcome, status_of};
 use super::locks::Obstacle;
-use super::open::FixedTimes;
+use super::open_record::FixedTimes;
 use super::parts::Parts;
 use super::tasks::Work;
 use super::transfers::InFlight;

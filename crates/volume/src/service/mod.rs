@@ -338,6 +338,7 @@ impl Service {
             Timer::Oplock(open) => caching::oplock_timed_out(parts.opens, parts.agenda, open, at),
             Timer::Disconnected(open) => sessions::disconnected_timed_out(&mut parts, open, at),
             Timer::WriteTime(open) => parts.settle_write_time(open),
+            Timer::CloseAgain(open) => parts.opens.close_again(open, parts.agenda),
             Timer::Restore => self.restore(),
         }
     }

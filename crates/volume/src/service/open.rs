@@ -3,28 +3,18 @@
 use super::cache_state::CacheState;
 use super::grant::Grant;
 use super::listing::Listing;
-use super::open_record::TokenDigest;
+use super::open_record::{FixedTimes, TokenDigest};
 use super::range_locks::LockSequences;
 use super::share::ShareMode;
 use crate::backend::{
-    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, SessionId, ShareOptions,
-    ShareRoot, Standing, Terms, WideString,
+    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, LeaseState, SessionId,
+    ShareOptions, ShareRoot, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
 use std::sync::Arc;
 use std::time::Duration;
 use types::Monotonic;
-
-bitflags::bitflags! {
-    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct FixedTimes: u8 {
-        const ACCESSED = 1;
-        const WRITTEN = 2;
-        const CHANGED = 4;
-    }
-}
 
 /// How far a file's times show the writes of one open. They do so a little later than its data: once two seconds after the first
 /// write, and again with a flush, a change of size or attributes, or the close.
@@ -134,6 +124,16 @@ impl ShareOptions {
     pub fn durable_writes(&self) -> bool {
         self.continuously_available || self.durability == Durability::Write
     }
+
+    /// Returns the most that its opens may cache (MS-SMB2 3.3.5.9).
+    pub fn most_cached(&self, directory: bool) -> LeaseState {
+        match self {
+            Self { no_caching: true, .. } => LeaseState::empty(),
+            Self { scale_out: true, .. } if directory => LeaseState::empty(),
+            Self { scale_out: true, .. } => LeaseState::READ,
+            _ => LeaseState::all(),
+        }
+    }
 }
 
 impl Open {
@@ -184,13 +184,9 @@ impl Open {
         self.access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0
     }
 
+    /// Whether changes through it are answered when they are durable. What was answered of an open that outlives the server must not come back
+    /// as it was before, whatever its share promises by then.
     pub fn durable_writes(&self) -> bool {
-        self.share.durable_writes()
-    }
-
-    /// Whether other changes through it are answered when they are durable: what was answered of an open that outlives the server must not come
-    /// back as it was before.
-    pub fn durable_changes(&self) -> bool {
-        self.persistent || self.durable_writes()
+        self.persistent || self.share.durable_writes()
     }
 }

@@ -30,6 +30,16 @@ bitflags::bitflags! {
     }
 }
 
+bitflags::bitflags! {
+    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct FixedTimes: u8 {
+        const ACCESSED = 1;
+        const WRITTEN = 2;
+        const CHANGED = 4;
+    }
+}
+
 /// Stands for the groups and privileges of a token: two of one digest are taken to be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenDigest(pub u64);
@@ -83,6 +93,8 @@ pub struct OpenRecord {
     pub action: CreateAction,
     pub cache: StoredCache,
     pub parent_key: Option<Guid>,
+    /// Times that it does not change by the way.
+    pub fixed_times: FixedTimes,
     /// Open.LockSequenceArray; FF: no number.
     pub sequences: Option<[u8; SEQUENCE_BUCKETS]>,
 }
@@ -217,7 +229,7 @@ impl OpenRecord {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.cache.number(), action_number(self.action), 0];
+        let mut out = vec![VERSION, self.cache.number(), action_number(self.action), self.fixed_times.bits()];
         out.extend_from_slice(&self.flags().bits().to_le_bytes());
         out.extend_from_slice(&self.stream.file.0.to_le_bytes());
         out.extend_from_slice(&self.stream.index.to_le_bytes());
@@ -255,7 +267,8 @@ impl OpenRecord {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         (reader.u8()? == VERSION).then_some(())?;
-        let (cache, action, _) = (reader.u8()?, action_of(reader.u8()?)?, reader.u8()?);
+        let (cache, action) = (reader.u8()?, action_of(reader.u8()?)?);
+        let fixed_times = FixedTimes::from_bits(reader.u8()?)?;
         let flags = Flags::from_bits(reader.u32()?)?;
         let stream = StreamId { file: FileId(reader.u64()?), index: reader.u32()? };
         let timeout = Duration::from_millis(reader.u32()?.into());
@@ -301,6 +314,7 @@ impl OpenRecord {
             action,
             cache,
             parent_key,
+            fixed_times,
             sequences,
         })
     }

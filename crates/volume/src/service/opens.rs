@@ -4,7 +4,8 @@
 
 use super::agenda::Agenda;
 use super::file_opens::{Doomed, FileNode};
-use super::open::{FixedTimes, Open, places_of};
+use super::open::{Open, places_of};
+use super::open_record::FixedTimes;
 use super::open_table::OpenTable;
 use super::owners::Owners;
 use super::share::ShareMode;
@@ -19,6 +20,15 @@ use types::{NtStatus, Sid, attribute};
 
 /// A file's times show the first write of an open after this time, as in NTFS.
 const WRITE_TIME_DELAY: Duration = Duration::from_secs(2);
+
+/// Opens of one file that outlive the server; others are durable at best. A rename records all of them at once, which has to fit a batch of
+/// the journal.
+pub const PERSISTENT_MAX: usize = 1024;
+/// Those of one user.
+const PERSISTENT_PER_USER_MAX: usize = PERSISTENT_MAX / 4;
+
+/// The time after which a close is tried again that the volume did not take: it may be read-only for long.
+const CLOSE_PAUSE: Duration = Duration::from_secs(1);
 
 /// All opens.
 ///
@@ -163,7 +173,7 @@ impl Opens {
         if open.persistent
             && let Some(node) = self.files.get_mut(&stream.file)
         {
-            node.opens.add_persistent();
+            node.opens.add_persistent(&open.token.user);
         }
         self.owners.opened(id, open);
     }
@@ -185,7 +195,7 @@ impl Opens {
         let node = self.files.get_mut(&stream.file).expect("a file that is open has a node");
         node.opens.remove(open.place, stream.index);
         if open.persistent {
-            node.opens.remove_persistent();
+            node.opens.remove_persistent(&open.token.user);
         }
         if node.opens.of_stream(stream.index) == 0 && node.forget_stream(stream.index) {
             agenda.records.deletion(stream.file, Doomed::Stream(stream.index), false);
@@ -223,6 +233,15 @@ impl Opens {
         let free = self.places_max.saturating_sub(self.owners.count());
         let own = self.owners.count_of(user);
         if own == 0 { places <= free } else { places == 0 || own + 2 * places <= free }
+    }
+
+    /// Checks that a user may have one more open of a file that outlives the server: no user takes all that there may be of it.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES if the user has its part.
+    pub fn may_persist(&self, file: Option<FileId>, user: &Sid) -> Result<(), NtStatus> {
+        let count = file.and_then(|file| self.file(file)).map_or(0, |node| node.opens.persistent_of(user));
+        if count < PERSISTENT_PER_USER_MAX { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
     }
 
     /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the
@@ -268,6 +287,23 @@ impl Opens {
             && !std::mem::replace(&mut open.closing, true)
         {
             self.owners.closing(id, open);
+            agenda.start_internal(Work::CloseQuietly(id));
+        }
+    }
+
+    /// Notes that an open could not be closed. Nothing happens through it any more; its close is tried again.
+    pub fn put_off_close(&mut self, id: OpenId, agenda: &mut Agenda) {
+        let Some(open) = self.table.get_mut(id) else { return };
+        open.closing = true;
+        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        self.owners.closing(id, open);
+        open.take_rights();
+        agenda.timers.set(agenda.clock.now().after(CLOSE_PAUSE), Timer::CloseAgain(id));
+    }
+
+    /// Tries the close again of an open that could not be closed, unless it is gone.
+    pub fn close_again(&mut self, id: OpenId, agenda: &mut Agenda) {
+        if self.table.get(id).is_some() {
             agenda.start_internal(Work::CloseQuietly(id));
         }
     }

@@ -16,7 +16,7 @@ use super::opens::Opens;
 use super::parts::Parts;
 use super::quotas::{query_quotas, set_quotas};
 use super::security::{query_security, set_security};
-use super::sessions::end_session;
+use super::sessions::{abandon, end_session};
 use super::set_information::set_information;
 use super::tasks::Work;
 use super::walk::open_root;
@@ -113,6 +113,7 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt>
             parts.caching.acknowledge_lease(parts.opens, parts.agenda, (*client, *key), *state)
         }
         Operation::EndSession { session, .. } => Ok(end_session(parts, *session)),
+        Operation::Abandon(open, session) => Ok(abandon(parts, *open, *session)),
         Operation::ForceClose { open } => force_close(parts, *open),
         Operation::OpenDevice(_) | Operation::Control { .. } => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
         // A create has work of its own, a read is carried out as it comes in, and the rest stands in `perform`.

@@ -2,10 +2,11 @@
 
 use super::agenda::Agenda;
 use super::file_opens::Doomed;
-use super::open::Open;
+use super::open::{LinkName, Open};
 use super::opens::Opens;
 use super::tasks::{Attempt, Work};
 use crate::backend::{Create, DurableRequest, Guid, OpenId, OperationId};
+use crate::fs::FileId;
 use crate::planted::Planted;
 use std::collections::HashMap;
 use types::NtStatus;
@@ -20,9 +21,14 @@ enum CreateState {
 
 /// The creates by client and create GUID.
 ///
-/// Invariant: a GUID stands here while a create holds it ([`Attempt::guid_held`]), and then as long as the open that it made.
+/// Invariant: a GUID stands here while a create holds it ([`Attempt::guid_held`]), and then as long as the open that it made. A file stands
+/// among the interrupted while the create that made it waits, unless another one has opened it since.
 #[derive(Debug, Default)]
-pub struct Replays(HashMap<(Guid, Guid), CreateState>);
+pub struct Replays {
+    creates: HashMap<(Guid, Guid), CreateState>,
+    /// Files of creates that go on later; with their names if a record says that they go unless their opens come to be.
+    interrupted: HashMap<FileId, Option<Box<LinkName>>>,
+}
 
 /// Returns the GUID by which a create can be replayed.
 pub fn create_guid(create: &Create) -> Option<Guid> {
@@ -35,7 +41,7 @@ pub fn create_guid(create: &Create) -> Option<Guid> {
 impl Replays {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.creates.is_empty() && self.interrupted.is_empty()
     }
 
     /// Looks whether this create happened already: returns its open. Otherwise the create holds its GUID from here on.
@@ -52,13 +58,13 @@ impl Replays {
         let name = (create.caller.client, guid);
         // An open that was used since is no replay's business any more: its GUID is free.
         let again = create.replay && Planted::ReplayedCreateAppliedTwice.is_planted();
-        let found = self.0.get(&name).copied().filter(|_| !again).filter(|found| match found {
+        let found = self.creates.get(&name).copied().filter(|_| !again).filter(|found| match found {
             CreateState::Pending => true,
             CreateState::Open(id) => opens.get(*id).is_some_and(|open| !open.used),
         });
         match found {
             None => {
-                self.0.insert(name, CreateState::Pending);
+                self.creates.insert(name, CreateState::Pending);
                 attempt.guid_held = true;
                 Ok(None)
             }
@@ -71,30 +77,55 @@ impl Replays {
     /// Notes the open that a create made.
     pub fn register(&mut self, create: &Create, id: OpenId) {
         if let Some(guid) = create_guid(create) {
-            self.0.insert((create.caller.client, guid), CreateState::Open(id));
+            self.creates.insert((create.caller.client, guid), CreateState::Open(id));
         }
     }
 
     /// Notes an open that outlived a start of the server.
     pub fn restore(&mut self, client: Guid, create_guid: Guid, id: OpenId) {
-        self.0.insert((client, create_guid), CreateState::Open(id));
+        self.creates.insert((client, create_guid), CreateState::Open(id));
     }
 
     /// Notes that a create goes on later: a file that it has made does not outlive a start without its open.
-    pub fn interrupt(&self, attempt: &mut Attempt, agenda: &mut Agenda) {
-        if let (Some(file), Some(link)) = (attempt.made, &attempt.made_link)
-            && !attempt.doomed
+    pub fn interrupt(&mut self, attempt: &mut Attempt, agenda: &mut Agenda) {
+        if let Some(file) = attempt.made
+            && !std::mem::replace(&mut attempt.interrupted, true)
         {
-            attempt.doomed = true;
-            agenda.records.deletion(file, Doomed::Link((**link).clone()), true);
+            if let Some(link) = &attempt.made_link {
+                agenda.records.deletion(file, Doomed::Link((**link).clone()), true);
+            }
+            self.interrupted.insert(file, attempt.made_link.clone());
         }
     }
 
     /// Notes that a create has ended: what it made stays.
-    pub fn finish(&self, attempt: &mut Attempt, agenda: &mut Agenda) {
-        if let (Some(file), Some(link), true) = (attempt.made, &attempt.made_link, attempt.doomed) {
-            attempt.doomed = false;
-            agenda.records.deletion(file, Doomed::Link((**link).clone()), false);
+    pub fn finish(&mut self, attempt: &mut Attempt, agenda: &mut Agenda) {
+        if let Some(file) = attempt.made
+            && std::mem::take(&mut attempt.interrupted)
+        {
+            self.spare(file, agenda);
+        }
+    }
+
+    /// Whether a create that goes on later has made this file, and nobody has opened it since.
+    pub fn is_interrupted(&self, file: FileId) -> bool {
+        self.interrupted.contains_key(&file)
+    }
+
+    /// Lets a file stay that an interrupted create has made: another create opens it.
+    pub fn spare(&mut self, file: FileId, agenda: &mut Agenda) {
+        if let Some(Some(link)) = self.interrupted.remove(&file) {
+            agenda.records.deletion(file, Doomed::Link(*link), false);
+        }
+    }
+
+    /// Lets a create that goes on find what is there, if somebody has opened or taken away what an earlier try of it made: that is not its
+    /// own any more, to be opened beside others or to be deleted. `found`: what has the name now.
+    pub fn give_up_made(&mut self, attempt: &mut Attempt, found: Option<FileId>, agenda: &mut Agenda) {
+        let Some(made) = attempt.made.filter(|_| attempt.interrupted) else { return };
+        if found != Some(made) || !self.is_interrupted(made) {
+            self.finish(attempt, agenda);
+            (attempt.made, attempt.made_link) = (None, None);
         }
     }
 
@@ -107,7 +138,7 @@ impl Replays {
             && attempt.guid_held
             && let Some(guid) = create_guid(create)
         {
-            let held = self.0.remove(&(create.caller.client, guid));
+            let held = self.creates.remove(&(create.caller.client, guid));
             debug_assert_eq!(
                 held,
                 Some(CreateState::Pending),
@@ -119,9 +150,9 @@ impl Replays {
     /// Frees the GUID of an open that is gone.
     pub fn closed(&mut self, id: OpenId, open: &Open) {
         if let Some(guid) = open.create_guid
-            && self.0.get(&(open.client, guid)) == Some(&CreateState::Open(id))
+            && self.creates.get(&(open.client, guid)) == Some(&CreateState::Open(id))
         {
-            self.0.remove(&(open.client, guid));
+            self.creates.remove(&(open.client, guid));
         }
     }
 

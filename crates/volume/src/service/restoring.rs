@@ -8,7 +8,7 @@ use super::close::remove_link;
 use super::file_opens::Doomed;
 use super::halt::Halt;
 use super::intervals::Interval;
-use super::open::{CacheHolder, Durable, FixedTimes, LeaseName, LinkName, Open, WriteTime, places_of};
+use super::open::{CacheHolder, Durable, LeaseName, LinkName, Open, WriteTime, places_of};
 use super::open_record::{LeaseRecord, OpenRecord, StateRecord, StoredCache};
 use super::parts::Parts;
 use super::path::join;
@@ -258,7 +258,7 @@ fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
         disconnected: None::<Monotonic>,
         closing: false,
         used: false,
-        fixed_times: FixedTimes::empty(),
+        fixed_times: record.fixed_times,
         sequences: record.sequences.map(|bytes| Box::new(LockSequences::from_bytes(bytes))),
         write_time: WriteTime::default(),
         dirty: false,

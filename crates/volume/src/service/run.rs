@@ -1,17 +1,16 @@
 //! The life of an operation: it is tried, parked, tried again, answered.
 
-use super::caching::Caching;
 use super::commit::commit;
+use super::establish::lease_name;
 use super::halt::{Halt, Outcome};
 use super::io::flushed;
-use super::opens::Opens;
 use super::parts::Parts;
 use super::perform::perform;
 use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::InFlight;
 use super::turn::OPERATION_STEPS;
-use crate::backend::{Operation, OperationId, Reply};
+use crate::backend::{CreateAction, OpenId, Operation, OperationId, Reply};
 use crate::fs::FileId;
 use crate::planted::Planted;
 use std::task::Poll;
@@ -51,7 +50,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     if parts.agenda.records.is_behind() {
         return parts.agenda.park(operation, Some(work), Wait::Turn, told);
     }
-    let durable = wants_durability(parts.opens, parts.caching, &work);
+    let durable = wants_durability(parts, &work);
     // Steps that the file layer took by itself are its own to bound.
     parts.fs.take_steps();
     let result = perform(parts, operation, &mut work);
@@ -61,12 +60,30 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     settle(parts);
     match result {
         Ok(Outcome::Reply(reply)) => match durable {
-            Some(data) => commit(parts, operation, reply, data),
-            None => parts.agenda.events.done(operation, Ok(reply)),
+            Some(data) if !changed_nothing(parts, &work, &reply) => commit(parts, operation, reply, data),
+            _ => parts.agenda.events.done(operation, Ok(reply)),
         },
         Ok(Outcome::Later) => (),
         Err(halt) => stop(parts, operation, work, told, halt),
     }
+}
+
+/// Whether an answered create leaves everything as it was that is durable.
+fn changed_nothing(parts: &Parts<'_>, work: &Work, reply: &Reply) -> bool {
+    let Reply::Created(created) = reply else { return false };
+    created.action == CreateAction::Opened && !created.persistent && !shows_kept_lease(parts, work)
+}
+
+/// Whether the answer tells the client what a lease that outlives the server lets it cache. It must find no less after a start.
+fn shows_kept_lease(parts: &Parts<'_>, work: &Work) -> bool {
+    let name = match work {
+        Work::Create(create, _) => lease_name(create),
+        Work::Request(Operation::Reconnect(request)) => {
+            request.lease.map(|lease| (request.caller.client, lease.key))
+        }
+        _ => None,
+    };
+    name.is_some_and(|name| parts.caching.record_of(name).is_some()) && parts.fs.takes_changes()
 }
 
 /// Answers or parks an operation that does not go on.
@@ -74,10 +91,8 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
     match halt {
         Halt::Status(status) => {
             parts.replays.release(&mut work, parts.agenda);
-            if let Work::CloseQuietly(id) = work
-                && let Some(open) = parts.opens.get_mut(id)
-            {
-                open.closing = false;
+            if let Work::CloseQuietly(id) = work {
+                put_off_close(parts, id);
             }
             parts.agenda.events.done(operation, Err(status));
         }
@@ -109,6 +124,12 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
     }
 }
 
+/// Has an open closed a little later that cannot be closed now, as when the volume takes no changes: it stands in nobody's way meanwhile.
+fn put_off_close(parts: &mut Parts<'_>, id: OpenId) {
+    parts.opens.put_off_close(id, parts.agenda);
+    parts.caching.give_up(parts.opens, parts.agenda, id);
+}
+
 /// Returns the wait for what is cached of a file, behind the others that wait for it.
 fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
     // Each try looked at all its opens.
@@ -118,9 +139,12 @@ fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
 
 /// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
 /// changes, which the file layer publishes later than other changes.
-fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Option<FileId>> {
+fn wants_durability(parts: &Parts<'_>, work: &Work) -> Option<Option<FileId>> {
+    let opens = &*parts.opens;
     let (is_durable, data) = match work {
-        Work::Create(create, _) => (create.caller.share.durable_writes(), None),
+        Work::Create(create, _) => {
+            (create.caller.share.durable_writes() || shows_kept_lease(parts, work), None)
+        }
         Work::CloseQuietly(_) => return None,
         Work::Request(request) => match request {
             Operation::SetInformation { open, .. }
@@ -128,22 +152,23 @@ fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Opt
             | Operation::Trim { open, .. }
             | Operation::DuplicateExtents { target: open, .. } => {
                 let open = opens.get(*open)?;
-                (open.durable_changes(), Some(open.stream.file))
+                (open.durable_writes(), Some(open.stream.file))
             }
             // What clients were told of opens that outlive the server does, too.
             Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
                 return opens.get(*open)?.persistent.then_some(None);
             }
             Operation::AcknowledgeLease { client, key, .. } => {
-                return caching.record_of((*client, *key)).map(|_| None);
+                return parts.caching.record_of((*client, *key)).map(|_| None);
             }
+            Operation::Reconnect(_) => (shows_kept_lease(parts, work), None),
             Operation::Close { open, .. }
             | Operation::SetSecurity { open, .. }
             | Operation::SetQuotas { open, .. }
             | Operation::SetSparse { open, .. }
             | Operation::SetReparsePoint { open, .. }
             | Operation::DeleteReparsePoint { open, .. }
-            | Operation::ObjectId { open, create: true } => (opens.get(*open)?.durable_changes(), None),
+            | Operation::ObjectId { open, create: true } => (opens.get(*open)?.durable_writes(), None),
             _ => return None,
         },
     };

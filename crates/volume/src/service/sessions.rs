@@ -11,13 +11,27 @@ pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
         parts.replays.abort(parts.agenda, operation, NtStatus::USER_SESSION_DELETED);
     }
     for id in parts.opens.of_session(session) {
-        if parts.opens.get(id).is_some_and(|open| survives(parts, open)) {
-            disconnect(parts, id);
-        } else {
-            parts.opens.close_unasked(id, parts.agenda);
-        }
+        disconnect_or_close(parts, id);
     }
     Reply::Done
+}
+
+/// Takes an open from a session whose client was not told of it.
+pub fn abandon(parts: &mut Parts<'_>, id: OpenId, session: SessionId) -> Reply {
+    // A session that ended has given it away already; and another one may have taken it up since.
+    let has_it = |open: &Open| open.session == session && open.disconnected.is_none();
+    if parts.opens.get(id).is_some_and(has_it) {
+        disconnect_or_close(parts, id);
+    }
+    Reply::Done
+}
+
+fn disconnect_or_close(parts: &mut Parts<'_>, id: OpenId) {
+    if parts.opens.get(id).is_some_and(|open| survives(parts, open)) {
+        disconnect(parts, id);
+    } else {
+        parts.opens.close_unasked(id, parts.agenda);
+    }
 }
 
 /// Whether an open may wait for its client to come back.

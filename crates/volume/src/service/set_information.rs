@@ -4,7 +4,8 @@ use super::file_opens::Doomed;
 use super::halt::{Halt, ea_status};
 use super::io;
 use super::notify;
-use super::open::{FixedTimes, Open};
+use super::open::Open;
+use super::open_record::FixedTimes;
 use super::opens::Opens;
 use super::parts::Parts;
 use super::rename::{Linking, Renaming};
@@ -83,7 +84,11 @@ fn set_basic(
     parts.settle_write_time(id);
     let now = parts.time();
     let [created, accessed, written, changed] = times;
-    let fixed = fixed_by(times, parts.opens.get(id).map(|open| open.fixed_times).unwrap_or_default());
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    let fixed = fixed_by(times, open.fixed_times);
+    if open.persistent && fixed != open.fixed_times {
+        parts.fs.ready_to_change_opens()?;
+    }
     let sets_something = attributes.is_some() || times.iter().any(|time| to(*time).is_some());
     if sets_something {
         let implied = (!fixed.contains(FixedTimes::CHANGED)).then_some(now);
@@ -96,8 +101,11 @@ fn set_basic(
         };
         parts.fs.set_attributes(file, &change)?;
     }
-    if let Some(open) = parts.opens.get_mut(id) {
-        open.fixed_times = fixed;
+    if let Some(open) = parts.opens.get_mut(id)
+        && std::mem::replace(&mut open.fixed_times, fixed) != fixed
+        && open.persistent
+    {
+        parts.agenda.records.open(id);
     }
     if to(written).is_some() {
         parts.opens.forget_write_times(file);

@@ -108,6 +108,7 @@ fn record_of(parts: &Parts<'_>, open: &Open) -> Option<StateRecord> {
         action: open.create_action,
         cache,
         parent_key: open.parent_key,
+        fixed_times: open.fixed_times,
         sequences: open.sequences.as_ref().map(|sequences| sequences.to_bytes()),
     })))
 }

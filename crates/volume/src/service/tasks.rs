@@ -38,9 +38,9 @@ pub struct Attempt {
     pub guid_held: bool,
     /// The name of that file, if its open is to outlive the server.
     pub made_link: Option<Box<LinkName>>,
-    /// Whether a record says that the file goes if a start comes before its open is there: the create would find it in its way when it is
-    /// said again.
-    pub doomed: bool,
+    /// Whether it goes on later with that file. Of an open that is to outlive the server, a record then says that the file goes if a start
+    /// comes before: the create would find it in its way when it is said again.
+    pub interrupted: bool,
 }
 
 /// What an operation waits for.

@@ -16,6 +16,8 @@ pub enum Timer {
     Disconnected(OpenId),
     /// A write becomes visible in the file's times.
     WriteTime(OpenId),
+    /// An open that could not be closed is to be closed; it may be gone by then.
+    CloseAgain(OpenId),
     /// Opens that outlived a start could not be read.
     Restore,
 }

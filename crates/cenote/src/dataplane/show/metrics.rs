@@ -5,6 +5,7 @@ use crate::limits::Limits;
 use api::model::{Metric, MetricKind, OperationCounters, Performance, SmbDirectCounters};
 use smb::wire::Command;
 use smb_server::RequestKind;
+use smb_transport::server::tcp::Tcp;
 use types::Monotonic;
 
 /// Counts and times of requests since the server started, without the volumes' caches; `transferred_bytes`: bytes read from and written to
@@ -59,9 +60,17 @@ pub(super) fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<
     ]
 }
 
-/// Shows what left by TCP without a copy.
-pub(super) fn show_lent(bytes: u64) -> Metric {
-    counter("smb_lent_bytes", "Bytes sent by TCP by reference, without a copy in this server.", bytes)
+/// Shows what left by TCP without a copy, and what of it clients have not taken.
+pub(super) fn show_lent(tcp: &Tcp) -> [Metric; 2] {
+    let held = "Bytes sent by TCP by reference that clients have not acknowledged.";
+    [
+        counter(
+            "smb_lent_bytes",
+            "Bytes sent by TCP by reference, without a copy in this server.",
+            tcp.lent_bytes(),
+        ),
+        Metric { kind: MetricKind::Gauge, ..counter("smb_lent_held_bytes", held, tcp.lent_held_bytes()) },
+    ]
 }
 
 fn counter(name: &str, help: &str, value: u64) -> Metric {

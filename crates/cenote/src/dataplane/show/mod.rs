@@ -102,7 +102,7 @@ impl Show {
         let mut metrics = metrics::show_gauges(server.gauges(), &self.limits);
         metrics.extend(metrics::show_counters(server.counters()));
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
-        metrics.push(metrics::show_lent(clients.tcp().lent_bytes()));
+        metrics.extend(metrics::show_lent(clients.tcp()));
         let copies = sessions::Copies::of(clients.tcp());
         let sessions = server.sessions(now).into_iter();
         let transferred = node.disks.transferred_bytes();

@@ -93,7 +93,7 @@ fn show_volume(
     let looked = look(node, id, entry)?;
     add_issues(node, id, entry, &looked, issues);
     let status = looked.status();
-    let Looked { record, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
+    let Looked { record, is_served, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
     let slab_bytes = node.pools.slab_bytes(record.pool).unwrap_or(BLOCK_BYTES as u64);
     let copies = record.resiliency.copies();
     Some(Volume {
@@ -124,6 +124,8 @@ fn show_volume(
         copies,
         in_sync_copies: match status {
             VolumeStatus::Detached => 0,
+            // Of a volume that another node serves only the record tells how many copies each piece has.
+            _ if !is_served => record.min_holders.min(copies),
             _ if few > 0 => copies.saturating_sub(1),
             _ => copies,
         },

@@ -295,7 +295,14 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     // Nor can an open be found whose answer nobody gets.
     let reachable = work.is_replayable() || state.connections.contains(context.connection);
     if !belongs || !reachable {
-        state.volumes.close((work.volume, created.open), now);
+        let open = (work.volume, created.open);
+        match context.session {
+            // Its client may come again for what it was not told of.
+            Some(session) if work.asked.reconnect || work.is_replayable() => {
+                state.volumes.abandon(open, session.into(), now);
+            }
+            _ => state.volumes.close(open, now),
+        }
         return Err(NtStatus::USER_SESSION_DELETED);
     }
     let known = state.opens.of_volume((work.volume, created.open));

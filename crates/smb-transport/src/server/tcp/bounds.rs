@@ -8,7 +8,7 @@ use super::{CloseReason, Connection, ConnectionId, RECEIVE, Receiving, SWEEP_TIM
 use crate::framing::{BATCH_BYTES, GUEST_BATCH_BYTES, Room};
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::Operation;
+use sys::driver::{self, Operation};
 use types::PeerHost;
 
 /// Guests' part of the memory for large messages: a sixteenth.
@@ -188,6 +188,7 @@ impl Tcp {
         self.tell_turned_away();
         let is_short = [self.memory.guests.is_short(), self.memory.members.is_short()];
         let (mut stalled, mut cancels) = (Vec::new(), 0);
+        let (now, patience) = (self.now, self.limits.stall);
         for entry in self.connections.iter_mut().flatten() {
             if entry.receiving == Receiving::No {
                 // No client is slow while the server does not listen.
@@ -196,7 +197,15 @@ impl Tcp {
             let age = self.now.since(entry.message_since);
             let is_stalled = (entry.sending || entry.receives_message())
                 && self.now.since(entry.last_progress) > self.limits.stall;
-            if is_stalled || self.limits.is_too_slow(entry, age, is_short[usize::from(entry.is_member)]) {
+            let is_stuck = self.lent.is_stuck(&mut entry.lent, &entry.socket, now, patience);
+            if is_stuck {
+                // Fails if the connection is gone already.
+                let _ = driver::discard_at_close(&entry.socket);
+            }
+            if is_stalled
+                || is_stuck
+                || self.limits.is_too_slow(entry, age, is_short[usize::from(entry.is_member)])
+            {
                 stalled.push(entry.id);
             }
             let idle = !std::mem::take(&mut entry.active) && !entry.framing.in_mid_message();

@@ -6,6 +6,7 @@
 //! on ends; a client that connects and says nothing makes room for others ([`bounds`]). Never looks into a message.
 
 mod bounds;
+mod lent;
 mod memory;
 mod sending;
 #[cfg(test)]
@@ -15,6 +16,7 @@ pub use bounds::Pace;
 
 use crate::framing::{Framing, FramingError, GUEST_BATCH_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
 use bounds::{Memories, TurnedAway};
+use lent::{Lent, LentMemory};
 use memory::{Loan, PartyId, Waiting};
 use std::collections::VecDeque;
 use std::io;
@@ -59,7 +61,7 @@ pub enum CloseReason {
     Framing(FramingError),
     /// A message to send is longer than its header can say.
     TooLongToSend,
-    /// A message was begun, or waits to be sent, and nothing moved for [`TcpLimits::stall`], or it came too slowly.
+    /// A message was begun, or waits to be sent or acknowledged, and nothing moved for [`TcpLimits::stall`], or it came too slowly.
     Stalled,
     /// Nobody had logged on, and another one needed the place.
     Evicted,
@@ -89,6 +91,8 @@ pub struct TcpLimits {
     pub sweep: Duration,
     /// How large messages leave.
     pub send_path: SendPath,
+    /// Bytes that left by reference and lie in sockets unacknowledged, over all connections; beyond, messages are copied.
+    pub lent_bytes_max: u64,
 }
 
 impl Default for TcpLimits {
@@ -107,6 +111,8 @@ impl Default for TcpLimits {
             pace_when_short: Pace { grace: Duration::from_secs(2), bytes_per_second: 16 << 10 },
             sweep: Duration::from_secs(1),
             send_path: SendPath::Automatic,
+            // What thirty clients far away have under way; with all of each huge page, 2 GiB at worst.
+            lent_bytes_max: 64 << 20,
         }
     }
 }
@@ -147,8 +153,7 @@ struct Connection {
     sending: bool,
     /// Waits for room in the socket, to be sent by reference; counted in `sending_bytes`.
     unsent: Option<Payload>,
-    /// Bytes that left by reference.
-    lent_bytes: u64,
+    lent: Lent,
     queue: VecDeque<(MessageLength, Payload)>,
     /// Queued or being sent.
     queued_bytes: usize,
@@ -205,6 +210,7 @@ pub struct Tcp {
     completions: Vec<Completion>,
     messages: Vec<Buf>,
     lender: Lender,
+    lent: LentMemory,
     now: Monotonic,
 }
 
@@ -230,6 +236,7 @@ impl Tcp {
             turned_away: TurnedAway::default(),
             memory: Memories::new(limits.receiving_bytes_max),
             lender: Lender::new(limits.send_path),
+            lent: LentMemory::new(limits.lent_bytes_max),
             limits,
             listeners: listening,
             connections: Vec::new(),
@@ -409,7 +416,7 @@ impl Tcp {
             receiving: Receiving::No,
             sending: false,
             unsent: None,
-            lent_bytes: 0,
+            lent: Lent::default(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             sending_bytes: 0,
@@ -576,12 +583,17 @@ impl Tcp {
 
     /// Forgets a connection that is closed and has nothing in flight.
     fn finish(&mut self, id: ConnectionId) {
-        let Some(entry) = self.connection(id) else { return };
+        // Not by `connection`: what it has lent is counted beside it.
+        let Some(Some(entry)) = self.connections.get(id.0 as u32 as usize) else { return };
+        if entry.id != id {
+            return;
+        }
         let Some(reason) = entry.closed else { return };
         if entry.receiving != Receiving::No || entry.sending {
             return;
         }
         let index = id.0 as u32;
+        self.lent.leave(&entry.lent);
         self.connections[index as usize] = None;
         self.free.push(index);
         self.events.push(TcpEvent::Closed { connection: id, reason });

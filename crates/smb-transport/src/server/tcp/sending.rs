@@ -1,6 +1,7 @@
 //! Messages on their way out: sent at once as far as the socket takes them, the rest when it has room.
 //!
-//! What is large and was sent often leaves by reference ([`sys::driver::Lender`]); what is in flight then needs no keeping, as with a copy.
+//! What is large and was sent often leaves by reference ([`sys::driver::Lender`]); what is in flight then needs no keeping, as with a copy, but
+//! is bounded ([`super::lent`]).
 
 use super::{CloseReason, Connection, ConnectionId, SEND, Tcp};
 use crate::framing::HEADER_BYTES;
@@ -50,6 +51,11 @@ impl Tcp {
         self.lender.lent_bytes()
     }
 
+    /// Bytes that left by reference and that clients have not acknowledged.
+    pub fn lent_held_bytes(&self) -> u64 {
+        self.lent.held_bytes
+    }
+
     /// Says why nothing leaves by reference, whatever is sent; `None`: what is large and was sent often does.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.lender.why_only_copies()
@@ -57,7 +63,7 @@ impl Tcp {
 
     /// Bytes that left by reference, of each connection, by its client's address and ours.
     pub fn lent_by_connection(&self) -> HashMap<(SocketAddr, SocketAddr), u64> {
-        self.connections.iter().flatten().map(|entry| (entry.ends, entry.lent_bytes)).collect()
+        self.connections.iter().flatten().map(|entry| (entry.ends, entry.lent.bytes)).collect()
     }
 
     /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
@@ -69,10 +75,12 @@ impl Tcp {
             return;
         }
         while let Some((data, message_bytes)) = entry.take_queued() {
-            let before = self.lender.lent_bytes();
-            // An error shows again when the loop sends, and is acted on then.
-            let taken = self.lender.send_now(&entry.socket, &data).unwrap_or(0);
-            entry.lent_bytes += self.lender.lent_bytes() - before;
+            let Connection { lent, socket, .. } = entry;
+            let taken = match self.lent.send_now(&mut self.lender, lent, socket, &data, now) {
+                Ok(taken) => taken,
+                // Some of it may have left: nothing that is sent now would be in step.
+                Err(error) => return self.shut(id, CloseReason::Network(error.kind())),
+            };
             if taken >= data.len() {
                 entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
                 entry.active = true;
@@ -91,7 +99,7 @@ impl Tcp {
     fn send_when_writable(&mut self, id: ConnectionId, data: Payload) {
         let Some(entry) = self.connections[id.0 as u32 as usize].as_mut() else { return };
         let socket = entry.socket.clone();
-        let operation = if self.lender.lends_of(&data) {
+        let operation = if self.lent.may_lend(&entry.lent) && self.lender.lends_of(&data) {
             entry.unsent = Some(data);
             Operation::Writable { socket }
         } else {
@@ -109,10 +117,8 @@ impl Tcp {
             && entry.closed.is_none()
             && result.is_ok()
         {
-            let before = self.lender.lent_bytes();
-            let taken = self.lender.send_now(&entry.socket, &data);
-            entry.lent_bytes += self.lender.lent_bytes() - before;
-            match taken {
+            let Connection { lent, socket, .. } = entry;
+            match self.lent.send_now(&mut self.lender, lent, socket, &data, now) {
                 Ok(taken) if taken < data.len() => {
                     entry.active |= taken > 0;
                     if taken > 0 {

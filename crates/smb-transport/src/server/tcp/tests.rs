@@ -182,6 +182,59 @@ fn messages_sent_by_reference_reach_a_slow_client_as_they_were_though_their_memo
     }
 }
 
+/// Bytes that a socket takes though its client does not read, and of which it does not acknowledge all.
+const UNREAD_BYTES: usize = 256 << 10;
+
+#[test]
+fn a_client_that_does_not_read_what_was_lent_to_it_is_given_up_and_one_that_does_is_not() {
+    let (stall, sweep) = (Duration::from_millis(600), Duration::from_millis(50));
+    let limits = TcpLimits { send_path: SendPath::Reference, stall, sweep, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (mut reading, reading_id) = server.log_on("anna");
+        let (idle, idle_id) = server.log_on("otto");
+        for connection in [reading_id, idle_id] {
+            server.tcp.send(connection, Payload::from(numbered(1, UNREAD_BYTES)));
+            server.tcp.flush(connection);
+            assert_eq!(server.tcp.queued_bytes(connection), 0, "the socket has all of it");
+        }
+        assert!(server.tcp.lent_held_bytes() > 0);
+        assert!(read_message(&mut reading) == *numbered(1, UNREAD_BYTES));
+        match server.next() {
+            TcpEvent::Closed { connection, reason } => {
+                assert_eq!((connection, reason), (idle_id, CloseReason::Stalled));
+            }
+            other => panic!("{other:?} instead of an end"),
+        }
+        assert_eq!(server.tcp.lent_held_bytes(), 0);
+        drop(idle);
+        let until = Instant::now() + 2 * stall;
+        while Instant::now() < until {
+            server.turn();
+        }
+        assert!(server.events.is_empty(), "who has read may be silent: {:?}", server.events);
+    });
+}
+
+#[test]
+fn beyond_what_may_be_lent_messages_are_copied() {
+    for lent_bytes_max in [0, 100 << 10] {
+        let limits = TcpLimits { send_path: SendPath::Reference, lent_bytes_max, ..TcpLimits::default() };
+        Server::both(&limits, |mut server| {
+            let (mut first, first_id) = server.log_on("anna");
+            let (_idle, idle_id) = server.log_on("otto");
+            server.tcp.send(idle_id, Payload::from(numbered(1, UNREAD_BYTES)));
+            server.tcp.flush(idle_id);
+            let lent = server.tcp.lent_bytes();
+            assert_eq!(lent > 0, lent_bytes_max > 0);
+            server.tcp.send(first_id, Payload::from(numbered(2, UNREAD_BYTES)));
+            server.tcp.flush(first_id);
+            server.turn();
+            assert_eq!(server.tcp.lent_bytes(), lent, "the first has all that may be lent");
+            assert!(read_message(&mut first) == *numbered(2, UNREAD_BYTES));
+        });
+    }
+}
+
 #[test]
 fn what_is_no_message_ends_only_its_own_connection() {
     Server::both(&TcpLimits::default(), |mut server| {

@@ -258,7 +258,7 @@ impl Syncing {
         let (setting, is_far) = (&ground.setting, ground.calls.is_far(disk));
         let found = match result {
             Ok(Answer::Data { data, checksums })
-                if is_intact(setting, is_far, lba, blocks, &data, &checksums) =>
+                if is_intact(setting, is_far, sync.is_append(), lba, blocks, &data, &checksums) =>
             {
                 Found::Blocks(candidates(setting.volume, sync.is_append(), Lba(lba), &data, &checksums))
             }

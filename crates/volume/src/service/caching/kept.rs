@@ -1,9 +1,11 @@
 //! Leases that outlive the server: what is stored of them, and how they come back.
 
-use super::{CacheState, Caching, Lease, LeaseName, normal};
+use super::{CacheHolder, CacheState, Caching, Holder, Lease, LeaseName, normal};
+use crate::backend::{LeaseState, OpenId};
 use crate::fs::StreamId;
 use crate::service::agenda::Agenda;
 use crate::service::open_record::LeaseRecord;
+use crate::service::opens::Opens;
 
 impl Caching {
     /// Notes that an open which has the lease outlives the server.
@@ -43,5 +45,33 @@ impl Caching {
             self.leases.remove(&name);
             agenda.records.lease(name);
         }
+    }
+
+    /// Takes from an open what it caches beyond `most`, without asking: its client learns of that when it takes the open up.
+    pub fn limit(&mut self, opens: &mut Opens, agenda: &mut Agenda, id: OpenId, most: LeaseState) {
+        let holder = match opens.get(id).map(|open| &open.holder) {
+            Some(CacheHolder::Oplock(_)) => Holder::Oplock(id),
+            Some(CacheHolder::Lease(name)) => Holder::Lease(*name),
+            Some(CacheHolder::None) | None => return,
+        };
+        if self.state_mut(opens, holder).is_some_and(|caching| !most.contains(caching.state())) {
+            self.strip(opens, agenda, holder, most);
+        }
+    }
+
+    /// Takes from an open that is being closed what it caches, and its lease's if that has no other opens: those who wait go on.
+    pub fn give_up(&mut self, opens: &mut Opens, agenda: &mut Agenda, id: OpenId) {
+        let Some(open) = opens.get(id) else { return };
+        let file = open.stream.file;
+        let is_used = match open.holder {
+            CacheHolder::Lease(name) => opens.of_file(file).any(|(_, other)| {
+                !other.closing && matches!(other.holder, CacheHolder::Lease(held) if held == name)
+            }),
+            _ => false,
+        };
+        if !is_used {
+            self.limit(opens, agenda, id, LeaseState::empty());
+        }
+        agenda.tasks.wake(file);
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(super) struct Disk {
     disk: Rc<RefCell<MemoryVirtualDisk>>,
-    closed: Rc<Cell<bool>>,
+    pub(super) closed: Rc<Cell<bool>>,
     fails: Rc<Cell<bool>>,
 }
 

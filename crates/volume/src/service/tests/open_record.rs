@@ -23,6 +23,7 @@ fn open() -> OpenRecord {
         action: CreateAction::Created,
         cache: StoredCache::Lease([4; 16]),
         parent_key: Some([5; 16]),
+        fixed_times: FixedTimes::WRITTEN | FixedTimes::CHANGED,
         sequences: Some([0xFF; SEQUENCE_BUCKETS]),
     }
 }
@@ -37,6 +38,7 @@ fn variants() -> Vec<(OpenStateKey, StateRecord)> {
         renamed: false,
         cache: StoredCache::Oplock(OplockLevel::Batch),
         parent_key: None,
+        fixed_times: FixedTimes::empty(),
         sequences: None,
         ..open()
     };

@@ -1,6 +1,7 @@
 //! Opens of continuously available shares outlive the server, with everything that their clients were told of them.
 
 mod cuts;
+mod ends;
 
 use super::durability::Disk;
 use super::*;

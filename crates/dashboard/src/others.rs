@@ -1,0 +1,177 @@
+//! What the other servers of the cluster do: while somebody watches, each is asked for its counters once a second, over the cluster's port.
+//!
+//! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
+//! or is late; rates are by each server's own clock.
+
+use crate::latency::Percentiles;
+use crate::rates::Sample;
+use crate::slow::Slow;
+use api::Management;
+use api::cluster::Errand;
+use api::model::{OperationCounters, Performance};
+use api::printed::{OperationSample, PerformanceSample};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A server that takes longer to answer is asked anew.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What is older is not shown, nor are rates reckoned from it.
+const AGE_MAX: Duration = Duration::from_secs(4);
+
+/// What a server did in its last second or so.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeFigures {
+    pub sample: NodeSample,
+    /// Totals since its start, at the end of the interval.
+    pub performance: Performance,
+}
+
+/// Of a whole [`Sample`] what every server is asked for.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeSample {
+    pub interval_s: f64,
+    pub read: NodeOperations,
+    pub write: NodeOperations,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeOperations {
+    pub operations_per_s: f64,
+    pub bytes_per_s: f64,
+    /// Those whose time was measured, and their mean.
+    pub count: u64,
+    pub mean_us: Option<f64>,
+}
+
+impl NodeOperations {
+    fn between(before: &OperationCounters, after: &OperationCounters, rates: &OperationSample) -> Self {
+        Self {
+            operations_per_s: rates.operations_per_s,
+            bytes_per_s: rates.bytes_per_s,
+            count: after.measured_operations.saturating_sub(before.measured_operations),
+            mean_us: rates.mean_latency_us,
+        }
+    }
+
+    fn of(operations: &crate::rates::Operations) -> Self {
+        let Percentiles { count, mean_us, .. } = operations.latency;
+        let (operations_per_s, bytes_per_s) = (operations.operations_per_s, operations.bytes_per_s);
+        Self { operations_per_s, bytes_per_s, count, mean_us }
+    }
+}
+
+impl NodeFigures {
+    /// Of this server itself.
+    pub fn new(performance: &Performance, sample: &Sample) -> Self {
+        let Sample { interval_s, read, write, .. } = sample;
+        let sample = NodeSample {
+            interval_s: *interval_s,
+            read: NodeOperations::of(read),
+            write: NodeOperations::of(write),
+        };
+        Self { sample, performance: *performance }
+    }
+
+    fn between(before: &Performance, after: &Performance) -> Self {
+        let PerformanceSample { interval_s, read, write, .. } = PerformanceSample::between(before, after);
+        let nothing = Performance::default();
+        let before = if after.uptime_us < before.uptime_us { &nothing } else { before };
+        let sample = NodeSample {
+            interval_s,
+            read: NodeOperations::between(&before.read, &after.read, &read),
+            write: NodeOperations::between(&before.write, &after.write, &write),
+        };
+        Self { sample, performance: *after }
+    }
+}
+
+/// A server's last answer.
+#[derive(Clone)]
+struct Told {
+    at: Instant,
+    performance: Performance,
+    /// `None`: there was none before that it could be compared with.
+    figures: Option<NodeFigures>,
+}
+
+#[derive(Default)]
+pub struct Others {
+    servers: BTreeMap<String, Slow<Told>>,
+}
+
+impl Others {
+    /// Begins to ask these servers, unless they are being asked; of others nothing is kept.
+    pub fn look<'a>(&mut self, management: &Arc<dyn Management>, names: impl Iterator<Item = &'a str>) {
+        let mut before = std::mem::take(&mut self.servers);
+        for name in names {
+            let mut server = before.remove(name).unwrap_or_else(Slow::new);
+            let last = server.last().filter(|last| last.at.elapsed() < AGE_MAX);
+            let (management, name) = (management.clone(), name.to_owned());
+            let asked = name.clone();
+            server.refresh(async move {
+                let performance = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
+                let figures = last.map(|last| NodeFigures::between(&last.performance, &performance));
+                Some(Told { at: Instant::now(), performance, figures })
+            });
+            self.servers.insert(name, server);
+        }
+    }
+
+    /// What those did that have answered lately, by name.
+    pub fn figures(&self, now: Instant) -> BTreeMap<String, NodeFigures> {
+        let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
+        let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
+        fresh.filter_map(|(name, told)| Some((name.clone(), told.figures?))).collect()
+    }
+}
+
+/// Asks a server for its counters.
+async fn ask(management: &dyn Management, name: String) -> Option<Performance> {
+    let errand = Errand { method: "GET".into(), path: "/api/v1/perf".into(), body: String::new() };
+    let carried = management.cluster().send(name.clone(), errand).await;
+    let carried = carried.inspect_err(|error| tracing::debug!(name, %error, "a server's counters")).ok()?;
+    serde_json::from_str(&carried.body).ok().filter(|_| carried.status == 200)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn performance(uptime_us: u64, operations: u64) -> Performance {
+        let read = OperationCounters {
+            operations,
+            bytes: operations * 4096,
+            measured_operations: operations,
+            latency_us: operations * 50,
+            ..OperationCounters::default()
+        };
+        Performance { uptime_us, read, ..Performance::default() }
+    }
+
+    #[test]
+    fn rates_are_by_the_other_servers_own_clock() {
+        let found = NodeFigures::between(&performance(1_000_000, 100), &performance(3_000_000, 500));
+        assert_eq!((found.sample.read.operations_per_s, found.sample.read.count), (200.0, 400));
+        assert_eq!(found.sample.read.mean_us, Some(50.0));
+        let restarted = NodeFigures::between(&performance(9_000_000, 900), &performance(1_000_000, 10));
+        assert_eq!((restarted.sample.read.operations_per_s, restarted.sample.read.count), (10.0, 10));
+    }
+
+    #[tokio::test]
+    async fn what_a_server_said_long_ago_is_not_shown() {
+        let mut others = Others::default();
+        let mut server = Slow::new();
+        let figures = NodeFigures::between(&performance(0, 0), &performance(1_000_000, 10));
+        let at = Instant::now();
+        let told = Told { at, performance: performance(1_000_000, 10), figures: Some(figures) };
+        server.refresh(async move { Some(told) });
+        while server.last().is_none() {
+            tokio::task::yield_now().await;
+        }
+        others.servers.insert("node-2".into(), server);
+        assert_eq!(others.figures(at).len(), 1);
+        assert!(others.figures(at + AGE_MAX).is_empty());
+    }
+}

@@ -1,0 +1,78 @@
+//! Who may keep the cluster's port busy, and who may guess.
+
+use super::*;
+use crate::guesses::GUESSES_MAX;
+use crate::tls::member_name;
+use tokio::io::AsyncReadExt;
+use tokio_rustls::TlsConnector;
+
+#[tokio::test]
+async fn a_removed_server_holds_a_strangers_part_of_the_port_and_keeps_no_server_out() {
+    let (first, second, third) = (Server::new("node-1"), Server::new("node-2"), Server::new("node-3"));
+    let control = first.found("C").await;
+    for server in [&second, &third] {
+        let token = control.new_token().await.unwrap().token;
+        join(server, &token).await.unwrap();
+    }
+    control.remove_node("node-3".into()).await.unwrap();
+    let removed = Identity::open(third.data.path()).unwrap().unwrap();
+    let tls = Arc::new(tls::asking(&removed).unwrap());
+    let mut held = Vec::new();
+    for _ in 0..140 {
+        let stream = tokio::net::TcpStream::connect(first.address()).await.unwrap();
+        let stream = TlsConnector::from(tls.clone()).connect(member_name(), stream).await;
+        held.extend(stream.ok());
+    }
+    assert!(matches!(facts_asked(&second, first.address()).await, Ok(Tell::Facts(_))));
+    let mut open = 0;
+    for stream in &mut held {
+        let heard = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut [0; 16])).await;
+        open += usize::from(heard.is_err());
+    }
+    assert!((1..=32).contains(&open), "{open} of {}", held.len());
+}
+
+#[tokio::test]
+async fn joins_and_wrong_tokens_are_in_the_audit_log_and_a_host_that_guesses_waits() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let echo = Arc::<Echo>::default();
+    control.set_runner(echo.clone());
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    assert_eq!(echo.lines.lock().unwrap()[..], ["127.0.0.1 cluster join node-2 Done "]);
+    // A used token is no guess, however often it is shown.
+    for _ in 0..2 * GUESSES_MAX {
+        assert!(join(&Server::new("node-3"), &token).await.unwrap_err().message.contains("used already"));
+    }
+    let parsed: JoinToken = token.parse().unwrap();
+    let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
+    let guess = Ask::Examine { token: parsed.id.to_string(), secret: Secret("00".into()) };
+    let mut told = Vec::new();
+    for _ in 0..GUESSES_MAX + 1 {
+        let refused = ask(stranger.clone(), first.address(), &guess, PATIENCE).await.unwrap_err();
+        told.push(refused.to_string());
+    }
+    let last = told.pop().unwrap();
+    assert!(told.iter().all(|why| why.contains("not one of this cluster's")), "{told:?}");
+    assert!(last.contains("too many tokens"), "{last}");
+    let lines = echo.lines.lock().unwrap().clone();
+    let refused = lines.iter().filter(|line| line.contains("cluster test  Refused the token is not one"));
+    assert_eq!(refused.count(), GUESSES_MAX as usize, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains(&parsed.secret.to_hex())));
+}
+
+#[tokio::test]
+async fn what_a_witness_hands_on_is_not_carried_out() {
+    let (first, witness) = (Server::new("node-1"), Server::witness("witness"));
+    let control = first.found("C").await;
+    control.set_runner(Arc::<Echo>::default());
+    let token = control.new_token().await.unwrap().token;
+    join(&witness, &token).await.unwrap();
+    let tls = Arc::new(tls::asking(&Identity::open(witness.data.path()).unwrap().unwrap()).unwrap());
+    let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
+    let errand = Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()) });
+    let told = ask(tls.clone(), first.address(), &errand, PATIENCE).await;
+    assert!(matches!(&told, Err(AskError::Refused(why)) if why.contains("witness")), "{told:?}");
+    assert!(matches!(ask(tls, first.address(), &Ask::Facts, PATIENCE).await, Ok((Tell::Facts(_), _))));
+}

@@ -1,0 +1,247 @@
+//! What an operation, an event and being there cost a server, by the number of servers: counted on the state machines that ship.
+//!
+//! Owns the environment only: heartbeats, coordinators and replicas are what ships, stores are those of tests. Every server has
+//! [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the disks of all. Promises: all that is counted is the same in every
+//! run; times are of this thread's processor time, and the best of several.
+
+mod counts;
+mod heartbeats;
+mod world;
+
+use counts::SECOND;
+use rustix::time::{ClockId, clock_gettime};
+use world::World;
+
+/// As a server of the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
+pub const DISKS_PER_NODE: usize = 26;
+const COPIES: u64 = 2;
+/// Blocks of one chunk, and chunks of a volume: two copies for each disk of sixteen servers.
+const CHUNK_BLOCKS: u64 = 256;
+const CHUNKS: u64 = 416;
+/// How much is done for a figure.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Of reads and writes, each round.
+    pub operations: u64,
+    /// How often they are timed.
+    pub rounds: u64,
+}
+
+impl Effort {
+    pub const WHOLE: Self = Self { operations: 4_000, rounds: 7 };
+    /// For tests: what is counted is the same, times are rough.
+    pub const QUICK: Self = Self { operations: 400, rounds: 3 };
+}
+
+/// For how long servers that have nothing to do are looked at.
+const IDLE: u64 = 10 * SECOND;
+/// Blocks asked for after something was lost, so that it is noticed, and time for what follows.
+const NOTICING: u64 = 2_000;
+const SETTLING: u64 = 3 * SECOND;
+
+/// What was counted with one number of servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Measured {
+    pub nodes: usize,
+    /// Processor time of coordinator and replicas for one block, in nanoseconds; what the simulator itself takes is in it.
+    pub read_ns: f64,
+    pub write_ns: f64,
+    /// Requests to disks for one operation, and of them those to other servers.
+    pub read_requests: f64,
+    pub read_far: f64,
+    pub write_requests: f64,
+    pub write_far: f64,
+    /// A server that has nothing to do: requests to disks and changes of the cluster state in all, heartbeats that it sends, a second.
+    pub idle_requests: f64,
+    pub idle_changes: f64,
+    pub heartbeats: f64,
+    pub heartbeat_bytes: f64,
+    /// Requests with which a server opens its volume.
+    pub opening_requests: f64,
+    /// Bytes of the cluster state, for each server.
+    pub state_bytes: f64,
+    /// Bytes of the process for each server: its heartbeats, its volume's coordinator, its disks' sessions, without data.
+    pub memory_bytes: f64,
+    /// Changes of the cluster state after one event, for each volume that stays where it is.
+    pub disk_lost_changes: f64,
+    pub node_lost_changes: f64,
+    pub node_back_changes: f64,
+    /// ... and of the volume that another server takes over.
+    pub takeover_changes: f64,
+}
+
+/// Column names and values, as [`Measured::row`] has them.
+pub const COLUMNS: [&str; 18] = [
+    "nodes",
+    "read_ns",
+    "write_ns",
+    "read_requests",
+    "read_far",
+    "write_requests",
+    "write_far",
+    "idle_requests",
+    "idle_changes",
+    "heartbeats",
+    "heartbeat_bytes",
+    "opening_requests",
+    "state_bytes",
+    "memory_bytes",
+    "disk_lost_changes",
+    "node_lost_changes",
+    "node_back_changes",
+    "takeover_changes",
+];
+
+impl Measured {
+    pub fn row(&self) -> [f64; COLUMNS.len()] {
+        [
+            self.nodes as f64,
+            self.read_ns,
+            self.write_ns,
+            self.read_requests,
+            self.read_far,
+            self.write_requests,
+            self.write_far,
+            self.idle_requests,
+            self.idle_changes,
+            self.heartbeats,
+            self.heartbeat_bytes,
+            self.opening_requests,
+            self.state_bytes,
+            self.memory_bytes,
+            self.disk_lost_changes,
+            self.node_lost_changes,
+            self.node_back_changes,
+            self.takeover_changes,
+        ]
+    }
+}
+
+/// Counts all of it with so many servers.
+pub fn measure(nodes: usize, effort: Effort) -> Measured {
+    let (mut world, mut measured) = opened(nodes);
+    (0..nodes).for_each(|volume| world.fill(volume));
+    operate(&mut world, &mut measured, effort);
+    rest(&mut world, &mut measured);
+    measured.state_bytes = world.state_bytes() as f64 / nodes as f64;
+    strike(&mut world, &mut measured);
+    measured
+}
+
+/// Operations alone, of which instructions may be counted from outside: `measured_operations` does them.
+pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
+    let (mut world, _) = opened(nodes);
+    world.fill(0);
+    world.rest(SETTLING);
+    measured_operations(&mut world, 0, operations, writes_percent);
+}
+
+/// What is counted: a tool that counts instructions does so inside of this function only.
+#[inline(never)]
+fn measured_operations(world: &mut World, volume: usize, operations: u64, writes_percent: u64) {
+    world.operate(volume, std::hint::black_box(operations), writes_percent);
+}
+
+/// Servers whose volumes are open, and what opening took.
+fn opened(nodes: usize) -> (World, Measured) {
+    let mut world = World::new(nodes);
+    let before = resident_bytes();
+    world.run_until_open();
+    let grown = resident_bytes().saturating_sub(before) as f64;
+    let opening_requests = (world.counts.near + world.counts.far) as f64 / nodes as f64;
+    let memory_bytes = grown / nodes as f64;
+    (world, Measured { nodes, opening_requests, memory_bytes, ..Measured::default() })
+}
+
+fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
+    let Effort { operations, rounds } = effort;
+    // What fills it changes the record, and each disk promises so.
+    world.rest(SETTLING);
+    for writes_percent in [0, 100] {
+        let mut best = u64::MAX;
+        let before = world.counts.clone();
+        for round in 0..rounds {
+            let volume = round as usize % world.nodes();
+            world.rest(SECOND);
+            let began = thread_ns();
+            measured_operations(world, volume, operations, writes_percent);
+            best = best.min(thread_ns() - began);
+        }
+        let done = (operations * rounds) as f64;
+        let far = (world.counts.far - before.far) as f64 / done;
+        let requests = (world.counts.near - before.near) as f64 / done + far;
+        let ns = best as f64 / operations as f64;
+        if writes_percent == 0 {
+            (measured.read_ns, measured.read_requests, measured.read_far) = (ns, requests, far);
+        } else {
+            (measured.write_ns, measured.write_requests, measured.write_far) = (ns, requests, far);
+        }
+    }
+}
+
+/// What servers say that have nothing to do, after the epochs of the last writes are settled.
+fn rest(world: &mut World, measured: &mut Measured) {
+    world.rest(75 * SECOND);
+    let before = world.counts.clone();
+    world.rest(IDLE);
+    let counts = &world.counts;
+    let per_node = world.nodes() as f64 * (IDLE / SECOND) as f64;
+    measured.idle_requests = ((counts.near + counts.far) - (before.near + before.far)) as f64 / per_node;
+    measured.idle_changes = (sum(&counts.changes) - sum(&before.changes)) as f64;
+    measured.heartbeats = (counts.heartbeats - before.heartbeats) as f64 / per_node;
+    measured.heartbeat_bytes = (counts.heartbeat_bytes - before.heartbeat_bytes) as f64 / per_node;
+}
+
+fn sum(changes: &[u64]) -> u64 {
+    changes.iter().sum()
+}
+
+/// A disk is lost and comes back, then a server.
+fn strike(world: &mut World, measured: &mut Measured) {
+    let last = world.nodes() - 1;
+    let others = last as f64;
+    // Epochs end by themselves twice a minute while there are writes: the next one is then later than what is looked at.
+    (0..world.nodes()).for_each(|volume| world.operate(volume, NOTICING, 100));
+    world.rest(SECOND);
+    let before = world.counts.changes.clone();
+    world.lose_disk(0);
+    for volume in 0..world.nodes() {
+        world.operate(volume, NOTICING, 50);
+    }
+    world.rest(SETTLING);
+    let lost = world.counts.changes.clone();
+    measured.disk_lost_changes = (sum(&lost) - sum(&before)) as f64 / world.nodes() as f64;
+    world.heal_disk(0);
+    world.run_until_whole();
+    world.rest(SETTLING);
+
+    let before = world.counts.changes.clone();
+    world.lose_node(last);
+    world.rest(SETTLING);
+    world.run_until_open();
+    let lost = world.counts.changes.clone();
+    measured.node_lost_changes = (sum(&lost[..last]) - sum(&before[..last])) as f64 / others;
+    measured.takeover_changes = (lost[last] - before[last]) as f64;
+    world.bring_node_back(last);
+    world.run_until_whole();
+    world.rest(SETTLING);
+    let back = &world.counts.changes;
+    measured.node_back_changes = (sum(&back[..last]) - sum(&lost[..last])) as f64 / others;
+    assert_eq!(world.counts.failed, 0, "no operation fails");
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
+}
+
+/// Memory of this process in bytes; 0 if nobody knows.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() << 10
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Memory that was lent to the kernel and that clients have not acknowledged: counted, bounded, and not lent for ever.
+//!
+//! A client that reads nothing leaves what was sent to it in the socket, and pages that left by reference with it. While too much is so held,
+//! or too much by one connection, bytes are copied instead. A connection of which nothing was acknowledged for long ends, and the kernel
+//! forgets what it has of it. Loopback is different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
+
+use std::io;
+use std::time::Duration;
+use sys::Payload;
+use sys::driver::{self, Descriptor, Lender};
+use types::Monotonic;
+
+/// What left of one connection by reference.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    /// Bytes so far.
+    pub(super) bytes: u64,
+    /// Of these, unacknowledged at the last look, at most.
+    held_bytes: u64,
+    /// Bytes of the connection that were acknowledged at the last look, and since when it is no more.
+    acknowledged_bytes: u64,
+    since: Monotonic,
+}
+
+/// What all connections hold together.
+///
+/// Invariant: `held_bytes` is the sum of those of the connections.
+#[derive(Debug)]
+pub(super) struct LentMemory {
+    pub(super) held_bytes: u64,
+    bytes_max: u64,
+}
+
+impl LentMemory {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self { held_bytes: 0, bytes_max }
+    }
+
+    /// Whether more may be lent to a connection: only while it holds no more than is still free.
+    pub(super) fn may_lend(&self, lent: &Lent) -> bool {
+        let free = self.bytes_max.saturating_sub(self.held_bytes);
+        free > 0 && lent.held_bytes <= free
+    }
+
+    /// Sends what the socket takes at once, by reference where that pays and may be: bytes taken.
+    ///
+    /// # Errors
+    /// The socket's: the stream has to be ended.
+    pub(super) fn send_now(
+        &mut self,
+        lender: &mut Lender,
+        lent: &mut Lent,
+        socket: &Descriptor,
+        data: &Payload,
+        now: Monotonic,
+    ) -> io::Result<usize> {
+        if !self.may_lend(lent) {
+            return driver::send_now(socket, data);
+        }
+        let before = lender.lent_bytes();
+        let taken = lender.send_now(socket, data);
+        let bytes = lender.lent_bytes() - before;
+        if bytes > 0 {
+            if lent.held_bytes == 0 {
+                lent.since = now;
+            }
+            lent.bytes += bytes;
+            self.look(lent, socket, lent.held_bytes + bytes);
+        }
+        taken
+    }
+
+    /// Counts anew what a connection holds, which is no more than `bytes_max`.
+    fn look(&mut self, lent: &mut Lent, socket: &Descriptor, bytes_max: u64) {
+        // A socket that does not tell is one that is gone.
+        let held_bytes = driver::unacknowledged_bytes(socket).unwrap_or(0).min(bytes_max);
+        self.held_bytes = self.held_bytes - lent.held_bytes + held_bytes;
+        lent.held_bytes = held_bytes;
+    }
+
+    /// Looks at a connection now and then. Whether it has held something for longer than `patience` without acknowledging anything.
+    pub(super) fn is_stuck(
+        &mut self,
+        lent: &mut Lent,
+        socket: &Descriptor,
+        now: Monotonic,
+        patience: Duration,
+    ) -> bool {
+        if lent.held_bytes == 0 {
+            return false;
+        }
+        self.look(lent, socket, lent.held_bytes);
+        let acknowledged_bytes = driver::acknowledged_bytes(socket).unwrap_or(0);
+        if acknowledged_bytes != lent.acknowledged_bytes {
+            (lent.acknowledged_bytes, lent.since) = (acknowledged_bytes, now);
+        }
+        lent.held_bytes > 0 && now.since(lent.since) > patience
+    }
+
+    /// Forgets a connection that is gone.
+    pub(super) fn leave(&mut self, lent: &Lent) {
+        self.held_bytes -= lent.held_bytes;
+    }
+}
