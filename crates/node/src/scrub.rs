@@ -22,6 +22,8 @@ const STEP_BYTES: u64 = 4 << 20;
 const REST_MIN: Duration = Duration::from_millis(1);
 /// Pause before the first scrub after the start: clients, and the repair after a crash, come first.
 const START_DELAY: Duration = Duration::from_secs(60);
+/// How long the first scrub waits at most for copies that may differ since a crash: some volumes cannot be opened for long.
+const RECONCILED_WITHIN: Duration = Duration::from_secs(3600);
 /// How long a disk may take for a step before it counts as being taken out.
 const STEP_MAX: Duration = Duration::from_secs(120);
 
@@ -57,7 +59,9 @@ impl Scrubs {
     /// Begins the scrub of the disk whose last one is longest ago, if one is due and none runs.
     pub(crate) fn begin_if_due(&self) {
         let delay = START_DELAY.min(self.period);
-        let too_early = self.tasks.now() < self.started.after(delay);
+        let now = self.tasks.now();
+        let too_early = now < self.started.after(delay)
+            || now < self.started.after(RECONCILED_WITHIN) && !self.is_reconciled();
         if self.period.as_secs() == 0 || too_early || self.jobs.borrow().is_checking() {
             return;
         }
@@ -66,6 +70,11 @@ impl Scrubs {
         let job = self.jobs.borrow_mut().begin_check(JobKind::Scrub, record.path.clone(), unix_s);
         let scrub = Scrub { parts: self.clone(), job, record, done: 0, corrupt: 0 };
         self.tasks.spawn(async move { scrub.run().await });
+    }
+
+    /// Whether a scrub finds none of what a crash tore in volumes that are served, or being opened, here.
+    fn is_reconciled(&self) -> bool {
+        self.pools.entries().values().all(|entry| entry.space.is_reconciled())
     }
 
     fn due(&self, unix_s: u64) -> Option<DiskRecord> {

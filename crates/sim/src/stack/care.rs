@@ -132,6 +132,8 @@ pub(crate) fn short_of_whole(node: &Node) -> Option<String> {
                 && record.stale.is_empty()
                 && record.building.is_empty()
                 && few == 0
+                // Before the record says that all copies are there, an opening waits for a disk that does not come back.
+                && record.min_holders == record.resiliency.copies()
                 && coordinator.is_reconciled()
                 && coordinator.jobs().is_empty();
             (!whole).then(|| {

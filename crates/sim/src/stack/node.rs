@@ -175,10 +175,10 @@ impl Node {
         }
     }
 
-    /// Whether no copies may differ any more since a crash.
+    /// Whether no copies may differ any more since a crash: those of a volume that is not open yet may.
     pub fn is_reconciled(&self) -> bool {
         let reconciled = |volume: &Served| {
-            self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled()).unwrap_or(true)
+            self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled()).unwrap_or(false)
         };
         self.volumes.iter().all(reconciled)
     }

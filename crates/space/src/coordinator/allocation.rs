@@ -200,6 +200,8 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
         !ground.membership.is_in_sync(*disk)
             || !ground.calls.is_open(*disk)
             || ground.membership.retired.contains(disk)
+            // What it gave would not be used before the state has said whether it leaves.
+            || ground.membership.proposes_to_leave(*disk)
     })
     .collect()
 }

@@ -349,6 +349,11 @@ impl Jobs {
         self.absent_since.remove(&disk);
         self.may_have_surplus = true;
         self.resyncs.resync_joined(disk, ground, operations);
+        let record = ground.membership.record();
+        if ground.chunks.fewest_holders(record) > record.min_holders {
+            // Until the record says that there are more copies by now, an opening may miss fewer disks than there are copies to do without.
+            ground.membership.want_rotation();
+        }
     }
 
     /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.

@@ -195,9 +195,9 @@ impl Coordinator {
         (all, few)
     }
 
-    /// Whether nothing may differ between copies any more since the opening.
+    /// Whether nothing may differ between copies any more since the opening: while it is under way anything may.
     pub fn is_reconciled(&self) -> bool {
-        self.operations.suspects.is_empty()
+        self.ground.setting.serving() && self.operations.suspects.is_empty()
     }
 
     /// Whether the chunk of `lba` has slabs.

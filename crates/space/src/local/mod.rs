@@ -257,6 +257,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         self.change().set_given_up(disk, true);
     }
 
+    /// Whether copies of the volumes that are open here, or being opened, do not differ any more since a crash. Before that a scrub would
+    /// take for damage what the crash tore.
+    pub fn is_reconciled(&self) -> bool {
+        self.inner.borrow().volumes.values().all(|volume| volume.coordinator.is_reconciled())
+    }
+
     /// Whether no open volume depends on the disk.
     pub fn is_free(&self, disk: DiskId) -> bool {
         self.inner.borrow().volumes.values().all(|volume| volume.coordinator.is_free_of(disk))

@@ -177,6 +177,51 @@ fn a_copy_that_is_complete_counts_although_the_disk_it_was_to_replace_left_befor
 }
 
 #[test]
+fn new_chunks_are_not_given_to_a_disk_that_the_next_record_is_without() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    let empty = disk((0..3).find(|at| !bench.holders(0).contains(at)).unwrap() as u8 + 1);
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.space.set_retired(empty, true);
+    bench.pass(Duration::from_secs(2));
+    bench.space.set_retired(empty, false);
+    // It is the emptiest, and what it gave would not count before the state says whether it leaves.
+    bench.overwrite(u64::from(CHUNK), 2);
+    assert_eq!(bench.read(u64::from(CHUNK), 1), [2]);
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(bench.record().min_holders, 2);
+}
+
+#[test]
+fn the_record_says_at_once_that_a_disk_is_back_which_an_opening_may_then_miss() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(0, 2);
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.record().min_holders, 1);
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    while bench.record().in_sync.len() < 2 {
+        bench.pass(Duration::from_millis(100));
+    }
+    bench.pass(Duration::from_millis(200));
+    assert_eq!(bench.record().min_holders, 2);
+}
+
+#[test]
+fn copies_may_differ_until_the_volume_is_open_and_they_were_compared() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.restart_for(Duration::from_secs(2));
+    assert!(!bench.space.is_reconciled(), "nobody knows what a crash left");
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(5));
+    assert!(bench.space.is_reconciled());
+}
+
+#[test]
 fn chunks_that_no_disk_has_room_for_are_counted_until_one_has() {
     let mut bench = Bench::new(3, 3, Resiliency::TwoWay);
     for chunk in 0..4 {

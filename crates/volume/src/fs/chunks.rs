@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ::types::Monotonic;
-use space::api::{SpaceRequest, WriteClass};
+use space::api::WriteClass;
 
 use super::agenda::Agenda;
 use super::allocator::{Allocator, ChunkState};
@@ -190,7 +190,8 @@ impl Chunks {
     /// Takes the answer to a chunk's first write.
     ///
     /// # Errors
-    /// `Fenced`. Of every other error the chunk goes out of use again, and the pool counts as full for some time.
+    /// `Fenced`. Of every other error the chunk goes out of use again, and the pool counts as full for some time. While too few copies can
+    /// be reached there is no answer.
     pub fn handle_probe(
         &mut self,
         chunk: u32,
@@ -249,6 +250,5 @@ impl Chunks {
 
 fn prove(chunk: u32, allocator: &Allocator, requests: &mut Requests) {
     let lba = allocator.first_block(chunk);
-    let write = SpaceRequest::Write { lba, class: WriteClass::Fresh, data: zero_block().into() };
-    requests.submit(Purpose::Probe { chunk }, write);
+    requests.write_needed(Purpose::Probe { chunk }, lba, WriteClass::Fresh, zero_block().into());
 }

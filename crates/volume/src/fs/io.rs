@@ -107,7 +107,7 @@ impl Requests {
         self.submit_as(purpose, request, None);
     }
 
-    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered.
+    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered. A probe is answered if room is.
     pub fn write_needed(&mut self, purpose: Purpose, lba: Lba, class: WriteClass, data: Payload) {
         self.submit_needed(purpose, Needed::Write { lba, class, data });
     }
@@ -154,9 +154,11 @@ impl Requests {
                 Ok(SpaceReply::Done) => Ok(Payload::new()),
                 Err(error) => Err(FsError::from_space(&error)),
             };
+            // That there is no room is what a probe asks; that too few copies can be reached is no answer to it.
+            let is_full = matches!((&purpose, &answer), (Purpose::Probe { .. }, Err(FsError::NoSpace)));
             match (answer, needed) {
                 (Err(error @ (FsError::Unavailable | FsError::NoSpace)), Some(needed))
-                    if !Planted::OutageFailsVolume.is_planted() =>
+                    if !is_full && !Planted::OutageFailsVolume.is_planted() =>
                 {
                     let since = self.stalled.as_ref().map_or(now, |stalled| stalled.since);
                     self.stalled = Some(Stalled { error, since, retry_at: now.after(RETRY_DELAY) });

@@ -1,6 +1,8 @@
 //! Copies or room are missing for a while: what has to be written waits, is told, and goes on.
 
 use super::*;
+use crate::fs::io::{Purpose, Requests};
+use ::types::Monotonic;
 use space::api::SpaceError;
 
 #[test]
@@ -64,4 +66,24 @@ pub fn an_outage_at_any_moment_fails_nothing_and_loses_nothing() {
             bench.check_clean();
         }
     }
+}
+
+#[test]
+fn a_chunk_cannot_be_had_while_copies_are_missing_which_does_not_make_the_volume_full() {
+    let disk = SharedDisk::new(64, 256);
+    let mut requests = Requests::new(Box::new(disk.clone()));
+    let (start, mut answers) = (Monotonic(0), Vec::new());
+    disk.0.borrow_mut().fail(Some(SpaceError::Unavailable));
+    let block = Payload::from(Buf::from([0; 4096].as_slice()));
+    requests.write_needed(Purpose::Probe { chunk: 3 }, Lba(3 * 256), WriteClass::Fresh, block);
+    disk.0.borrow_mut().hold(false);
+    requests.poll(start, &mut answers);
+    assert!(answers.is_empty() && requests.stalled().is_some(), "that is no answer: {answers:?}");
+    disk.0.borrow_mut().fail(Some(SpaceError::NoSpace));
+    requests.poll(start.after(Duration::from_secs(2)), &mut answers);
+    assert!(
+        matches!(answers.as_slice(), [(Purpose::Probe { chunk: 3 }, Err(FsError::NoSpace))]),
+        "{answers:?}"
+    );
+    assert!(requests.stalled().is_none());
 }
