@@ -310,6 +310,11 @@ impl Segments {
         }
     }
 
+    /// The number of the oldest write that is dirty in the segments that begin at these blocks.
+    pub fn oldest_of(&self, starts: impl Iterator<Item = u64>) -> u64 {
+        starts.filter_map(|start| self.map.get(&start)).map(|segment| segment.oldest).min().unwrap_or(0)
+    }
+
     /// The dirty segment that begins at a block becomes clean. Blocks concerned.
     pub fn make_clean(&mut self, start: u64) -> u64 {
         if !self.dirty.remove(&start) {

@@ -19,9 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A change that waits for a file's data.
 #[derive(Debug, Clone)]
 struct Settling {
-    /// Number of the last write that counts, and of the first job that does not.
+    /// Number of the last write that counts. What is written over one before that is stored counts for it.
     sequence: u64,
-    jobs: u64,
     /// Ends of the file's streams, by their place. What is written behind later must not keep these ends from being published.
     ends: SmallVec<[(usize, u64); 1]>,
     /// Number of the retry at which it was asked about; a change that asks no more has been given up.
@@ -49,28 +48,30 @@ impl Settlings {
         base: &mut Base,
     ) -> Result<(), FsError> {
         let slots = streams.of_file(file);
-        let unsettled = |streams: &Streams, settling: Option<&Settling>| {
-            let is = |slot: usize| streams.get(slot).is_some_and(|one| !is_settled(one, slot, settling));
+        let unsettled = |streams: &Streams, writeback: &Writeback, settling: Option<&Settling>| {
+            let is = |slot: usize| {
+                streams.get(slot).is_some_and(|one| !is_settled(one, slot, writeback, settling))
+            };
             slots.iter().copied().find(|&slot| is(slot))
         };
-        if unsettled(streams, None).is_none() {
+        if unsettled(streams, writeback, None).is_none() {
             self.files.remove(&file);
             return Ok(());
         }
         let retries = base.agenda.retries();
         let known = self.files.get(&file).filter(|known| retries - known.asked <= 2).cloned();
-        let mut settling = known.unwrap_or_else(|| Settling::begin(&slots, streams, writeback));
+        let mut settling = known.unwrap_or_else(|| Settling::begin(&slots, streams));
         settling.asked = retries;
-        while let Some(slot) = unsettled(streams, Some(&settling)) {
+        while let Some(slot) = unsettled(streams, writeback, Some(&settling)) {
             let Some(stream) = streams.get(slot) else { break };
             if stream.segments.has_dirty_until(0, u64::MAX, settling.sequence) {
                 may_store(writeback, base)?;
                 writeback.start_jobs(slot, (0, u64::MAX), u64::MAX, streams, base);
-                settling.jobs = writeback.next_job();
-            } else if !settling.is_in_jobs(stream) {
+            } else if !writeback.is_storing_until(stream, settling.sequence) {
                 // Nothing of that time is left to be stored but the end.
                 streams.publish_end(slot, settling.end(slot), base)?;
-                if streams.get(slot).is_some_and(|stream| !is_settled(stream, slot, Some(&settling))) {
+                let is_left = |stream| !is_settled(stream, slot, writeback, Some(&settling));
+                if streams.get(slot).is_some_and(is_left) {
                     break;
                 }
                 continue;
@@ -100,24 +101,19 @@ pub fn may_store(writeback: &Writeback, base: &Base) -> Result<(), FsError> {
 }
 
 impl Settling {
-    fn begin(slots: &[usize], streams: &Streams, writeback: &Writeback) -> Self {
+    fn begin(slots: &[usize], streams: &Streams) -> Self {
         let ends = slots.iter().filter_map(|&slot| Some((slot, streams.get(slot)?.end_of_file))).collect();
-        Self { sequence: streams.sequence, jobs: writeback.next_job(), ends, asked: 0 }
+        Self { sequence: streams.sequence, ends, asked: 0 }
     }
 
     /// The stream's end at that time.
     fn end(&self, slot: usize) -> u64 {
         self.ends.iter().find(|(place, _)| *place == slot).map_or(0, |(_, end)| *end)
     }
-
-    /// Whether jobs of that time are under way in a stream.
-    fn is_in_jobs(&self, stream: &Stream) -> bool {
-        stream.jobs.ranges.values().any(|(_, job)| *job < self.jobs)
-    }
 }
 
 /// Whether all that was written, or what was written before something waited for it, is stored and published.
-fn is_settled(stream: &Stream, slot: usize, settling: Option<&Settling>) -> bool {
+fn is_settled(stream: &Stream, slot: usize, writeback: &Writeback, settling: Option<&Settling>) -> bool {
     if stream.reclaimed {
         return true;
     }
@@ -130,7 +126,7 @@ fn is_settled(stream: &Stream, slot: usize, settling: Option<&Settling>) -> bool
         Some(settling) => {
             let dirty = stream.segments.has_dirty_until(0, u64::MAX, settling.sequence);
             let end = settling.end(slot).min(stream.end_of_file);
-            !settling.is_in_jobs(stream) && !dirty && stream.published_end >= end
+            !writeback.is_storing_until(stream, settling.sequence) && !dirty && stream.published_end >= end
         }
     }
 }

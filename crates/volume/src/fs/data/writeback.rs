@@ -46,7 +46,7 @@ use super::BLOCK;
 use super::drain::Drain;
 use super::due::{Overdue, Trouble};
 use super::extents::{self, Mapped};
-use super::streams::{Streams, put_sizes};
+use super::streams::{Stream, Streams, put_sizes};
 use crate::fs::base::{Base, Unstored};
 use crate::fs::io::{Answer, Purpose};
 use crate::fs::meta::record::ExtentRecord;
@@ -106,6 +106,8 @@ struct WriteJob {
     from: u64,
     to: u64,
     data: Vec<(u64, Buf)>,
+    /// Number of the oldest write that it stores, or that was written over before it was stored.
+    oldest: u64,
     step: Step,
     pieces: Vec<WritePiece>,
     left: usize,
@@ -156,11 +158,6 @@ impl Writeback {
             blocks: streams.dirty_blocks + self.writing_blocks,
             placeless_blocks: streams.dirty_blocks + self.unplanned_blocks,
         }
-    }
-
-    /// Number of the next job.
-    pub fn next_job(&self) -> u64 {
-        self.next_job
     }
 
     /// Why data is not written, and since when. It stays, and is tried again.
@@ -268,6 +265,7 @@ impl Writeback {
             let data = stream.segments.dirty_run(at, to, JOB_BLOCKS_MAX, blocked);
             let (first, last) = (data.first()?, data.last()?);
             let (run_from, run_to) = (first.0, last.0 + last.1.len() as u64 / BLOCK);
+            let oldest = stream.segments.oldest_of(data.iter().map(|(start, _)| *start));
             stream.segments.begin_writing(data.iter().map(|(start, _)| *start), number);
             stream.jobs.ranges.insert(run_from, (run_to, number));
             let blocks = run_to - run_from;
@@ -286,6 +284,7 @@ impl Writeback {
                 from: run_from,
                 to: run_to,
                 data,
+                oldest,
                 step: Step::Planning,
                 pieces: Vec::new(),
                 left: 0,
@@ -298,6 +297,12 @@ impl Writeback {
             started += blocks;
         }
         Some(at)
+    }
+
+    /// Whether a job of the stream is under way that stores a write numbered up to `sequence`, or what was written over one.
+    pub fn is_storing_until(&self, stream: &Stream, sequence: u64) -> bool {
+        let mut jobs = stream.jobs.ranges.values();
+        jobs.any(|(_, job)| self.jobs.get(job).is_none_or(|job| job.oldest <= sequence))
     }
 
     /// Plans jobs that missed something.
