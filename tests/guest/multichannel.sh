@@ -61,12 +61,7 @@ for kind in TCP iWARP; do
         if ((killed)); then ok "$kind: connections were reset in the middle of writes: $killed"; else not_ok "$kind: no connection was reset"; fi
         touch "$work/host/cut"
     fi
-    wait "$guest"
-    status=$?
-    guest=
-    while read -r line; do ok "$kind: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] ok: //p' "$work/guest.log")
-    while read -r line; do not_ok "$kind: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] NOT OK: //p' "$work/guest.log")
-    if ((status == 0)); then ok "$kind: the guest's job"; else not_ok "$kind: the guest's job (status $status)" "$(tail -n 40 "$work/guest.log" | cut -c 1-160)"; fi
+    in_guest "$kind" "$work/guest.log"
     check "$kind: health is clean" cli health
     stop_server
 done

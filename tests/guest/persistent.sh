@@ -29,13 +29,8 @@ if until_said "$work/guest.log" GUEST-READY; then
     sleep 4
 fi
 touch "$work/host/done"
-wait "$guest"
-status=$?
-guest=
-while read -r line; do ok "$line"; done < <(sed -n 's/^\[ *[0-9.]*s\] ok: //p' "$work/guest.log")
-while read -r line; do not_ok "$line"; done < <(sed -n 's/^\[ *[0-9.]*s\] NOT OK: //p' "$work/guest.log")
+in_guest "$kills kills" "$work/guest.log"
 cat "$work"/host/*-said
-if ((status == 0)); then ok "the guest's job, over $kills kills"; else not_ok "the guest's job (status $status)" "$(tail -n 60 "$work/guest.log" | cut -c 1-160)"; fi
 check "health is clean" cli health
 stop_server
 summary

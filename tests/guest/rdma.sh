@@ -23,18 +23,6 @@ finish() {
 }
 trap finish EXIT
 
-# in_guest NAME LOG: waits for the guest, counts its checks as one each.
-in_guest() {
-    local status line
-    wait "$guest"
-    status=$?
-    guest=
-    while read -r line; do ok "$1: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] ok: //p' "$2")
-    while read -r line; do not_ok "$1: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] NOT OK: //p' "$2")
-    if ((status == 0)); then ok "$1: the guest's job"; return; fi
-    not_ok "$1: the guest's job (status $status)" "$(grep -B 6 'NOT OK' "$2" | cut -c 1-160; tail -n 12 "$2")"
-}
-
 # --- rping in both roles, and mounts ---------------------------------------------------------------------------------
 
 engine_port=$(free_port)

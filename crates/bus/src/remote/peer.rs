@@ -70,7 +70,7 @@ pub(super) struct PeerLink {
     pauses: Pauses,
     /// Which of the addresses is tried.
     attempt: usize,
-    /// Logons that a server refused one after the other, and one more.
+    /// Logons that a server refused one after the other.
     refused: usize,
     options: Options,
     trouble: Option<String>,
@@ -106,7 +106,7 @@ impl PeerLink {
             phase: Phase::Waiting { until: Monotonic(0) },
             pauses: Pauses::new(options.pauses),
             attempt: 0,
-            refused: 1,
+            refused: 0,
             options: options_of(options),
             trouble: None,
             counters: PeerCounters::default(),
@@ -389,15 +389,10 @@ impl PeerLink {
         self.give_up(why, error.is_reset(), up);
         let (until, had_lasted) = self.pauses.after_failure(now);
         // Back to the best address after one that worked for a while; on to the next one from all others.
-        self.attempt = if had_lasted {
-            0
-        } else if error.is_refused_logon() && !self.refused.is_multiple_of(REFUSED_LOGONS) {
-            // The address is right: the other server has not heard of this one yet.
-            self.attempt
-        } else {
-            self.attempt.wrapping_add(1)
-        };
-        self.refused = if error.is_refused_logon() { self.refused.wrapping_add(1) } else { 1 };
+        self.refused = if error.is_refused_logon() { self.refused.wrapping_add(1) } else { 0 };
+        // An address that refuses a logon is right: the other server has not heard of this one yet.
+        let stays = !self.refused.is_multiple_of(REFUSED_LOGONS);
+        self.attempt = if had_lasted { 0 } else { self.attempt.wrapping_add(usize::from(!stays)) };
         self.phase = Phase::Waiting { until };
     }
 

@@ -189,8 +189,8 @@ struct Following {
     rotation: Rotation,
     /// By which keys nodes are let in, as the data plane was told.
     accepted: Vec<(NodeId, BusKey)>,
-    /// As the data plane was told.
     bus_by_rdma: bool,
+    /// As the data plane was told.
     peers: Vec<Peer>,
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,

@@ -2,7 +2,7 @@
 
 use super::model::{File, Kept, Known, Mode, Own, SLOTS};
 use crate::random::Random;
-use crate::stack::wide;
+use crate::stack::{plain_create, wide};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use sys::{BufMut, Payload};
@@ -101,28 +101,6 @@ pub(crate) fn caller(client: usize, session: u64) -> Caller {
         share_access: rights::FILE_ALL,
         share,
         standing: Standing::new("lasting", ()),
-    }
-}
-
-/// An open of a path, without anything special.
-pub(crate) fn plain(caller: Caller, path: &str, disposition: Disposition) -> Create {
-    Create {
-        caller,
-        path: wide(path),
-        desired_access: rights::FILE_ALL,
-        attributes: 0,
-        share_access: 7,
-        disposition,
-        options: 0,
-        cache: CacheRequest::Oplock(OplockLevel::None),
-        allocation_bytes: None,
-        extended_attributes: Vec::new(),
-        security: None,
-        durable: None,
-        app_instance: None,
-        query_maximal_access: false,
-        time_warp: None,
-        replay: false,
     }
 }
 
@@ -300,10 +278,7 @@ impl Client {
         let value = self.next_value << 8 | self.number as u64;
         let own = self.own_mut(file)?;
         Some(match choice {
-            65..75 => {
-                own.next_value = Some(value);
-                What::Write { open, file, value }
-            }
+            65..75 => What::Write { open, file, value },
             75..82 => What::Read { open, file },
             82..92 => {
                 let delete = !own.deleting.is_so();
@@ -311,11 +286,7 @@ impl Client {
                 What::Delete { open, file, delete }
             }
             _ if own.deleting.is_so() => What::Read { open, file },
-            _ => {
-                let name = own.name + 1;
-                own.next_name = Some(name);
-                What::Rename { open, file, name }
-            }
+            _ => What::Rename { open, file, name: own.name + 1 },
         })
     }
 
@@ -351,7 +322,8 @@ impl Client {
                 };
                 let durable =
                     DurableRequest::Version2 { create_guid: *guid, timeout: None, persistent: true };
-                let create = plain(caller(self.number, self.session), &file.name(0), disposition);
+                let create =
+                    plain_create(caller(self.number, self.session), wide(&file.name(0)), disposition);
                 Operation::Create(Box::new(Create {
                     desired_access: mode.access,
                     share_access: mode.share,

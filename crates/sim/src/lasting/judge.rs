@@ -32,7 +32,7 @@ impl LastingWorld {
             }
             (What::Write { file, value, .. }, Ok(Reply::Written(8))) => {
                 if let Some(own) = self.clients[index].own_mut(*file) {
-                    (own.value, own.next_value) = (*value, None);
+                    own.value = *value;
                 }
                 None
             }
@@ -54,7 +54,7 @@ impl LastingWorld {
             }
             (What::Rename { file, name, .. }, Ok(Reply::Done)) => {
                 let own = self.clients[index].own_mut(*file)?;
-                (own.name, own.next_name) = (*name, None);
+                own.name = *name;
                 None
             }
             (What::Close { open }, Ok(Reply::Closed(_))) => {
@@ -84,13 +84,10 @@ impl LastingWorld {
 
     /// A request is given up whose open is gone.
     fn forget(&mut self, index: usize, doing: &Doing) {
-        let client = &mut self.clients[index];
         match &doing.what {
             // What of it happened is not known, and nobody looks again: the file is no longer judged.
             What::Write { file, .. } | What::Delete { file, .. } | What::Rename { file, .. } => {
-                if let File::Own { number, .. } = file {
-                    client.own.remove(number);
-                }
+                self.forget_own(index, *file);
             }
             _ => {}
         }

@@ -121,12 +121,10 @@ pub(crate) struct Kept {
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     pub exists: Known,
-    /// Names that it may have: the last that was answered, and one that is asked for.
+    /// Of its names the last that was answered.
     pub name: u64,
-    pub next_name: Option<u64>,
-    /// Its first eight bytes, and those that are being written.
+    /// Its first eight bytes, as the last write that was answered left them.
     pub value: u64,
-    pub next_value: Option<u64>,
     /// It goes with the last open.
     pub deleting: Known,
 }
@@ -136,9 +134,7 @@ impl Own {
         Self {
             exists: Known { is_so: None, since: step },
             name: 0,
-            next_name: None,
             value: 0,
-            next_value: None,
             deleting: Known::new(false, step),
         }
     }

@@ -1,15 +1,15 @@
 //! One server over two disks, its clients, and what interrupts them.
 
 use super::Coverage;
-use super::client::{Client, Doing, Link, What, caller, plain};
+use super::client::{Client, Doing, Link, What, caller};
 use super::model::{File, Touched};
 use crate::random::Random;
-use crate::stack::{Limits, Node, POOL, Scenario, Served, SimDisk, wide};
+use crate::stack::{Limits, Node, POOL, Scenario, Served, SimDisk, format_of, plain_create, wide};
 use crate::trace::Trace;
 use cluster::{MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{DiskId, FileTime, Monotonic, NtStatus, VolumeId};
+use types::{DiskId, Monotonic, NtStatus, VolumeId};
 use volume::backend::*;
 use volume::fs::{Config as CacheConfig, Format};
 use volume::security::{Ace, AceFlags, Acl, rights, volume_root};
@@ -129,10 +129,7 @@ impl LastingWorld {
 
     fn start(&mut self, format: Option<Format>) {
         let ids: Vec<DiskId> = self.disks.iter().map(|disk| disk.id).collect();
-        for disk in &self.disks {
-            disk.control.now.set(self.now);
-            disk.control.due.set(None);
-        }
+        self.disks.iter().for_each(|disk| disk.begin(self.now));
         self.incarnations += 1000;
         let served = Served::new(VOLUME, self.incarnations * 2 + 1, self.now, format);
         self.node = Some(Node::start(&self.scenario, &self.state, &ids, vec![served], self.now));
@@ -144,13 +141,7 @@ impl LastingWorld {
             return;
         }
         for disk in &self.disks {
-            if power {
-                let choice = disk.medium.random_choice(self.random.below(u64::MAX));
-                disk.medium.crash(&choice);
-            } else {
-                disk.medium.abandon();
-            }
-            disk.control.due.set(None);
+            disk.lose_process(power, &mut self.random);
         }
         match power {
             true => self.coverage.power_cuts += 1,
@@ -268,7 +259,7 @@ impl LastingWorld {
         }
         let operation = self.next_operation;
         self.next_operation += 1;
-        let root = Create { options: 1, ..plain(caller(99, 9999), "", Disposition::Open) };
+        let root = Create { options: 1, ..plain_create(caller(99, 9999), wide(""), Disposition::Open) };
         self.looks.insert(operation, OpenId(0));
         service.submit(OperationId(operation), Operation::Create(Box::new(root)), self.now);
     }
@@ -482,11 +473,5 @@ fn format() -> Format {
     let mut root = volume_root();
     let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
     root.dacl = Some(Acl::new(vec![Ace::allow(types::Sid::everyone(), rights::FILE_ALL, below)]));
-    Format {
-        id: VOLUME.to_bytes(),
-        label: "sim".into(),
-        serial: 1,
-        now: FileTime(133_000_000_000_000_000),
-        root_security: root.build().expect("short enough"),
-    }
+    format_of(VOLUME, &root)
 }

@@ -1,5 +1,6 @@
 //! Disks in virtual time, and their stores as replicas see them.
 
+use crate::random::Random;
 use disk::crash::{CrashDisk, CrashOptions};
 use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
 use space::seam::BlockStore;
@@ -67,6 +68,23 @@ impl SimDisk {
             medium_errors: Cell::default(),
         });
         Self { id, node: 0, medium, layout, control }
+    }
+
+    /// A process begins that may open it.
+    pub fn begin(&self, now: Monotonic) {
+        self.control.now.set(now);
+        self.control.due.set(None);
+    }
+
+    /// The process that had it open ends at once; with the power, if that is cut too.
+    pub fn lose_process(&self, power: bool, random: &mut Random) {
+        if power {
+            let choice = self.medium.random_choice(random.below(u64::MAX));
+            self.medium.crash(&choice);
+        } else {
+            self.medium.abandon();
+        }
+        self.control.due.set(None);
     }
 
     /// The disk as a process opens it.

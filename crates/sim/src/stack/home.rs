@@ -27,6 +27,28 @@ pub(crate) fn wide(text: &str) -> Box<[u16]> {
     text.encode_utf16().collect()
 }
 
+/// An open of a path with all rights, which asks for nothing special.
+pub(crate) fn plain_create(caller: Caller, path: WideString, disposition: Disposition) -> Create {
+    Create {
+        caller,
+        path,
+        desired_access: rights::FILE_ALL,
+        attributes: 0,
+        share_access: 7,
+        disposition,
+        options: 0,
+        cache: CacheRequest::Oplock(OplockLevel::None),
+        allocation_bytes: None,
+        extended_attributes: Vec::new(),
+        security: None,
+        durable: None,
+        app_instance: None,
+        query_maximal_access: false,
+        time_warp: None,
+        replay: false,
+    }
+}
+
 impl Home {
     pub fn new(number: usize, durability: Durability) -> Self {
         Self {
@@ -76,24 +98,7 @@ impl Home {
 
     /// Asks for the file or directory at a path of the volume.
     pub fn create(&self, path: WideString, disposition: Disposition, options: u32) -> Operation {
-        Operation::Create(Box::new(Create {
-            caller: self.caller(),
-            path,
-            desired_access: rights::FILE_ALL,
-            attributes: 0,
-            share_access: 7,
-            disposition,
-            options,
-            cache: CacheRequest::Oplock(OplockLevel::None),
-            allocation_bytes: None,
-            extended_attributes: Vec::new(),
-            security: None,
-            durable: None,
-            app_instance: None,
-            query_maximal_access: false,
-            time_warp: None,
-            replay: false,
-        }))
+        Operation::Create(Box::new(Create { options, ..plain_create(self.caller(), path, disposition) }))
     }
 
     /// Asks to open the directory.

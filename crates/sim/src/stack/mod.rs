@@ -25,10 +25,11 @@ mod world;
 
 // The server and its disks serve another world too.
 pub(crate) use disks::{POOL, SimDisk};
-pub(crate) use home::wide;
+pub(crate) use home::{plain_create, wide};
 pub(crate) use narrate::say;
 pub(crate) use node::Node;
 pub(crate) use served::{Limits, Served};
+pub(crate) use world::format_of;
 
 pub use run::{run, run_scenario};
 pub use scenario::{Kind, Scenario, Transport, Work};

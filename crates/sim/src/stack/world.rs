@@ -21,7 +21,7 @@ use std::time::Duration;
 use types::{DiskId, FileTime, Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, Durability, Event, Operation, OperationId, Reply};
 use volume::fs::{Config as CacheConfig, Format};
-use volume::security::volume_root;
+use volume::security::{SecurityDescriptor, volume_root};
 
 /// Address space of each volume.
 const VOLUME_BYTES: u64 = 64 << 20;
@@ -121,7 +121,7 @@ impl StackWorld {
             looked_at: Monotonic(0),
             scenario,
         };
-        let formats = (0..volumes).map(|index| Some(format_of(index))).collect();
+        let formats = (0..volumes).map(|index| Some(format_of(volume_id(index), &volume_root()))).collect();
         world.nodes.push(None);
         world.start(0, formats);
         world
@@ -131,10 +131,7 @@ impl StackWorld {
     pub fn start(&mut self, node: usize, formats: Vec<Option<Format>>) {
         let ids: Vec<DiskId> =
             self.disks.iter().filter(|disk| disk.node == node).map(|disk| disk.id).collect();
-        for disk in &self.disks {
-            disk.control.now.set(self.now);
-            disk.control.due.set(None);
-        }
+        self.disks.iter().for_each(|disk| disk.begin(self.now));
         let served = (0..self.scenario.volumes.len())
             .map(|index| {
                 self.incarnations += 1000;
@@ -156,13 +153,7 @@ impl StackWorld {
         self.scrub = Scrub::default();
         self.check = Check::default();
         for disk in self.disks.iter().filter(|disk| disk.node == node) {
-            if power {
-                let choice = disk.medium.random_choice(self.random.below(u64::MAX));
-                disk.medium.crash(&choice);
-            } else {
-                disk.medium.abandon();
-            }
-            disk.control.due.set(None);
+            disk.lose_process(power, &mut self.random);
         }
         if power {
             self.coverage.power_cuts += 1;
@@ -463,13 +454,14 @@ impl StackWorld {
     }
 }
 
-fn format_of(index: usize) -> Format {
+/// A new volume on the virtual disk of this identity.
+pub(crate) fn format_of(volume: VolumeId, root: &SecurityDescriptor) -> Format {
     Format {
         // What a volume seals its blocks with is its virtual disk's identity.
-        id: volume_id(index).to_bytes(),
+        id: volume.to_bytes(),
         label: "sim".into(),
         serial: 1,
         now: FileTime(133_000_000_000_000_000),
-        root_security: volume_root().build().expect("short enough"),
+        root_security: root.build().expect("short enough"),
     }
 }

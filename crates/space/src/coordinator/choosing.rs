@@ -47,8 +47,7 @@ pub(super) fn choose_after_crash(
     let (first, rest) = copies.split_at(equals.min(copies.len()));
     let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
     let is_equal = |a: &[Option<&Candidate>], b: &[Option<&Candidate>]| {
-        let bytes = |copy: &[Option<&Candidate>], at: usize| copy[at].map(|found| found.data.clone());
-        (0..blocks).all(|at| bytes(a, at) == bytes(b, at))
+        a.iter().zip(b).all(|(a, b)| a.map(|found| &found.data) == b.map(|found| &found.data))
     };
     let voters = |copy: &[Option<&Candidate>]| first.iter().filter(|other| is_equal(copy, other)).count();
     let mut first: Vec<&Vec<Option<&Candidate>>> = first.iter().collect();

@@ -82,6 +82,15 @@ impl Bench {
         self.call(Operation::Lock { open, elements: vec![element], sequence: None }).map(drop)
     }
 
+    /// From now on the share of client 1 makes data durable when it is asked to, and promises no persistent handles.
+    fn promise_less(&mut self) {
+        let Caller { token, share_access, standing, .. } = continuous(1, 1);
+        let share = ShareOptions { durability: Durability::Flush, ..ShareOptions::default() };
+        let terms = Terms { token, share_access, share, standing };
+        let Service { opens, replays, agenda, .. } = &mut self.service;
+        review(opens, replays, agenda, &mut |_| Ruling::Amend(terms.clone()));
+    }
+
     fn delete(&mut self, open: OpenId, delete: bool) -> Result<(), NtStatus> {
         self.set(open, SetInformation::Disposition { flags: delete.into() }).map(drop)
     }
@@ -145,11 +154,7 @@ fn an_exclusive_lock_under_its_owners_shared_one_comes_back() {
 fn what_was_closed_stays_closed_if_the_share_promises_less_by_then() {
     let (disk, mut bench) = started();
     let open = bench.create(persistent("file", 1)).expect("made").open;
-    let Caller { token, share_access, standing, .. } = continuous(1, 1);
-    let share = ShareOptions { durability: Durability::Flush, ..ShareOptions::default() };
-    let terms = Terms { token, share_access, share, standing };
-    let Service { opens, replays, agenda, .. } = &mut bench.service;
-    review(opens, replays, agenda, &mut |_| Ruling::Amend(terms.clone()));
+    bench.promise_less();
     bench.close(open).expect("closed");
     assert_eq!(disk.cut().service.open_count(), 0);
 }

@@ -256,11 +256,7 @@ fn an_open_comes_back_to_a_share_that_allows_less_caching_with_what_it_allows() 
 fn writes_of_a_persistent_open_are_durable_though_its_share_promises_less_by_now() {
     let (disk, mut bench) = started();
     let open = bench.create(persistent("file", 1)).expect("made").open;
-    let Caller { token, share_access, standing, .. } = continuous(1, 1);
-    let share = ShareOptions { durability: Durability::Flush, ..ShareOptions::default() };
-    let terms = Terms { token, share_access, share, standing };
-    let Service { opens, replays, agenda, .. } = &mut bench.service;
-    review(opens, replays, agenda, &mut |_| Ruling::Amend(terms.clone()));
+    bench.promise_less();
     bench.write(open, 0, b"acknowledged").expect("written");
     let mut bench = disk.cut();
     bench.reconnect(back(open, "file", 1)).expect("it is there");
