@@ -35,28 +35,58 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
 }
 
 /// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed, the first `equals` of them
-/// equally. The region is as large as the largest atomic write: it is taken from one copy as far as that is intact. That is, of those
-/// that are equally believed, the one that most are equal to: of three a disk that lost the end of its journal is outvoted. Among those the
-/// one that was written at most of the blocks. What was not written there and was in another
-/// one, just as much to be believed, is taken from that: its own disk lost it.
+/// equally.
+///
+/// - What most of the equally believed have written to a block is right, if there are three: a disk that lost the end of its journal is
+///   outvoted, and so is a write that was under way to one. Writes that overlap are never under way together, so this tears none.
+/// - The rest is taken from one of them as far as that is intact, since the region is as large as the largest atomic write: from the one
+///   that was outvoted at the fewest blocks, and of those that was written at most of them. What was not written there and was in another
+///   one that was not outvoted is taken from that: its own disk lost it.
+/// - What none of these has is taken from any that is intact.
 pub(super) fn choose_after_crash(
     copies: &[Vec<Option<&Candidate>>],
     equals: usize,
 ) -> Vec<Option<Candidate>> {
     let blocks = copies.first().map_or(0, Vec::len);
     let (first, rest) = copies.split_at(equals.min(copies.len()));
-    let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
-    let is_equal = |a: &[Option<&Candidate>], b: &[Option<&Candidate>]| {
-        a.iter().zip(b).all(|(a, b)| a.map(|found| &found.data) == b.map(|found| &found.data))
+    let votes: Vec<Option<&Candidate>> = (0..blocks).map(|at| vote(first, at)).collect();
+    let outvoted = |copy: &[Option<&Candidate>]| {
+        let is = |(vote, found): &(&Option<&Candidate>, &Option<&Candidate>)| match (vote, found) {
+            (Some(vote), Some(found)) => vote.data != found.data,
+            _ => false,
+        };
+        votes.iter().zip(copy).filter(is).count()
     };
-    let voters = |copy: &[Option<&Candidate>]| first.iter().filter(|other| is_equal(copy, other)).count();
-    let mut first: Vec<&Vec<Option<&Candidate>>> = first.iter().collect();
-    first.sort_by_cached_key(|copy| std::cmp::Reverse((voters(copy), written(copy))));
+    let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
+    let mut first: Vec<(usize, &Vec<Option<&Candidate>>)> =
+        first.iter().map(|copy| (outvoted(copy), copy)).collect();
+    first.sort_by_cached_key(|(outvoted, copy)| (*outvoted, std::cmp::Reverse(written(copy))));
     let block = |at: usize| {
-        let believed = choose(first.iter().filter_map(|copy| copy[at]));
-        believed.or_else(|| rest.iter().find_map(|copy| copy[at])).cloned()
+        let right = first.iter().filter(|(outvoted, _)| *outvoted == 0);
+        let intact = first.iter().filter_map(|(_, copy)| copy[at]);
+        votes[at]
+            .or_else(|| choose(right.filter_map(|(_, copy)| copy[at])))
+            .or_else(|| choose(intact))
+            .or_else(|| rest.iter().find_map(|copy| copy[at]))
+            .cloned()
     };
     (0..blocks).map(block).collect()
+}
+
+/// What two of three copies or more have written to a block alike.
+fn vote<'a>(copies: &[Vec<Option<&'a Candidate>>], at: usize) -> Option<&'a Candidate> {
+    // Two that are equal outvote nobody.
+    if copies.len() < 3 {
+        return None;
+    }
+    let mut written: Vec<&Candidate> =
+        copies.iter().filter_map(|copy| copy[at]).filter(|found| found.rank > 0).collect();
+    while let Some(found) = written.pop() {
+        if written.iter().any(|other| other.data == found.data) {
+            return Some(found);
+        }
+    }
+    None
 }
 
 /// Returns the blocks that a store gave as intact, from `lba` on; none: a block that should prove itself does not.
@@ -131,6 +161,32 @@ mod tests {
         {
             assert_eq!(chosen(&copies), [1, 2]);
         }
+    }
+
+    #[test]
+    fn a_write_that_two_of_three_have_is_kept_whatever_was_under_way_elsewhere() {
+        // The first one lost block 0; block 1 was being written, on one copy.
+        assert_eq!(chosen(&[&[1, 5], &[2, 5], &[2, 6]]), [2, 5]);
+        // Each differs from the others: what each was being written lies on it alone.
+        assert_eq!(chosen(&[&[1, 5, 8, 8], &[2, 6, 8, 8], &[2, 5, 9, 9]]), [2, 5, 8, 8]);
+    }
+
+    #[test]
+    fn a_write_on_one_of_three_is_taken_whole_or_not_at_all() {
+        // Over a block that was written before, and one that was not.
+        assert_eq!(chosen(&[&[1, 0], &[1, 0], &[2, 2]]), [1, 0]);
+        assert_eq!(chosen(&[&[2, 2], &[1, 0], &[1, 0]]), [1, 0]);
+        assert_eq!(chosen(&[&[0, 0], &[0, 0], &[2, 2]]), [2, 2]);
+    }
+
+    #[test]
+    fn a_block_that_is_damaged_says_nothing() {
+        let (lost, whole) = (copy(&[1, 3]), copy(&[2, 3]));
+        let damaged = vec![Some(&whole[0]), None];
+        let copies = [lost.iter().map(Some).collect(), whole.iter().map(Some).collect(), damaged];
+        let found: Vec<u8> =
+            choose_after_crash(&copies, 3).iter().flatten().map(|found| found.data[0]).collect();
+        assert_eq!(found, [2, 3]);
     }
 
     #[test]
