@@ -220,12 +220,13 @@ pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
         .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
 }
 
-/// Says why no disk has room: one that is in sync and cannot be reached is out soon, or back.
+/// Says why no disk has room: one that is in sync and cannot be reached, or of which it is not known whether it leaves, is out soon, or back.
 fn why_no_slabs(ground: &Ground) -> SpaceError {
     let pool = ground.chunks.pool.borrow();
     let away = |disk: &DiskId| {
         let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
-        has_room && !ground.calls.is_open(*disk) && !ground.membership.retired.contains(disk)
+        let is_asked = ground.calls.is_open(*disk) && !ground.membership.proposes_to_leave(*disk);
+        has_room && !is_asked && !ground.membership.retired.contains(disk)
     };
     let waits = ground.membership.record().in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();
     if waits { SpaceError::Unavailable } else { SpaceError::NoSpace }
