@@ -55,7 +55,8 @@ pub fn replayed(
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     let path = seen_path(parts.fs, open)?;
-    if other_session {
+    // It may wait for its client although that has its session still: the answer before reached nobody.
+    if other_session || open.disconnected.is_some() {
         take_up(parts, id, &create.caller);
     }
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
