@@ -10,6 +10,9 @@ use sys::Payload;
 use sys::driver::{self, Descriptor, Lender};
 use types::Monotonic;
 
+/// A piece that is lent has at least so many bytes, and is held as a whole until its last byte is acknowledged.
+const HELD_BYTES_LEAST: u64 = 64 << 10;
+
 /// What left of one connection by reference.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
@@ -73,7 +76,10 @@ impl LentMemory {
     /// Counts anew what a connection holds, which is no more than `bytes_max`.
     fn look(&mut self, lent: &mut Lent, socket: &Descriptor, bytes_max: u64) {
         // A socket that does not tell is one that is gone.
-        let held_bytes = driver::unacknowledged_bytes(socket).unwrap_or(0).min(bytes_max);
+        let held_bytes = match driver::unacknowledged_bytes(socket).unwrap_or(0).min(bytes_max) {
+            0 => 0,
+            bytes => bytes.max(HELD_BYTES_LEAST),
+        };
         self.held_bytes = self.held_bytes - lent.held_bytes + held_bytes;
         lent.held_bytes = held_bytes;
     }
@@ -90,15 +96,20 @@ impl LentMemory {
             return false;
         }
         self.look(lent, socket, lent.held_bytes);
-        let acknowledged_bytes = driver::acknowledged_bytes(socket).unwrap_or(0);
+        // One that cannot be asked is not held for stuck.
+        let Ok(acknowledged_bytes) = driver::acknowledged_bytes(socket) else { return false };
         if acknowledged_bytes != lent.acknowledged_bytes {
             (lent.acknowledged_bytes, lent.since) = (acknowledged_bytes, now);
         }
         lent.held_bytes > 0 && now.since(lent.since) > patience
     }
 
-    /// Forgets a connection that is gone.
-    pub(super) fn leave(&mut self, lent: &Lent) {
+    /// Forgets a connection that is gone. Whether it holds something still.
+    pub(super) fn leave(&mut self, lent: &mut Lent, socket: &Descriptor) -> bool {
+        if lent.held_bytes > 0 {
+            self.look(lent, socket, lent.held_bytes);
+        }
         self.held_bytes -= lent.held_bytes;
+        lent.held_bytes > 0
     }
 }

@@ -584,7 +584,7 @@ impl Tcp {
     /// Forgets a connection that is closed and has nothing in flight.
     fn finish(&mut self, id: ConnectionId) {
         // Not by `connection`: what it has lent is counted beside it.
-        let Some(Some(entry)) = self.connections.get(id.0 as u32 as usize) else { return };
+        let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
         if entry.id != id {
             return;
         }
@@ -593,7 +593,11 @@ impl Tcp {
             return;
         }
         let index = id.0 as u32;
-        self.lent.leave(&entry.lent);
+        let holds = self.lent.leave(&mut entry.lent, &entry.socket);
+        if holds && reason != CloseReason::Server {
+            // Else the kernel would have it for minutes, and nobody would count it. Fails if the connection is gone already.
+            let _ = driver::discard_at_close(&entry.socket);
+        }
         self.connections[index as usize] = None;
         self.free.push(index);
         self.events.push(TcpEvent::Closed { connection: id, reason });
