@@ -521,8 +521,12 @@ impl Membership {
         self.peers.iter().map(|(node, peer)| (*node, peer.verdict())).collect()
     }
 
-    /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered.
-    pub fn cut_off(&self) -> BTreeSet<NodeId> {
+    /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered. None without a
+    /// lease: then it is this node that most others do not hear, and it decides about nobody's copies.
+    pub fn cut_off(&self, now: Monotonic) -> BTreeSet<NodeId> {
+        if !self.lease_valid(now) {
+            return BTreeSet::new();
+        }
         self.peers.iter().filter(|(_, peer)| peer.is_cut_off).map(|(node, _)| *node).collect()
     }
 

@@ -309,7 +309,7 @@ impl Beating {
                 may_do_more |= told.offer.is_none_or(|known| known.term != offer.term || known.until <= now);
                 told.offer = Some(offer);
             }
-            let (verdicts, cut_off) = (self.membership.verdicts(), self.membership.cut_off());
+            let (verdicts, cut_off) = (self.membership.verdicts(), self.membership.cut_off(now));
             told.peers = Peers { verdicts, cut_off, refused: self.membership.refused() };
             told.is_needed = self.membership.is_needed(now);
             told.lease = Some(self.membership.lease());

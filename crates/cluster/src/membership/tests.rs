@@ -309,6 +309,10 @@ impl World {
         }
     }
 
+    fn cut_off(&self, of: u32) -> BTreeSet<NodeId> {
+        self.processes[&of].membership.cut_off(self.now)
+    }
+
     fn verdict(&self, of: u32, on: u32) -> Verdict {
         self.processes[&of].membership.verdicts()[&NodeId(on)]
     }
@@ -924,7 +928,7 @@ fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_deat
     for cut in [BTreeSet::from([(1, 3)]), BTreeSet::from([(3, 1)]), BTreeSet::from([(1, 3), (3, 1)])] {
         let mut world = World::new(3, 19);
         world.run(Duration::from_secs(2));
-        let cut_off = |world: &World, of: u32| world.processes[&of].membership.cut_off();
+        let cut_off = |world: &World, of: u32| world.cut_off(of);
         world.cut = cut;
         world.run(Duration::from_millis(900));
         assert_eq!((cut_off(&world, 1), cut_off(&world, 3)), (BTreeSet::new(), BTreeSet::new()));
@@ -942,6 +946,23 @@ fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_deat
 }
 
 #[test]
+fn a_node_that_hears_nobody_holds_nobody_for_cut_off() {
+    let mut world = World::new(3, 21);
+    world.run(Duration::from_secs(2));
+    // What it says arrives, so that it is up.
+    world.cut = BTreeSet::from([(2, 1), (3, 1)]);
+    for _ in 0..60 {
+        world.run(Duration::from_millis(50));
+        assert_eq!(world.cut_off(1), BTreeSet::new());
+    }
+    assert!(world.verdict(2, 1).is_up() && world.verdict(3, 1).is_up());
+    assert_eq!(
+        (world.cut_off(2), world.cut_off(3)),
+        (BTreeSet::from([NodeId(1)]), BTreeSet::from([NodeId(1)]))
+    );
+}
+
+#[test]
 fn a_node_that_stood_still_for_a_while_is_not_cut_off_when_it_goes_on() {
     let mut world = World::new(3, 20);
     world.run(Duration::from_secs(2));
@@ -950,7 +971,7 @@ fn a_node_that_stood_still_for_a_while_is_not_cut_off_when_it_goes_on() {
     world.processes.get_mut(&1).unwrap().is_stopped = false;
     for _ in 0..500 {
         world.step();
-        assert_eq!(world.processes[&1].membership.cut_off(), BTreeSet::new());
+        assert_eq!(world.cut_off(1), BTreeSet::new());
     }
 }
 

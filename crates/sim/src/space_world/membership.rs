@@ -276,7 +276,7 @@ impl Membership {
     /// Takes others for dead, or alive again, as a majority does.
     fn judge(&mut self, course: &Course, servers: &Servers, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
-        let cut_off = process.heartbeats.cut_off();
+        let cut_off = process.heartbeats.cut_off(Monotonic(course.now));
         for (other, verdict) in process.heartbeats.verdicts() {
             let recorded = process.lives.get(&other).copied().unwrap_or_default();
             let other = index_of(other);
