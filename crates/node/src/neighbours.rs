@@ -166,9 +166,11 @@ impl Neighbours {
         for (&node, life) in nodes.iter().filter(|(node, _)| Some(**node) != self.own()) {
             let known = before.get(&node);
             let (was_reached, is_reached) = (known.is_none_or(|life| life.is_reached), life.is_reached);
-            if was_reached != is_reached {
-                let turned = if is_reached { &mut turned.reached_again } else { &mut turned.cut_off };
-                turned.push(node);
+            match (was_reached, is_reached) {
+                (true, false) => turned.cut_off.push(node),
+                // One that went down is held for dead, and no longer for cut off.
+                (false, true) if life.is_up => turned.reached_again.push(node),
+                _ => {}
             }
             match (known.map(|life| life.is_up), life.is_up) {
                 (Some(true) | None, false) => {
