@@ -16,6 +16,8 @@ struct Shown {
 /// See the module.
 pub struct Credentials {
     shown: Mutex<Shown>,
+    /// A certificate that is on record and could not be written yet: each that is issued takes the place of the oldest that is good.
+    issued: Mutex<Option<String>>,
 }
 
 impl Credentials {
@@ -23,7 +25,7 @@ impl Credentials {
     /// [`ClusterTlsError`].
     pub fn new(identity: Identity) -> Result<Self, ClusterTlsError> {
         let (asking, listening) = (Arc::new(tls::asking(&identity)?), Arc::new(tls::listening(&identity)?));
-        Ok(Self { shown: Mutex::new(Shown { identity, asking, listening }) })
+        Ok(Self { shown: Mutex::new(Shown { identity, asking, listening }), issued: Mutex::default() })
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -74,6 +76,27 @@ impl Credentials {
         let (asking, listening) = (tls::asking(&shown.identity)?, tls::listening(&shown.identity)?);
         (shown.asking, shown.listening) = (Arc::new(asking), Arc::new(listening));
         Ok(())
+    }
+
+    /// As [`Credentials::replace_certificate`], by the certificate that could not be written the last time, or else by the one that `issue`
+    /// gives.
+    ///
+    /// # Errors
+    /// That of `issue`, or what [`CredentialsError`] says.
+    pub fn renew(
+        &self,
+        issue: impl FnOnce() -> Result<String, String>,
+        now_unix_s: u64,
+    ) -> Result<(), String> {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let pem = match issued.take() {
+            Some(pem) => pem,
+            None => issue()?,
+        };
+        self.replace_certificate(pem.clone(), now_unix_s).map_err(|error| {
+            *issued = Some(pem);
+            error.to_string()
+        })
     }
 
     /// Remembers other facts, such as where etcd's members are.

@@ -24,11 +24,13 @@ pub fn renew_if_due(
     let told = |error: &dyn std::fmt::Display| {
         format!("the certificate is to be renewed, and could not be: {error}")
     };
-    let own = NodeKey::from_pem(&credentials.key()).map_err(|error| told(&error))?;
-    let proven = own.prove(&proof_context(&facts.id.to_string())).map_err(|error| told(&error))?;
-    let renewed =
-        admission::renew(state, key, facts.node, &proven, now_unix_s).map_err(|error| told(&error))?;
-    credentials.replace_certificate(renewed.certificate, now_unix_s).map_err(|error| told(&error))?;
+    let issue = || {
+        let own = NodeKey::from_pem(&credentials.key()).map_err(|error| error.to_string())?;
+        let proven = own.prove(&proof_context(&facts.id.to_string())).map_err(|error| error.to_string())?;
+        let renewed = admission::renew(state, key, facts.node, &proven, now_unix_s);
+        renewed.map(|renewed| renewed.certificate).map_err(|error| error.to_string())
+    };
+    credentials.renew(issue, now_unix_s).map_err(|error| told(&error))?;
     tracing::info!(node = facts.name, "the certificate was renewed for a year");
     Ok(true)
 }

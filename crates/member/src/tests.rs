@@ -529,6 +529,33 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
 }
 
 #[tokio::test]
+async fn a_certificate_that_cannot_be_written_is_issued_once_and_written_later() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    let second = Server { state: first.state.clone(), key: first.key.clone(), ..second };
+    let proof = second.start().credentials().unwrap();
+    let now = proof.facts().certified_unix_s;
+    proof.remember(Facts { certified_unix_s: now - 200 * 86_400, ..proof.facts() }).unwrap();
+    let file = proof.directory().join(cluster::identity::CERTIFICATE);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir_all(file.join("in its way")).unwrap();
+    let record = || nodes::member_named(&second.state, "node-2").unwrap().unwrap();
+    for _ in 0..6 {
+        assert!(renew_if_due(&proof, &second.state, &second.key, now).is_err());
+    }
+    let issued = record();
+    assert!(renew_if_due(&proof, &second.state, &second.key, now).is_err());
+    assert_eq!(record().revision, issued.revision, "it was issued once");
+    assert!(cluster::ClusterRecord::find(&second.state).unwrap().unwrap().value.revoked.is_empty());
+    std::fs::remove_dir_all(&file).unwrap();
+    assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(true));
+    let shown = tls::fingerprint(&Identity::open(second.data.path()).unwrap().unwrap().certificate).unwrap();
+    assert_eq!(record().value.certificate_sha256, shown.to_string());
+}
+
+#[tokio::test]
 async fn a_certificate_is_renewed_while_the_server_runs_and_both_are_good_until_it_leaves() {
     let (first, second) = (Server::new("node-1"), Server::new("node-2"));
     let control = first.found("C").await;
