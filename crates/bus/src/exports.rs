@@ -195,8 +195,8 @@ impl<L: LocalDisks> Inner<L> {
                 Err(error) => malformed(error),
             },
             Asked::Write { open, offset, data, .. } => match wire::parse_write(offset, &data) {
-                Ok(wire::BusWrite { epoch, lba, class, data: blocks, checksums }) => {
-                    let asked = Operation::Write { lba, class, data: blocks, checksums };
+                Ok(wire::BusWrite { epoch, number, lba, class, data: blocks, checksums }) => {
+                    let asked = Operation::Write { lba, class, data: blocks, checksums, number };
                     let kind = Kind::Write(data.len() as u32);
                     self.ask(operation, open, Some(epoch), asked, kind, now)
                 }

@@ -9,7 +9,7 @@
 use std::fmt;
 use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
-use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
+use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
 /// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus (crate `bus`).
 #[derive(Debug, Clone)]
@@ -30,13 +30,13 @@ pub enum Operation {
     Free { chunk: ChunkIndex },
     /// SMB2 READ (2.2.19); the checksums follow the data.
     Read { lba: Lba, blocks: u32 },
-    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data.
-    Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
+    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data. Has one number on all copies.
+    Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums, number: ChangeNumber },
     /// The blocks read as zeroes afterwards.
-    Discard { lba: Lba, blocks: u32 },
+    Discard { lba: Lba, blocks: u32, number: ChangeNumber },
     /// What the blocks held is gone on every copy that counts.
     MarkLost { lba: Lba, blocks: u32 },
-    /// The epochs of the chunk's regions.
+    /// The stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 

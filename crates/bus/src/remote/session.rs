@@ -114,8 +114,8 @@ fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> O
         Operation::Read { lba, blocks } => {
             SmbRequest::read(tree, file, offset(lba)?, wire::read_bytes(*blocks)?)
         }
-        Operation::Write { lba, class, data, checksums } => {
-            let payload = wire::put_write(epoch, *class, data, checksums)?;
+        Operation::Write { lba, class, data, checksums, number } => {
+            let payload = wire::put_write(epoch, *number, *class, data, checksums)?;
             SmbRequest::write(tree, file, offset(lba)?, payload, WRITE_FLAG_WRITE_THROUGH)
         }
         operation => {

@@ -69,7 +69,7 @@ use setting::{Geometry, Setting};
 use std::cell::RefCell;
 use std::rc::Rc;
 use syncing::Syncing;
-use types::{BLOCK_BYTES, BlockCount, DiskId, Lba, Monotonic, VolumeId};
+use types::{BLOCK_BYTES, BlockCount, ChangeNumber, DiskId, Lba, Monotonic, VolumeId};
 use wants::Wants;
 
 /// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
@@ -109,6 +109,7 @@ impl Coordinator {
             membership: Membership::new(volume),
             chunks: Chunks::new(pool),
             calls: Calls::new(incarnation),
+            last_change: ChangeNumber::default(),
         };
         Self {
             opening: Opening::new(&mut ground),

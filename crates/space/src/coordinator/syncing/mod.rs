@@ -327,7 +327,7 @@ impl Syncing {
 
     fn write_differences(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
-        let writes = sync.begin_writing(ground.setting.volume);
+        let writes = sync.begin_writing(ground.setting.volume, ground.next_change());
         if writes.is_empty() {
             return self.finish_sync(key, ground, operations);
         }
