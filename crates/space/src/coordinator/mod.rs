@@ -505,10 +505,10 @@ impl Coordinator {
             Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),
             Owner::AllocateUndo(chunk) => operations.allocation_undone(chunk, disk, ground),
             Owner::Probe(chunk) => operations.suspects.probed(chunk, disk, result, ground),
-            Owner::SyncRead { sync, start, blocks } => {
+            Owner::SyncRead { sync, start, blocks, .. } => {
                 syncing.sync_read(sync, disk, start, blocks, result, ground, operations);
             }
-            Owner::SyncWrite(sync) => syncing.sync_written(sync, disk, result, ground, operations),
+            Owner::SyncWrite(sync, _) => syncing.sync_written(sync, disk, result, ground, operations),
             Owner::ResyncListing => resyncs.resync_listed(disk, result, ground, operations, builds),
             Owner::ResyncFree(chunk) => {
                 resyncs.resync_freed(disk, chunk, result, ground, operations, builds);

@@ -7,6 +7,7 @@ use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
 use super::{Coordinator, Phase};
 use crate::api::SpaceError;
+use crate::message::Waiting;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
 use types::{DiskId, Monotonic};
@@ -41,6 +42,12 @@ impl Coordinator {
         self.advance_time(now);
         self.opening.permit();
         self.settle_down();
+    }
+
+    /// A request has not left for its disk yet, on the way to which others go first.
+    pub fn note_waiting(&mut self, now: Monotonic, waiting: Waiting) {
+        self.advance_time(now);
+        self.ground.calls.note_waiting(waiting, &self.ground.setting);
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.
