@@ -5,7 +5,7 @@
 
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
-use super::{Coordinator, Phase};
+use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
@@ -48,6 +48,11 @@ impl Coordinator {
     pub fn note_waiting(&mut self, now: Monotonic, waiting: Waiting) {
         self.advance_time(now);
         self.ground.calls.note_waiting(waiting, &self.ground.setting);
+    }
+
+    /// Returns what became of reads, by the disk that was asked first.
+    pub fn late_reads(&self) -> impl Iterator<Item = (DiskId, LateReads)> + '_ {
+        self.operations.hedges.counts()
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.
