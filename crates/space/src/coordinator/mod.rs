@@ -543,8 +543,7 @@ impl Coordinator {
     }
 
     fn propose(&mut self, clean: bool) {
-        let drained = self.is_drained();
-        let lowest_stamp = self.operations.lowest_stamp();
+        let (drained, lowest_stamp) = (self.is_drained(), self.operations.lowest_stamp());
         let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
         let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
         let draft = membership.draft(&facts);
