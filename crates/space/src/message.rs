@@ -35,7 +35,7 @@ pub enum Operation {
     /// The blocks read as zeroes afterwards.
     Discard { lba: Lba, blocks: u32, number: ChangeNumber },
     /// What the blocks held is gone on every copy that counts.
-    MarkLost { lba: Lba, blocks: u32 },
+    MarkLost { lba: Lba, blocks: u32, number: ChangeNumber },
     /// The stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }

@@ -155,6 +155,10 @@ impl<S: BlockStore> Replica<S> {
         if !session.accept(request.id) {
             return;
         }
+        if request.epoch > Stamp::EPOCH_MAX {
+            let error = StoreError::Invalid("an epoch beyond all that there are");
+            return self.answer(peer, &request, Err(BusError::Store(error)));
+        }
         let promised = self.store.promised(request.volume);
         if request.epoch < promised && !Planted::AcceptOldEpochs.is_planted() {
             return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
@@ -175,8 +179,8 @@ impl<S: BlockStore> Replica<S> {
             Operation::Discard { lba, blocks, number } => {
                 StoreRequest::Discard { volume, stamp: Stamp::new(epoch, number), lba, blocks }
             }
-            Operation::MarkLost { lba, blocks } => {
-                StoreRequest::MarkLost { volume, stamp: epoch.into(), lba, blocks }
+            Operation::MarkLost { lba, blocks, number } => {
+                StoreRequest::MarkLost { volume, stamp: Stamp::new(epoch, number), lba, blocks }
             }
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };

@@ -11,7 +11,7 @@ const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
 /// What a disk's format has beyond its version, a bit each, as file systems have it: a program that does not know a bit may use
-/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). One bit has a meaning: [`Self::PLACED`].
+/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     pub compat: u64,
@@ -23,22 +23,25 @@ impl Features {
     /// Incompat: the journal may hold records of data that go in place beside them. A program that does not know them takes the journal to end
     /// there.
     pub const PLACED: u64 = 1;
+    /// Incompat: the words of regions are stamps. A program that does not know of numbers takes them for epochs, and misses regions that were changed.
+    pub const STAMPS: u64 = 2;
+    const ALL: u64 = Self::PLACED | Self::STAMPS;
 
     /// Those of a disk that this program writes to.
     pub(crate) fn written() -> Self {
-        Self { incompat: Self::PLACED, ..Self::default() }
+        Self { incompat: Self::ALL, ..Self::default() }
     }
 
     /// Adds those that a disk has once this program writes to it. Answers whether one is new.
     pub(crate) fn take_up(&mut self) -> bool {
         let before = self.incompat;
-        self.incompat |= Self::PLACED;
+        self.incompat |= Self::ALL;
         before != self.incompat
     }
 
     /// Those that this program does not know and that keep it from the disk; none: it may use it.
     fn refused(self) -> Option<Self> {
-        let (ro_compat, incompat) = (self.ro_compat, self.incompat & !Self::PLACED);
+        let (ro_compat, incompat) = (self.ro_compat, self.incompat & !Self::ALL);
         (ro_compat | incompat != 0).then_some(Self { compat: 0, ro_compat, incompat })
     }
 }

@@ -226,11 +226,14 @@ fn writes_that_share_a_flush_have_their_records_beside_it() {
     assert!(after.read(64, 16) == Ok(pattern(64, 16)));
 }
 
+/// What a disk has that this program writes to.
+const FEATURES: u64 = Features::PLACED | Features::STAMPS;
+
 #[test]
-fn a_disk_from_before_the_feature_takes_it_up_when_it_is_opened() {
+fn a_disk_from_before_the_features_takes_them_up_when_it_is_opened() {
     let disk = format(CrashDisk::new(CrashOptions::new(16 << 20)), small()).unwrap();
     let mut label = disk.peek(0, 4096);
-    assert_eq!(parse_label(&label).unwrap().features.incompat, Features::PLACED);
+    assert_eq!(parse_label(&label).unwrap().features.incompat, FEATURES);
     label[40..48].fill(0);
     label[8..16].fill(0);
     let crc = codes::crc64(&label);
@@ -251,7 +254,7 @@ fn a_disk_from_before_the_feature_takes_it_up_when_it_is_opened() {
         rig.allocate(0, false);
         for at in copies {
             let label = parse_label(&after.peek(at, 4096)).unwrap();
-            assert_eq!((label.features.incompat, label.sequence), (Features::PLACED, sequence + 1));
+            assert_eq!((label.features.incompat, label.sequence), (FEATURES, sequence + 1));
         }
         if opened.is_some() {
             assert!(operations > 4);

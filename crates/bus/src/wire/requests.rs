@@ -245,8 +245,9 @@ pub fn control_of(epoch: Epoch, operation: &Operation) -> Option<(u32, Vec<u8>, 
             control.number = U32::new(number.0);
             (fsctl::BUS_DISCARD, 0)
         }
-        Operation::MarkLost { lba, blocks } => {
+        Operation::MarkLost { lba, blocks, number } => {
             (control.lba, control.blocks) = (U64::new(lba.0), U32::new(*blocks));
+            control.number = U32::new(number.0);
             (fsctl::BUS_MARK_LOST, 0)
         }
         Operation::Regions { chunk } => {
@@ -268,6 +269,7 @@ pub fn parse_control(code: u32, input: &[u8]) -> Result<(Epoch, Operation), Malf
     let control: &Control = only(input)?;
     let chunk = ChunkIndex(control.chunk.get());
     let (lba, blocks) = (Lba(control.lba.get()), control.blocks.get());
+    let number = ChangeNumber(control.number.get());
     let operation = match code {
         fsctl::BUS_PROMISE => Operation::Promise,
         fsctl::BUS_CHUNKS => Operation::Chunks,
@@ -276,8 +278,8 @@ pub fn parse_control(code: u32, input: &[u8]) -> Result<(Epoch, Operation), Malf
             _ => return Err(Malformed("a flag that there is not")),
         },
         fsctl::BUS_FREE => Operation::Free { chunk },
-        fsctl::BUS_DISCARD => Operation::Discard { lba, blocks, number: ChangeNumber(control.number.get()) },
-        fsctl::BUS_MARK_LOST => Operation::MarkLost { lba, blocks },
+        fsctl::BUS_DISCARD => Operation::Discard { lba, blocks, number },
+        fsctl::BUS_MARK_LOST => Operation::MarkLost { lba, blocks, number },
         fsctl::BUS_REGIONS => Operation::Regions { chunk },
         _ => return Err(Malformed("an FSCTL that there is not")),
     };

@@ -93,7 +93,7 @@ fn every_other_operation_is_read_as_it_was_written() {
         Operation::Allocate { chunk: ChunkIndex(4), append: false },
         Operation::Free { chunk: ChunkIndex(5) },
         Operation::Discard { lba: Lba(1 << 40), blocks: 65536, number: ChangeNumber(u32::MAX) },
-        Operation::MarkLost { lba: Lba(9), blocks: 1 },
+        Operation::MarkLost { lba: Lba(9), blocks: 1, number: ChangeNumber(5) },
         Operation::Regions { chunk: ChunkIndex(u32::MAX) },
     ];
     for operation in operations {

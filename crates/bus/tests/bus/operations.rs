@@ -59,7 +59,7 @@ fn all_operations(carried: Carried) {
     };
     assert_eq!(chunks.len(), 1);
     assert!(matches!(
-        world.call(0, there, 1, 6, Operation::MarkLost { lba: Lba(3), blocks: 1 }),
+        world.call(0, there, 1, 6, Operation::MarkLost { lba: Lba(3), blocks: 1, number: ChangeNumber(5) }),
         Ok(Answer::Done)
     ));
     let lost = world.call(0, there, 1, 6, Operation::Read { lba: Lba(0), blocks: 16 });

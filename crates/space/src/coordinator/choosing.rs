@@ -34,57 +34,94 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
     copies.reduce(|best, next| if best.rank < next.rank { next } else { best })
 }
 
-/// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed, the first `equals` of them
-/// equally, but that only the first `newest` had the last change of all.
+/// How much a copy of a region is believed after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Belief {
+    /// It had the last change of all.
+    Newest,
+    /// It had changes under the last epoch, but others had a later one; or its disk may have lost some, and another one's that had the same has not.
+    Older,
+    /// Its last change was under an earlier epoch.
+    Behind,
+}
+
+/// One copy of a region, block by block; none: that block is not intact.
+pub(super) struct RegionCopy<'a> {
+    pub belief: Belief,
+    pub blocks: Vec<Option<&'a Candidate>>,
+}
+
+impl RegionCopy<'_> {
+    fn is_written(&self, at: usize) -> bool {
+        self.blocks.get(at).copied().flatten().is_some_and(|found| found.rank > 0)
+    }
+
+    fn written(&self) -> usize {
+        (0..self.blocks.len()).filter(|at| self.is_written(*at)).count()
+    }
+
+    /// Whether its blocks where `base` was never written go with one next to them that differs: what wrote all these may have been under way to this copy alone.
+    fn is_torn_from(&self, base: &Self, at: usize) -> bool {
+        let fills = |at: usize| self.is_written(at) && !base.is_written(at) && at < base.blocks.len();
+        let differs = |at: usize| match (
+            self.blocks.get(at).copied().flatten(),
+            base.blocks.get(at).copied().flatten(),
+        ) {
+            (Some(own), Some(bases)) => own.rank > 0 && bases.rank > 0 && own.data != bases.data,
+            _ => false,
+        };
+        let before = (0..at).rev().find(|at| !fills(*at));
+        let after = (at + 1..=self.blocks.len()).find(|at| !fills(*at));
+        before.is_some_and(differs) || after.is_some_and(differs)
+    }
+}
+
+/// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed.
 ///
-/// - What most of the equally believed have written to a block is right, if there are three: a disk that lost the end of its journal is
-///   outvoted, and so is a write that was under way to one. Writes that overlap are never under way together, so this tears none.
+/// - What most of those that had changes under the last epoch have written to a block is right, if there are three: a disk that lost the end of
+///   its journal is outvoted, and so is a write that was under way to one. Writes that overlap are never under way together, so this tears none.
 /// - The rest is taken from one of them as far as that is intact, since the region is as large as the largest atomic write: from the one
-///   that was outvoted at the fewest blocks, of those one that had the last change, and of those that was written at most blocks: of two
-///   a disk that lost the end of its journal had an earlier one. What was not written there and was in another
-///   one that was not outvoted is taken from that: its own disk lost it.
+///   that was outvoted at the fewest blocks, of those one that had the last change, and of those one that was written at most blocks. Of two,
+///   a disk that lost the end of its journal did not have the last change. What was not written there and was in another one that was not outvoted is taken from that: its own disk lost
+///   it. Unless the other one is older and has more of the same write, as it seems, which is not there.
 /// - What none of these has is taken from any that is intact.
-pub(super) fn choose_after_crash(
-    copies: &[Vec<Option<&Candidate>>],
-    equals: usize,
-    newest: usize,
-) -> Vec<Option<Candidate>> {
-    let blocks = copies.first().map_or(0, Vec::len);
-    let (first, rest) = copies.split_at(equals.min(copies.len()));
-    let votes: Vec<Option<&Candidate>> = (0..blocks).map(|at| vote(first, at)).collect();
-    let outvoted = |copy: &[Option<&Candidate>]| {
+pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Vec<Option<Candidate>> {
+    let blocks = copies.first().map_or(0, |copy| copy.blocks.len());
+    let epoch_is_last = |copy: &&RegionCopy<'_>| copy.belief != Belief::Behind;
+    let mut first: Vec<&RegionCopy<'_>> = copies.iter().filter(epoch_is_last).collect();
+    if first.is_empty() {
+        first = copies.iter().collect();
+    }
+    let votes: Vec<Option<&Candidate>> = (0..blocks).map(|at| vote(&first, at)).collect();
+    let outvoted = |copy: &RegionCopy<'_>| {
         let is = |(vote, found): &(&Option<&Candidate>, &Option<&Candidate>)| match (vote, found) {
             (Some(vote), Some(found)) => vote.data != found.data,
             _ => false,
         };
-        votes.iter().zip(copy).filter(is).count()
+        votes.iter().zip(&copy.blocks).filter(is).count()
     };
-    let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
-    let mut first: Vec<(usize, bool, &Vec<Option<&Candidate>>)> =
-        first.iter().enumerate().map(|(at, copy)| (outvoted(copy), at >= newest, copy)).collect();
-    first.sort_by_cached_key(|(outvoted, is_older, copy)| {
-        (*outvoted, *is_older, std::cmp::Reverse(written(copy)))
-    });
+    first.sort_by_cached_key(|copy| (outvoted(copy), copy.belief, std::cmp::Reverse(copy.written())));
+    let Some(base) = first.first() else { return Vec::new() };
+    let right: Vec<&RegionCopy<'_>> = first.iter().copied().filter(|copy| outvoted(copy) == 0).collect();
     let block = |at: usize| {
-        let right = first.iter().filter(|(outvoted, ..)| *outvoted == 0);
-        let intact = first.iter().filter_map(|(.., copy)| copy[at]);
+        let fits = |copy: &&&RegionCopy<'_>| copy.belief == base.belief || !copy.is_torn_from(base, at);
         votes[at]
-            .or_else(|| choose(right.filter_map(|(.., copy)| copy[at])))
-            .or_else(|| choose(intact))
-            .or_else(|| rest.iter().find_map(|copy| copy[at]))
+            .or_else(|| choose(right.iter().filter(fits).filter_map(|copy| copy.blocks[at])))
+            .or_else(|| choose(first.iter().filter_map(|copy| copy.blocks[at])))
+            .or_else(|| copies.iter().find_map(|copy| copy.blocks[at]))
             .cloned()
     };
     (0..blocks).map(block).collect()
 }
 
 /// What two of three copies or more have written to a block alike.
-fn vote<'a>(copies: &[Vec<Option<&'a Candidate>>], at: usize) -> Option<&'a Candidate> {
+fn vote<'a>(copies: &[&RegionCopy<'a>], at: usize) -> Option<&'a Candidate> {
     // Two that are equal outvote nobody.
     if copies.len() < 3 {
         return None;
     }
     let mut written: Vec<&Candidate> =
-        copies.iter().filter_map(|copy| copy[at]).filter(|found| found.rank > 0).collect();
+        copies.iter().filter_map(|copy| copy.blocks[at]).filter(|found| found.rank > 0).collect();
     while let Some(found) = written.pop() {
         if written.iter().any(|other| other.data == found.data) {
             return Some(found);
@@ -158,9 +195,12 @@ mod tests {
     /// The same, of copies of which the first `newest` had the last change.
     fn chosen_of(copies: &[&[u8]], newest: usize) -> Vec<u8> {
         let copies: Vec<Vec<Candidate>> = copies.iter().map(|bytes| copy(bytes)).collect();
-        let seen: Vec<Vec<Option<&Candidate>>> =
-            copies.iter().map(|copy| copy.iter().map(Some).collect()).collect();
-        choose_after_crash(&seen, seen.len(), newest).iter().flatten().map(|found| found.data[0]).collect()
+        let mut seen = Vec::new();
+        for (at, copy) in copies.iter().enumerate() {
+            let belief = if at < newest { Belief::Newest } else { Belief::Older };
+            seen.push(RegionCopy { belief, blocks: copy.iter().map(Some).collect() });
+        }
+        choose_after_crash(&seen).iter().flatten().map(|found| found.data[0]).collect()
     }
 
     #[test]
@@ -191,8 +231,11 @@ mod tests {
     #[test]
     fn of_two_copies_the_one_that_had_the_last_change_is_right() {
         assert_eq!(chosen_of(&[&[2, 5], &[1, 5]], 1), [2, 5]);
-        // Also if it is written at fewer blocks; what it was never written at its disk may have lost.
-        assert_eq!(chosen_of(&[&[2, 0, 0], &[1, 3, 3]], 1), [2, 3, 3]);
+        // Also if it is written at fewer blocks; what it was never written at its disk may have lost,
+        assert_eq!(chosen_of(&[&[2, 7, 0, 0], &[1, 7, 3, 3]], 1), [2, 7, 3, 3]);
+        // unless that goes with what it does not have: a write that was under way to the older copy alone.
+        assert_eq!(chosen_of(&[&[1, 1, 0, 0, 9], &[2, 2, 2, 2, 8]], 1), [1, 1, 0, 0, 9]);
+        assert_eq!(chosen_of(&[&[0, 1, 0, 4], &[2, 2, 2, 4]], 1), [0, 1, 0, 4]);
         // Two of three are right nevertheless: what was under way to one of them may be the last change.
         assert_eq!(chosen_of(&[&[1, 6], &[2, 5], &[2, 5]], 1), [2, 5]);
     }
@@ -202,8 +245,9 @@ mod tests {
         let (lost, whole) = (copy(&[1, 3]), copy(&[2, 3]));
         let damaged = vec![Some(&whole[0]), None];
         let copies = [lost.iter().map(Some).collect(), whole.iter().map(Some).collect(), damaged];
+        let copies = copies.map(|blocks| RegionCopy { belief: Belief::Newest, blocks });
         let found: Vec<u8> =
-            choose_after_crash(&copies, 3, 3).iter().flatten().map(|found| found.data[0]).collect();
+            choose_after_crash(&copies).iter().flatten().map(|found| found.data[0]).collect();
         assert_eq!(found, [2, 3]);
     }
 

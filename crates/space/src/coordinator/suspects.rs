@@ -6,20 +6,20 @@
 //!
 //! Which copy is believed, if intact ones differ: any may be by what the crash alone does, since what differs was not
 //! acknowledged; but a copy may also have lost what it acknowledged, if the end of its disk's journal rotted, and looks as if it
-//! were older. So the newer one by epoch comes first, and among those of one epoch one whose disk's journal ended whole. Copies that remain
-//! equal are told apart by what they hold, and by the number of the last change that each of them had ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
+//! were older. So the one that had the later change comes first, and among those that had the same one whose disk's journal ended whole. Copies that remain
+//! equal are told apart by what they hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
 
 use super::Event;
 use super::calls::{Failure, Owner};
+use super::choosing::Belief;
 use super::ground::Ground;
 use super::reports::{Next, Reports};
 use super::setting::Geometry;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use store::api::Regions;
-use types::{ChunkIndex, DiskId, Epoch, Stamp};
+use types::{ChunkIndex, DiskId, Stamp};
 
 /// How much is known of the regions of a chunk that may differ between its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,45 +32,39 @@ enum Doubt {
     Regions(BTreeMap<u64, Believed>),
 }
 
-/// Whose copies of a region are believed.
+/// Whose copies of a region are believed: in this order, and how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Believed {
-    /// In this order.
-    disks: Vec<DiskId>,
-    /// Of them, from the first, those that are equally believed, but for the last change that they had and the order of their ids.
-    equals: usize,
-    /// Of these, from the first, those that had the last change of all.
-    newest: usize,
-}
+pub(super) struct Believed(Vec<(DiskId, Belief)>);
 
 impl Believed {
-    fn of(mut copies: Vec<Standing>) -> Self {
-        let number = |found: &Standing| match Planted::BelievedByLowestId.is_planted() {
-            true => Stamp::default(),
-            false => found.stamp,
+    /// The later change comes first. What is left of a journal is its beginning: so this holds of a disk, too, whose journal leaves the region in doubt.
+    fn of(copies: Vec<Standing>) -> Self {
+        if Planted::BelievedByLowestId.is_planted() {
+            return Self(copies.into_iter().map(|found| (found.disk, Belief::Newest)).collect());
+        }
+        let newest = copies.iter().fold(Stamp::default(), |newest, found| newest.later(found.stamp));
+        let is_sure = copies.iter().any(|found| found.stamp == newest && !found.doubtful);
+        let belief = |found: &Standing| match found.stamp {
+            stamp if stamp.epoch() < newest.epoch() => Belief::Behind,
+            stamp if stamp == newest && !(found.doubtful && is_sure) => Belief::Newest,
+            _ => Belief::Older,
         };
-        copies.sort_by(|a, b| {
-            let later_first = number(b).is_after(number(a)).cmp(&number(a).is_after(number(b)));
-            a.rank().cmp(&b.rank()).then(later_first).then(a.disk.cmp(&b.disk))
-        });
-        let first = copies.first().map(|found| (found.rank(), number(found)));
-        let equals = copies.iter().filter(|found| Some(found.rank()) == first.map(|(rank, _)| rank)).count();
-        let newest = copies.iter().filter(|found| Some((found.rank(), number(found))) == first).count();
-        Self { disks: copies.into_iter().map(|found| found.disk).collect(), equals, newest }
+        let age = |found: &Standing| {
+            let epochs = newest.epoch().0 - found.stamp.epoch().0;
+            (epochs, newest.number().0.wrapping_sub(found.stamp.number().0))
+        };
+        let mut copies: Vec<(Belief, Standing)> =
+            copies.into_iter().map(|found| (belief(&found), found)).collect();
+        copies.sort_by_key(|(belief, found)| (*belief, age(found), found.doubtful, found.disk));
+        Self(copies.into_iter().map(|(belief, found)| (found.disk, belief)).collect())
     }
 
     pub fn place(&self, disk: DiskId) -> usize {
-        self.disks.iter().position(|known| *known == disk).unwrap_or(usize::MAX)
+        self.0.iter().position(|(known, _)| *known == disk).unwrap_or(usize::MAX)
     }
 
-    /// Whether no other copy is believed more than this disk's.
-    pub fn is_first(&self, disk: DiskId) -> bool {
-        self.place(disk) < self.equals
-    }
-
-    /// Whether it is so, and no other of these had a later change.
-    pub fn is_newest(&self, disk: DiskId) -> bool {
-        self.place(disk) < self.newest
+    pub fn belief(&self, disk: DiskId) -> Belief {
+        self.0.iter().find(|(known, _)| *known == disk).map_or(Belief::Behind, |(_, belief)| *belief)
     }
 }
 
@@ -95,14 +89,6 @@ impl Standing {
         let stamp = found.stamps.get(region as usize).copied().filter(|stamp| stamp.is_known());
         let doubtful = found.doubtful.iter().any(|doubtful| u64::from(*doubtful) == region);
         Self { disk, stamp: stamp.unwrap_or_default(), doubtful, unknown: stamp.is_none() }
-    }
-
-    /// Orders copies: the lowest is believed first.
-    fn rank(&self) -> (Reverse<Epoch>, bool) {
-        if Planted::BelievedByLowestId.is_planted() {
-            return (Reverse(Epoch(0)), false);
-        }
-        (Reverse(self.stamp.epoch()), self.doubtful)
     }
 }
 
@@ -284,5 +270,55 @@ impl Suspects {
             }
         }
         (begun, found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{ChangeNumber, Epoch};
+
+    const fn disk(number: u8) -> DiskId {
+        DiskId::from_bytes([number; 16])
+    }
+
+    /// Of copies (epoch, number, whether it is in doubt) on disks 1, 2, ...: who is believed, in order, and how much.
+    fn believed(copies: &[(u64, u32, bool)]) -> Vec<(u8, Belief)> {
+        let standing = |(at, &(epoch, number, doubtful)): (usize, &(u64, u32, bool))| Standing {
+            disk: disk(at as u8 + 1),
+            stamp: Stamp::new(Epoch(epoch), ChangeNumber(number)),
+            doubtful,
+            unknown: false,
+        };
+        let believed = Believed::of(copies.iter().enumerate().map(standing).collect());
+        believed.0.into_iter().map(|(disk, belief)| (disk.to_bytes()[0], belief)).collect()
+    }
+
+    #[test]
+    fn the_copy_that_had_the_last_change_is_believed_whatever_the_doubt() {
+        use Belief::{Behind, Newest, Older};
+        assert_eq!(believed(&[(5, 2, false), (5, 3, true)]), [(2, Newest), (1, Older)]);
+        assert_eq!(believed(&[(5, 3, true), (5, 3, false)]), [(2, Newest), (1, Older)]);
+        assert_eq!(believed(&[(5, 3, true), (5, 3, true)]), [(1, Newest), (2, Newest)]);
+        assert_eq!(believed(&[(4, 9, false), (5, 3, true)]), [(2, Newest), (1, Behind)]);
+        assert_eq!(
+            believed(&[(5, 1, false), (5, 3, false), (4, 3, false)]),
+            [(2, Newest), (1, Older), (3, Behind)]
+        );
+        // The numbers start anew after the highest.
+        let third = 1 << 30;
+        assert_eq!(believed(&[(5, u32::MAX, false), (5, third, false)]), [(2, Newest), (1, Older)]);
+        // Words of before there were numbers.
+        assert_eq!(believed(&[(5, 0, false), (5, 0, false)]), [(1, Newest), (2, Newest)]);
+    }
+
+    #[test]
+    fn a_copy_of_which_the_stamp_is_lost_is_believed_last() {
+        let found = |stamp| Regions { stamps: vec![stamp], doubtful: Vec::new() };
+        let copies = vec![
+            Standing::of(disk(1), &found(Stamp::UNKNOWN), 0),
+            Standing::of(disk(2), &found(Epoch(5).into()), 0),
+        ];
+        assert_eq!(Believed::of(copies).0, [(disk(2), Belief::Newest), (disk(1), Belief::Behind)]);
     }
 }

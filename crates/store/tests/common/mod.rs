@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass};
 use store::{FormatParameters, Store, StoreOptions, format};
 use sys::{Buf, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, PoolId, VolumeId};
+use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, PoolId, Stamp, VolumeId};
 
 pub const DISK: DiskId = DiskId::from_bytes([0xD1; 16]);
 pub const POOL: PoolId = PoolId::from_bytes([0xB0; 16]);
@@ -140,9 +140,13 @@ impl<D: Disk> Rig<D> {
     }
 
     pub fn regions(&mut self, chunk: u32) -> Vec<Epoch> {
+        self.stamps(chunk).into_iter().map(Stamp::epoch).collect()
+    }
+
+    pub fn stamps(&mut self, chunk: u32) -> Vec<Stamp> {
         match self.run(StoreRequest::Regions { volume: VOLUME, chunk: ChunkIndex(chunk) }) {
-            Ok(StoreReply::Regions(regions)) => regions.stamps.iter().map(|stamp| stamp.epoch()).collect(),
-            other => panic!("regions answers with epochs, not {other:?}"),
+            Ok(StoreReply::Regions(regions)) => regions.stamps,
+            other => panic!("regions answers with stamps, not {other:?}"),
         }
     }
 }
@@ -151,7 +155,7 @@ pub fn write_request(class: WriteClass, lba: u64, bytes: &[u8]) -> StoreRequest 
     write_request_at(EPOCH, class, lba, bytes)
 }
 
-pub fn write_request_at(epoch: Epoch, class: WriteClass, lba: u64, bytes: &[u8]) -> StoreRequest {
+pub fn write_request_at(stamp: impl Into<Stamp>, class: WriteClass, lba: u64, bytes: &[u8]) -> StoreRequest {
     let data = match class {
         WriteClass::Append => Payload::from(Buf::from(&sealed(lba, bytes)[..])),
         _ => Payload::from(Buf::from(bytes)),
@@ -160,7 +164,7 @@ pub fn write_request_at(epoch: Epoch, class: WriteClass, lba: u64, bytes: &[u8])
         WriteClass::Append => Vec::new(),
         _ => codes::payload_checksums(VOLUME, Lba(lba), &data),
     };
-    StoreRequest::Write { volume: VOLUME, stamp: epoch.into(), lba: Lba(lba), class, data, checksums }
+    StoreRequest::Write { volume: VOLUME, stamp: stamp.into(), lba: Lba(lba), class, data, checksums }
 }
 
 /// The blocks as an append chunk takes them; their first eight bytes are their order.

@@ -1,6 +1,6 @@
 //! One step on one region: what was read of each copy, and what follows from it. Asks nobody.
 
-use super::super::choosing::{Candidate, choose, choose_after_crash};
+use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after_crash};
 use super::super::keys::{OperationKey, Purpose};
 use super::super::suspects::Believed;
 use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
@@ -258,11 +258,10 @@ impl Sync {
             .map(|gather| (0..blocks).map(|at| gather.good(at)).collect())
             .collect();
         self.winner = if self.purpose == Purpose::Reconcile && !self.append {
-            let equally = |disk: &&DiskId| believed.is_none_or(|known| known.is_first(**disk));
-            let equals = self.sources.iter().filter(equally).count().max(1);
-            let newest = |disk: &&DiskId| believed.is_none_or(|known| known.is_newest(**disk));
-            let newest = self.sources.iter().filter(newest).count().max(1);
-            choose_after_crash(&copies, equals, newest)
+            let belief = |disk| believed.map_or(Belief::Newest, |believed| believed.belief(disk));
+            let disks = self.sources.iter().filter(|disk| self.gathers.contains_key(disk));
+            let copies = disks.zip(copies).map(|(disk, blocks)| RegionCopy { belief: belief(*disk), blocks });
+            choose_after_crash(&copies.collect::<Vec<_>>())
         } else if self.append && Planted::AppendByLowestId.is_planted() {
             (0..blocks).map(|at| copies.iter().find_map(|copy| copy[at]).cloned()).collect()
         } else {
@@ -380,7 +379,7 @@ impl Sync {
         for (start, blocks) in runs((0..self.blocks).filter(lost), REGION_BLOCKS) {
             *self.written.entry(disk).or_default() += blocks;
             let lba = Lba(self.lba + start);
-            writes.push((disk, Message::MarkLost { lba, blocks: blocks as u32 }));
+            writes.push((disk, Message::MarkLost { lba, blocks: blocks as u32, number }));
         }
     }
 
