@@ -13,12 +13,14 @@ use super::calls::{Failure, Owner};
 use super::choosing::is_intact;
 use super::chunks::ChunkState;
 use super::clients::Clients;
+use super::gates::{Gate, gate_free, gate_read, gate_write};
 use super::ground::Ground;
 use super::keys::{ClientKey, Holder, OperationKey};
 use super::locks::Locks;
 use super::pieces::{cut, range, refuse};
+use super::reading::{Hedges, choose_copy, wants_newest};
 use super::reports::{Next, Reports};
-use super::running::{self, Run, choose_by_load, space_error};
+use super::running::{self, Run, space_error};
 use super::setting::Geometry;
 use super::suspects::{self, Suspects};
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
@@ -29,7 +31,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use store::api::{StoreError, WriteClass};
 use sys::{BufMut, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, Monotonic, VolumeId};
+use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, Monotonic, Stamp, VolumeId};
 
 enum Kind {
     Read {
@@ -84,7 +86,8 @@ impl Operation {
         }
     }
 
-    fn message(&self, volume: VolumeId) -> Message {
+    /// What the copies are asked; `number`: of the change, if it is one.
+    fn message(&self, volume: VolumeId, number: ChangeNumber) -> Message {
         let lba = Lba(self.lba);
         match &self.kind {
             Kind::Read { .. } => Message::Read { lba, blocks: self.blocks as u32 },
@@ -93,26 +96,19 @@ impl Operation {
                     WriteClass::Append => Vec::new(),
                     _ => codes::payload_checksums(volume, lba, data),
                 };
-                Message::Write { lba, class: *class, data: data.clone(), checksums }
+                Message::Write { lba, class: *class, data: data.clone(), checksums, number }
             }
-            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32 },
+            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32, number },
             Kind::Free => Message::Free { chunk: self.chunk },
         }
     }
-}
-
-enum Gate {
-    Pass,
-    Wait,
-    Zeroes,
-    Nothing,
-    Fail(SpaceError),
 }
 
 pub(super) struct Operations {
     pub clients: Clients,
     pub absences: Absences,
     pub suspects: Suspects,
+    pub hedges: Hedges,
     operations: BTreeMap<OperationKey, Operation>,
     last: OperationKey,
     /// Operations that wait for something other than a lock, in order of arrival.
@@ -127,6 +123,7 @@ impl Operations {
             clients: Clients::new(now),
             absences: Absences::default(),
             suspects: Suspects::default(),
+            hedges: Hedges::default(),
             operations: BTreeMap::new(),
             last: OperationKey::default(),
             gated: VecDeque::new(),
@@ -283,6 +280,7 @@ impl Operations {
     fn gate_again(&mut self, key: OperationKey, ground: &mut Ground) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (chunk, lba) = (operation.chunk, operation.lba);
+        self.end_reading(key, ground);
         self.wait_again(key, &mut ground.reports);
         self.release(key, chunk, lba, ground);
     }
@@ -312,6 +310,9 @@ impl Operations {
         ground: &mut Ground,
     ) {
         let Some(operation) = self.operations.remove(&key) else { return };
+        if let (Kind::Read { .. }, Stage::Running(run)) = (&operation.kind, &operation.stage) {
+            self.hedges.end(key, run.pending(), ground);
+        }
         debug_assert!(
             operation.writes()
                 || result.as_ref().is_ok_and(|data| {
@@ -336,6 +337,10 @@ impl Operations {
             // A resync or build may have waited for it.
             ground.reports.recheck = true;
         }
+    }
+
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        self.clients.next_timeout().into_iter().chain(self.hedges.next_timeout()).min()
     }
 
     /// Answers requests that waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go
@@ -425,13 +430,13 @@ impl Operations {
         if !self.absences.is_empty() {
             operation.note_missed(&mut self.absences, ground.setting.geometry);
         }
-        let stamp = ground.membership.record().epoch;
-        ground.membership.stamp(stamp);
+        let stamp = Stamp::new(ground.membership.record().epoch, ground.next_change());
+        ground.membership.stamp(stamp.epoch());
         let mut targets = ground.holders_of(index);
         if let Some(chunk) = ground.chunks.get(index) {
             targets.extend(chunk.mirrors.iter().copied());
         }
-        let message = operation.message(ground.setting.volume);
+        let message = operation.message(ground.setting.volume, stamp.number());
         operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
         for disk in targets {
             ground.call(Owner::Operation(key), disk, message.clone());
@@ -445,10 +450,39 @@ impl Operations {
         if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, ground) {
             return self.compare_first(key, &mut ground.reports);
         }
-        let Some(disk) = choose_copy(operation, copy, ground) else { return self.gate_again(key, ground) };
-        let message = operation.message(ground.setting.volume);
-        operation.stage = Stage::Running(Run::new(Epoch(0), SmallVec::from_slice(&[disk])));
+        let (index, lba) = (operation.chunk, operation.lba);
+        let Some(disk) = choose_copy(index, lba, copy, &self.hedges, ground) else {
+            return self.gate_again(key, ground);
+        };
+        let message = operation.message(ground.setting.volume, ChangeNumber::default());
+        operation.stage = Stage::Running(Run::new(Stamp::default(), SmallVec::from_slice(&[disk])));
         ground.call(Owner::Operation(key), disk, message);
+        if copy.is_none() {
+            self.hedges.begin(key, index, disk, ground);
+        }
+    }
+
+    /// Asks another copy as well for reads that are late.
+    pub fn hedge_late_reads(&mut self, ground: &mut Ground) {
+        while let Some(key) = self.hedges.take_late(ground.setting.now) {
+            let Some(operation) = self.operations.get_mut(&key) else { continue };
+            let region = ground.setting.geometry.region_in_chunk(operation.lba);
+            let message = operation.message(ground.setting.volume, ChangeNumber::default());
+            let Stage::Running(run) = &mut operation.stage else { continue };
+            if !self.suspects.is_suspect(operation.chunk, region)
+                && let Some(second) = self.hedges.choose_second(key, ground)
+            {
+                run.ask_also(second);
+                ground.call(Owner::Operation(key), second, message);
+            }
+        }
+    }
+
+    /// Ends what copies are still asked for the read, if anything is.
+    fn end_reading(&mut self, key: OperationKey, ground: &mut Ground) {
+        if let Some(Operation { stage: Stage::Running(run), .. }) = self.operations.get(&key) {
+            self.hedges.end(key, run.pending(), ground);
+        }
     }
 
     pub fn operation_answered(
@@ -476,21 +510,21 @@ impl Operations {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let (index, free) = (operation.chunk, operation.frees());
         let Stage::Running(run) = &mut operation.stage else { return };
-        let holders = ground.holders_of(index);
+        let (holders, number) = (ground.holders_of(index), run.stamp.number());
         match run.conclude(&holders) {
             running::Verdict::Pending => {}
             running::Verdict::Refused(error) => {
                 self.finish_operation(key, Err(space_error(error)), ground);
             }
             running::Verdict::Differ(refused) => {
-                let message = operation.message(ground.setting.volume);
+                let message = operation.message(ground.setting.volume, number);
                 for (disk, error) in refused {
                     ground.call(Owner::Operation(key), disk, message.clone());
                     ground.fail_disk(disk, &error.to_string());
                 }
             }
             running::Verdict::Missing(disks) => {
-                let message = operation.message(ground.setting.volume);
+                let message = operation.message(ground.setting.volume, number);
                 for disk in disks {
                     ground.call(Owner::Operation(key), disk, message.clone());
                 }
@@ -524,12 +558,15 @@ impl Operations {
         result: Result<Answer, Failure>,
         ground: &mut Ground,
     ) {
-        let Some(operation) = self.operations.get(&key) else { return };
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let Stage::Running(run) = &mut operation.stage else { return };
+        let others = run.ended_at(disk);
         let (lba, blocks) = (operation.lba, operation.blocks);
         let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.calls.is_far(disk));
         match result {
-            Ok(Answer::Data { data, checksums }) => {
+            Ok(Answer::Data { data, checksums }) if self.hedges.may_answer(key, disk, ground) => {
                 if is_intact(&ground.setting, is_far, append, lba, blocks, &data, &checksums) {
+                    self.hedges.answered(key, disk, ground.setting.now);
                     return self.finish_operation(key, Ok(Some(data)), ground);
                 }
                 self.read_corrupt(key, blocks, ground);
@@ -538,6 +575,8 @@ impl Operations {
             Err(Failure::Store(error @ StoreError::Invalid(_))) => {
                 self.finish_operation(key, Err(space_error(error)), ground);
             }
+            // The other copy that was asked answers.
+            Ok(_) | Err(Failure::Store(_) | Failure::Gone) if others => {}
             Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, ground),
         }
     }
@@ -548,6 +587,7 @@ impl Operations {
             let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
             return self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
         }
+        self.end_reading(key, ground);
         self.compare_first(key, &mut ground.reports);
     }
 
@@ -585,7 +625,10 @@ impl Operations {
 
     /// Returns the lowest stamp of a write that is with the copies.
     pub fn lowest_stamp(&self) -> Option<Epoch> {
-        self.running().filter(|(_, operation, _)| operation.writes()).map(|(_, _, run)| run.stamp).min()
+        self.running()
+            .filter(|(_, operation, _)| operation.writes())
+            .map(|(_, _, run)| run.stamp.epoch())
+            .min()
     }
 
     /// Whether something was sent to this copy and not answered.
@@ -609,6 +652,7 @@ impl Operations {
     pub fn stop(&mut self, why: &SpaceError) {
         self.operations.clear();
         self.gated.clear();
+        self.hedges.clear();
         self.locks = Locks::default();
         self.clients.stop(why);
     }
@@ -619,71 +663,6 @@ pub(super) fn release_chunk(index: ChunkIndex, ground: &mut Ground) {
     if ground.chunks.release_chunk(index) {
         ground.reports.recheck = true;
     }
-}
-
-fn gate_free(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let Some(chunk) = ground.chunks.get_mut(index) else { return Gate::Nothing };
-    chunk.state = ChunkState::Closing;
-    if chunk.in_build {
-        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
-        ground.reports.leave(Next::Close(index));
-        return Gate::Wait;
-    }
-    if chunk.is_active() { Gate::Wait } else { Gate::Pass }
-}
-
-fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let holders = ground.holders_of(index);
-    if holders.len() < usize::from(ground.membership.record().min_copies.max(1)) {
-        return Gate::Wait;
-    }
-    if holders.len() < usize::from(ground.membership.promised_holders()) {
-        // An opening may then miss fewer disks: this must be on record before it is relied on.
-        ground.membership.want_lower(holders.len() as u8);
-        return Gate::Wait;
-    }
-    if let Some(homes) = ground.membership.homes_short(&holders) {
-        ground.membership.want_lower_homes(homes);
-        return Gate::Wait;
-    }
-    Gate::Pass
-}
-
-fn gate_read(index: ChunkIndex, copy: Option<u8>, ground: &Ground) -> Gate {
-    let holders = ground.holders_of(index);
-    if let Some(copy) = copy
-        && usize::from(copy) >= holders.len()
-    {
-        return Gate::Fail(SpaceError::Invalid("the chunk has no such in-sync copy"));
-    }
-    let wanted = |at: usize| copy.is_none_or(|copy| usize::from(copy) == at);
-    let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
-    if readable.any(|(_, disk)| ground.calls.is_open(*disk)) { Gate::Pass } else { Gate::Wait }
-}
-
-/// Tells whether one copy alone cannot be trusted to have the last that was written, and there are others.
-fn wants_newest(index: ChunkIndex, ground: &Ground) -> bool {
-    let open = |disk: &&DiskId| ground.calls.is_open(**disk);
-    ground.chunks.is_append(index) && ground.holders_of(index).iter().filter(open).count() > 1
-}
-
-/// Chooses a reachable in-sync copy.
-fn choose_copy(operation: &Operation, copy: Option<u8>, ground: &Ground) -> Option<DiskId> {
-    let holders = ground.holders_of(operation.chunk);
-    if let Some(copy) = copy {
-        return holders.get(usize::from(copy)).copied().filter(|disk| ground.calls.is_open(*disk));
-    }
-    let chunk = ground.chunks.get(operation.chunk)?;
-    if Planted::ReadStaleCopy.is_planted()
-        && let Some(&mirror) = chunk.mirrors.first()
-    {
-        return Some(mirror);
-    }
-    let open = holders.iter().copied().filter(|disk| ground.calls.is_open(*disk));
-    // A copy of this node is read without the network.
-    let near = open.clone().any(|disk| !ground.calls.is_far(disk));
-    let nearest = open.filter(|disk| !near || !ground.calls.is_far(*disk));
-    choose_by_load(operation.lba, nearest.map(|disk| (disk, ground.calls.load(disk))))
 }
 
 const _: () = assert!(OVERWRITE_BLOCKS <= REGION_BLOCKS);
