@@ -805,6 +805,25 @@ fn one_that_never_reads_of_the_other_key_is_out_when_the_time_of_the_old_one_is_
     assert!(world.verdict(1, 3).is_down() && !world.has_lease(3) && world.has_lease(1));
 }
 
+#[test]
+fn a_server_that_is_two_keys_behind_is_heard_as_long_as_its_key_is_good() {
+    let mut world = World::new(3, 24);
+    world.run(Duration::from_secs(2));
+    for key in [b"second".as_slice(), b"third"] {
+        for node in [1, 2] {
+            let now = world.now;
+            let key = HeartbeatKey::derive(key);
+            world.processes.get_mut(&node).unwrap().membership.set_key(key, now);
+        }
+        world.run(Duration::from_secs(5));
+    }
+    assert!(world.verdict(1, 3).is_up() && world.verdict(3, 1).is_up() && world.has_lease(3));
+    let now = world.now;
+    world.processes.get_mut(&3).unwrap().membership.set_key(HeartbeatKey::derive(b"third"), now);
+    world.run(keys::OVERLAP);
+    assert!(world.verdict(1, 3).is_up() && world.verdict(3, 1).is_up() && world.has_lease(3));
+}
+
 /// A word of `from` that echoes what node 1 said just now.
 fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) -> Heartbeat {
     let first = &world.processes[&1].membership;

@@ -106,6 +106,24 @@ fn a_replayable_create_outlives_its_channel() {
 }
 
 #[test]
+fn a_create_whose_tree_its_client_has_ended_is_closed_and_not_kept_for_a_replay() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    world.layer.0.borrow_mut().hold = true;
+    let create = client.build(Command::Create, durable_create("file"));
+    client.send(&mut world, create);
+    client.call(&mut world, Command::TreeDisconnect, |out| out.put(&EmptyBody::default()));
+    world.layer.release(0);
+    world.settle();
+    let layer = world.layer.0.borrow();
+    assert!(
+        layer.asked.iter().any(|(_, asked)| matches!(asked, Operation::Close { .. })),
+        "{:?}",
+        layer.asked
+    );
+}
+
+#[test]
 fn a_create_that_nobody_could_find_again_ends_with_its_channel() {
     let mut world = World::new();
     let mut first = Client::ready(&mut world);

@@ -3,6 +3,7 @@
 use super::file_opens::Doomed;
 use super::halt::{Halt, Outcome};
 use super::information;
+use super::locks::LockOwner;
 use super::notify;
 use super::open::{LeaseName, LinkName};
 use super::parts::Parts;
@@ -161,7 +162,7 @@ fn forget_open(parts: &mut Parts<'_>, id: OpenId) {
     let stream = open.stream;
     parts.watches.end(id, parts.agenda);
     let (locks, mut around) = parts.around_locks();
-    locks.release(id, &open, &mut around);
+    locks.release(LockOwner::new(id, &open), &mut around);
     parts.caching.release(&open.holder, open.persistent, parts.agenda);
     parts.replays.closed(id, &open);
     if open.modified {

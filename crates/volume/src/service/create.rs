@@ -52,7 +52,6 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
     let target = walk(parts.fs, parts.names, create.caller.root, &parsed)?;
     let found = target.file.map(|file| file.file);
     if is_persistent(create) {
-        parts.opens.may_persist(found, &create.caller.token.user)?;
         parts.fs.ready_to_keep_opens()?;
     } else if parts.fs.takes_changes()
         && lease_name(create).is_some_and(|name| parts.caching.record_of(name).is_some())

@@ -6,7 +6,6 @@ use super::durable::{durable_for, is_persistent};
 use super::information::describe;
 use super::open::{LeaseName, LinkName, Open, WriteTime, places_of};
 use super::open_record::{FixedTimes, LeaseRecord};
-use super::opens::PERSISTENT_MAX;
 use super::options;
 use super::parts::Parts;
 use super::path::StoredPath;
@@ -46,8 +45,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     let (holder, cache) = parts.caching.grant(parts.opens, &asked);
     let handle_cached = parts.caching.state_of(&holder).contains(LeaseState::HANDLE);
     let caches = parts.caching.caches(&holder);
-    let persistent = is_persistent(create)
-        && parts.opens.file(stream.file).is_none_or(|node| node.opens.persistent_len() < PERSISTENT_MAX);
+    let persistent = is_persistent(create) && parts.opens.may_persist(stream.file, &caller.token.user);
     let open = Open {
         stream,
         place: 0,

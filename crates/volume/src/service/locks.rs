@@ -57,6 +57,21 @@ pub struct Around<'a> {
     pub agenda: &'a mut Agenda,
 }
 
+/// An open, as far as its locks go.
+#[derive(Debug, Clone, Copy)]
+pub struct LockOwner {
+    id: OpenId,
+    stream: StreamId,
+    session: SessionId,
+    is_persistent: bool,
+}
+
+impl LockOwner {
+    pub fn new(id: OpenId, open: &Open) -> Self {
+        Self { id, stream: open.stream, session: open.session, is_persistent: open.persistent }
+    }
+}
+
 /// The locks of all streams.
 ///
 /// Invariant: a stream stands here exactly while an open of it holds a lock or waits for one. A request that waits is parked in
@@ -294,9 +309,9 @@ impl Locks {
         }
     }
 
-    /// Ends the requests of an open that is gone, and frees the ranges that it holds.
-    pub fn release(&mut self, id: OpenId, open: &Open, around: &mut Around<'_>) {
-        let Open { stream, session, persistent: is_persistent, .. } = *open;
+    /// Ends the requests of an open that is gone or cannot be used any more, and frees the ranges that it holds.
+    pub fn release(&mut self, owner: LockOwner, around: &mut Around<'_>) {
+        let LockOwner { id, stream, session, is_persistent } = owner;
         self.release_writes(id, stream);
         self.abort_waiting(id, stream, session, around.agenda);
         let Some(locks) = self.streams.get_mut(&stream) else { return };

@@ -23,7 +23,7 @@ const WRITE_TIME_DELAY: Duration = Duration::from_secs(2);
 
 /// Opens of one file that outlive the server; others are durable at best. A rename records all of them at once, which has to fit a batch of
 /// the journal.
-pub const PERSISTENT_MAX: usize = 1024;
+const PERSISTENT_MAX: usize = 1024;
 /// Those of one user.
 const PERSISTENT_PER_USER_MAX: usize = PERSISTENT_MAX / 4;
 
@@ -235,13 +235,13 @@ impl Opens {
         if own == 0 { places <= free } else { places == 0 || own + 2 * places <= free }
     }
 
-    /// Checks that a user may have one more open of a file that outlives the server: no user takes all that there may be of it.
-    ///
-    /// # Errors
-    /// INSUFFICIENT_RESOURCES if the user has its part.
-    pub fn may_persist(&self, file: Option<FileId>, user: &Sid) -> Result<(), NtStatus> {
-        let count = file.and_then(|file| self.file(file)).map_or(0, |node| node.opens.persistent_of(user));
-        if count < PERSISTENT_PER_USER_MAX { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
+    /// Whether a user may have one more open of a file that outlives the server: no user takes all that there may be of it. Beyond, an open is
+    /// granted as one that does not (MS-SMB2 3.3.5.9.10).
+    pub fn may_persist(&self, file: FileId, user: &Sid) -> bool {
+        self.file(file).is_none_or(|node| {
+            node.opens.persistent_len() < PERSISTENT_MAX
+                && node.opens.persistent_of(user) < PERSISTENT_PER_USER_MAX
+        })
     }
 
     /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the

@@ -4,6 +4,7 @@ use super::commit::commit;
 use super::establish::lease_name;
 use super::halt::{Halt, Outcome};
 use super::io::flushed;
+use super::locks::LockOwner;
 use super::parts::Parts;
 use super::perform::perform;
 use super::settling::settle;
@@ -152,6 +153,11 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
 fn put_off_close(parts: &mut Parts<'_>, id: OpenId) {
     parts.opens.put_off_close(id, parts.agenda);
     parts.caching.give_up(parts.opens, parts.agenda, id);
+    let Some(open) = parts.opens.get(id) else { return };
+    let (owner, file) = (LockOwner::new(id, open), open.stream.file);
+    let (locks, mut around) = parts.around_locks();
+    locks.release(owner, &mut around);
+    parts.agenda.tasks.wake(file);
 }
 
 /// Returns the wait for what is cached of a file, behind the others that wait for it.

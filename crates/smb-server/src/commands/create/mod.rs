@@ -291,14 +291,17 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         _ => return Err(NtStatus::INTERNAL_ERROR),
     };
     // The session or tree may have ended meanwhile: then the open has nobody to belong to.
-    let belongs = context.session(&state.sessions).is_ok_and(|session| session.tree(work.tree_id).is_some());
+    let session = context.session(&state.sessions).ok();
+    let belongs = session.is_some_and(|session| session.tree(work.tree_id).is_some());
+    // A client that has ended the tree has closed what it opens there (MS-SMB2 3.3.5.8), the last of it now.
+    let is_closed = session.is_some() && !belongs;
     // Nor can an open be found whose answer nobody gets.
     let reachable = work.is_replayable() || state.connections.contains(context.connection);
     if !belongs || !reachable {
         let open = (work.volume, created.open);
         match context.session {
             // Its client may come again for what it was not told of.
-            Some(session) if work.asked.reconnect || work.is_replayable() => {
+            Some(session) if !is_closed && (work.asked.reconnect || work.is_replayable()) => {
                 state.volumes.abandon(open, session.into(), now);
             }
             _ => state.volumes.close(open, now),
