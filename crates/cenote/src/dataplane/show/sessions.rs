@@ -2,7 +2,7 @@
 
 use super::rdma::show_channel;
 use crate::rdma_devices::transport_name;
-use api::model::{Channel, OpenFile, Session, ShareFigures};
+use api::model::{Channel, ClientFigures, OpenFile, Session, ShareFigures};
 use rdma::providers::Providers;
 use smb_server::{Caching, ConnectionInfo, OpenInfo, SessionInfo, Transport};
 use smb_transport::server::smb_direct::SmbDirect;
@@ -100,6 +100,17 @@ pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures>
         })
     });
     shown.collect()
+}
+
+/// Shows how long requests of each client took.
+pub(super) fn show_clients(all: &[smb_server::ClientFigures]) -> Vec<ClientFigures> {
+    let shown = all.iter().map(|figures| ClientFigures {
+        client: figures.host.map(|host| host.to_string()),
+        sessions: figures.sessions,
+        latency: figures.latency,
+    });
+    // The first is of those without a place: mostly there is none.
+    shown.filter(|client| client.client.is_some() || client.latency.count() > 0).collect()
 }
 
 /// Shows an open file.
