@@ -269,6 +269,13 @@ pub struct Session {
     pub written_bytes: u64,
 }
 
+impl Session {
+    /// It is another server's of the cluster: it has connected to the share of the storage bus, which no client may.
+    pub fn is_of_server(&self) -> bool {
+        self.shares.iter().any(|share| share.eq_ignore_ascii_case("bus$"))
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OpenFile {
     pub id: u64,

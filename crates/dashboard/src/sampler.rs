@@ -41,7 +41,9 @@ pub async fn watch(shared: Arc<Shared>) {
         // Without what clients have open: there may be a great many.
         let look = tokio::time::timeout(PATIENCE, shared.management.figures()).await;
         let why = match look {
-            Ok(Ok(snapshot)) => {
+            Ok(Ok(mut snapshot)) => {
+                // Other servers of the cluster are no clients.
+                snapshot.sessions.retain(|session| !session.is_of_server());
                 shared.management.seconds().note(snapshot.performance, Instant::now());
                 note(&shared, &mut looks, &snapshot);
                 continue;

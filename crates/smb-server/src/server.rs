@@ -307,7 +307,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.latencies.settle(&mut self.state.share_figures, &mut self.state.sessions.clients, now);
     }
 
-    /// Requests of this kind, from being taken in to being answered; without those that waited for another client.
+    /// Requests of this kind, from being taken in to being answered; without those that waited for another client, and without those that
+    /// name an open of another server of the cluster.
     pub fn latency(&self, kind: RequestKind) -> &LatencyHistogram {
         self.state.latencies.of(kind)
     }
@@ -318,7 +319,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     /// What was asked by each client that had a session lately; by those without a place of their own first.
-    pub fn client_figures(&self) -> &[ClientFigures] {
+    pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
         self.state.sessions.clients.all()
     }
 

@@ -12,6 +12,13 @@ pub const CLIENTS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientSlot(u16);
 
+impl ClientSlot {
+    /// Of other servers of the cluster, which ask for what clients asked of them: they are no clients.
+    pub const SERVERS: Self = Self(1);
+    /// Behind those without a client of their own.
+    const FIRST: usize = 2;
+}
+
 /// Totals of one client since it was given its place.
 #[derive(Debug, Clone, Default)]
 pub struct ClientFigures {
@@ -32,7 +39,7 @@ pub(crate) struct AllClientFigures {
 
 impl Default for AllClientFigures {
     fn default() -> Self {
-        Self { clients: vec![ClientFigures::default()], ends: 0 }
+        Self { clients: vec![ClientFigures::default(); ClientSlot::FIRST], ends: 0 }
     }
 }
 
@@ -41,7 +48,7 @@ impl AllClientFigures {
     pub fn enter(&mut self, host: PeerHost) -> ClientSlot {
         let place = match self.clients.iter().position(|client| client.host == Some(host)) {
             Some(place) => place,
-            None if self.clients.len() <= CLIENTS_MAX => {
+            None if self.clients.len() < ClientSlot::FIRST + CLIENTS_MAX => {
                 self.clients.push(ClientFigures { host: Some(host), ..ClientFigures::default() });
                 self.clients.len() - 1
             }
@@ -56,9 +63,15 @@ impl AllClientFigures {
         ClientSlot(u16::try_from(place).expect("there are fewer places than numbers"))
     }
 
+    /// A session of another server of the cluster has begun.
+    pub fn enter_server(&mut self) -> ClientSlot {
+        self.of(ClientSlot::SERVERS).sessions += 1;
+        ClientSlot::SERVERS
+    }
+
     /// The place of the client that has been without a session for longest.
     fn freed(&self) -> Option<usize> {
-        let places = 1..self.clients.len();
+        let places = ClientSlot::FIRST..self.clients.len();
         places
             .filter(|place| self.clients[*place].sessions == 0)
             .min_by_key(|place| self.clients[*place].left)
@@ -79,8 +92,9 @@ impl AllClientFigures {
         &mut self.clients[usize::from(slot.0)]
     }
 
-    pub fn all(&self) -> &[ClientFigures] {
-        &self.clients
+    /// Those without a place of their own first; no other servers.
+    pub fn all(&self) -> impl Iterator<Item = &ClientFigures> {
+        self.clients.iter().take(1).chain(&self.clients[ClientSlot::FIRST..])
     }
 }
 
@@ -95,7 +109,7 @@ mod tests {
     }
 
     fn counts(all: &AllClientFigures) -> u64 {
-        all.all().iter().map(|client| client.latency.count()).sum()
+        all.all().map(|client| client.latency.count()).sum()
     }
 
     #[test]
@@ -117,13 +131,22 @@ mod tests {
         let slots: Vec<ClientSlot> = (1..=CLIENTS_MAX as u32).map(|number| all.enter(host(number))).collect();
         slots.iter().for_each(|slot| all.of(*slot).latency.record(Duration::from_micros(80)));
         let without = all.enter(host(100_000));
-        assert_eq!((without, all.all().len()), (ClientSlot::default(), CLIENTS_MAX + 1));
+        assert_eq!((without, all.all().count()), (ClientSlot::default(), CLIENTS_MAX + 1));
         all.leave(slots[7]);
         all.leave(slots[3]);
         assert_eq!(all.enter(host(100_001)), slots[7]);
         assert_eq!(all.of(slots[7]).latency.count(), 0, "the new client has asked nothing yet");
-        assert_eq!((all.all()[0].latency.count(), counts(&all)), (1, CLIENTS_MAX as u64));
+        assert_eq!((all.of(without).latency.count(), counts(&all)), (1, CLIENTS_MAX as u64));
         all.leave(without);
-        assert_eq!(all.all()[0].sessions, 0);
+        assert_eq!(all.of(without).sessions, 0);
+    }
+
+    #[test]
+    fn other_servers_are_no_clients() {
+        let mut all = AllClientFigures::default();
+        let slot = all.enter_server();
+        all.of(slot).latency.record(Duration::from_micros(80));
+        assert_eq!(counts(&all), 0);
+        all.leave(slot);
     }
 }

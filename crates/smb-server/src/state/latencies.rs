@@ -14,6 +14,7 @@ const NOTED_MAX: usize = 4096;
 ///
 /// Invariant: at most [`NOTED_MAX`] answers are noted, in memory that was allocated at the start.
 pub(crate) struct Latencies {
+    /// Without those of other servers of the cluster.
     by_kind: [LatencyHistogram; RequestKind::ALL.len()],
     /// Requests answered since the last call of [`Self::settle`], and when they were taken in.
     noted: Vec<(Monotonic, RequestKind, FiguresSlot, ClientSlot)>,
@@ -43,7 +44,9 @@ impl Latencies {
     /// Takes `now` for the time at which all noted answers were handed over.
     pub fn settle(&mut self, shares: &mut AllShareFigures, clients: &mut AllClientFigures, now: Monotonic) {
         for (since, kind, share, client) in self.noted.drain(..) {
-            self.by_kind[kind as usize].record(now.since(since));
+            if client != ClientSlot::SERVERS {
+                self.by_kind[kind as usize].record(now.since(since));
+            }
             if kind != RequestKind::Metadata {
                 shares.of(share).latency.record(now.since(since));
                 clients.of(client).latency.record(now.since(since));

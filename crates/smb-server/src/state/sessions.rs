@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Monotonic, NtStatus, PeerHost};
+use types::{Monotonic, NtStatus, PeerHost, Sid};
 use volume::backend::{AccessToken, Caller, ShareRoot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,7 +263,10 @@ impl Sessions {
         if !self.shares.take(&session.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        session.client = self.clients.enter(session.holder.host);
+        session.client = match session.token.groups.contains(&Sid::cluster_nodes()) {
+            true => self.clients.enter_server(),
+            false => self.clients.enter(session.holder.host),
+        };
         let replaced = self.table.insert(key, session);
         assert!(replaced.is_none(), "a session's name is its own");
         Ok(())

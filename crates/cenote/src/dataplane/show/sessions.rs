@@ -86,7 +86,8 @@ pub(super) fn show_session(
 
 /// Shows what was asked of each share.
 pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures> {
-    let shown = all.iter().filter_map(|figures| {
+    let of_clients = all.iter().filter(|figures| figures.volume != Some(bus::VOLUME));
+    let shown = of_clients.filter_map(|figures| {
         let [reads, writes, others] = figures.requests;
         Some(ShareFigures {
             name: figures.name.clone(),
@@ -103,8 +104,10 @@ pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures>
 }
 
 /// Shows how long requests of each client took.
-pub(super) fn show_clients(all: &[smb_server::ClientFigures]) -> Vec<ClientFigures> {
-    let shown = all.iter().map(|figures| ClientFigures {
+pub(super) fn show_clients<'a>(
+    all: impl Iterator<Item = &'a smb_server::ClientFigures>,
+) -> Vec<ClientFigures> {
+    let shown = all.map(|figures| ClientFigures {
         client: figures.host.map(|host| host.to_string()),
         sessions: figures.sessions,
         latency: figures.latency,
