@@ -82,6 +82,32 @@ pub enum BusState {
     Up,
 }
 
+/// For whom requests to another server's disks are, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BusPriority {
+    /// A client waits for them, or may.
+    Client,
+    Resync,
+    Rebuild,
+    /// And comparisons of copies.
+    Rebalance,
+}
+
+/// Requests of one priority to another server's disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BusQueue {
+    pub priority: BusPriority,
+    /// Requests that wait for others before they leave.
+    pub waiting: u64,
+    /// Bytes that requests which are not answered move in either direction, and 64 KiB for each.
+    pub in_flight_bytes: u64,
+    /// Requests that have left.
+    pub requests: u64,
+    /// The longest wait of one before it left, in microseconds.
+    pub longest_wait_us: u64,
+}
+
 /// What one server asked of another one's disks, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusPeer {
@@ -95,8 +121,10 @@ pub struct BusPeer {
     pub rdma: bool,
     /// Why the last connection, or the last attempt, failed.
     pub trouble: Option<String>,
-    /// Requests that are not answered.
+    /// Requests that have left and are not answered.
     pub in_flight: u64,
+    /// By priority, the most urgent first.
+    pub queues: Vec<BusQueue>,
     pub requests: u64,
     pub answers: u64,
     /// Requests that were lost with their connection, or asked without one.

@@ -9,10 +9,11 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::BusState;
+use crate::cluster::{BusPriority, BusQueue, BusState};
 use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
 use exposition::Families;
 use serde::Serialize;
+use std::time::Duration;
 
 /// The body of `/metrics`.
 pub fn text(snapshot: &Snapshot) -> String {
@@ -116,7 +117,40 @@ fn bus(snapshot: &Snapshot, families: &mut Families) {
         ] {
             families.counter(name, help, &labels, value);
         }
+        peer.queues.iter().for_each(|queue| bus_queue(&node, queue, families));
     }
+}
+
+/// Adds what waits on the way to another server, and is under way there.
+fn bus_queue(node: &str, queue: &BusQueue, families: &mut Families) {
+    let priority = match queue.priority {
+        BusPriority::Client => "client",
+        BusPriority::Resync => "resync",
+        BusPriority::Rebuild => "rebuild",
+        BusPriority::Rebalance => "rebalance",
+    };
+    let labels = [("node", node), ("priority", priority)];
+    for (name, help, value) in [
+        (
+            "cenote_bus_queue_waiting",
+            "Requests to the other server that wait for others before they leave.",
+            queue.waiting as f64,
+        ),
+        (
+            "cenote_bus_queue_in_flight_bytes",
+            "Bytes that requests which are not answered move in either direction, and 64 KiB for each.",
+            queue.in_flight_bytes as f64,
+        ),
+        (
+            "cenote_bus_queue_longest_wait_seconds",
+            "The longest wait of a request before it left.",
+            Duration::from_micros(queue.longest_wait_us).as_secs_f64(),
+        ),
+    ] {
+        families.gauge(name, help, &labels, value);
+    }
+    let (name, help) = ("cenote_bus_queue_requests_total", "Requests to the other server that have left.");
+    families.counter(name, help, &labels, queue.requests);
 }
 
 /// Adds what the server asked of a disk, and what was found wrong with it.

@@ -9,7 +9,9 @@ use cluster::ClusterState;
 use smb::wire::fsctl;
 use space::local::LocalSpace;
 use space::local::nodes::DiskReport;
-use space::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
+use space::message::{
+    Answer, BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId,
+};
 use space::seam::BlockStore;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -195,8 +197,8 @@ impl<L: LocalDisks> Inner<L> {
                 Err(error) => malformed(error),
             },
             Asked::Write { open, offset, data, .. } => match wire::parse_write(offset, &data) {
-                Ok(wire::BusWrite { epoch, lba, class, data: blocks, checksums }) => {
-                    let asked = Operation::Write { lba, class, data: blocks, checksums };
+                Ok(wire::BusWrite { epoch, number, lba, class, data: blocks, checksums }) => {
+                    let asked = Operation::Write { lba, class, data: blocks, checksums, number };
                     let kind = Kind::Write(data.len() as u32);
                     self.ask(operation, open, Some(epoch), asked, kind, now)
                 }
@@ -257,7 +259,8 @@ impl<L: LocalDisks> Inner<L> {
         let opens = Some(Open { number, peer, standing: request.caller.standing, target });
         let pending = Pending { operation, peer, disk, kind: Kind::Session, since: now, opens };
         self.pending.insert(id, pending);
-        let request = Request { volume, session, id: RequestId(id), epoch, operation: asked.operation() };
+        let (id, priority) = (RequestId(id), Priority::Client);
+        let request = Request { volume, session, id, epoch, priority, operation: asked.operation() };
         self.disks.handle(peer, disk, request);
         None
     }
@@ -289,6 +292,8 @@ impl<L: LocalDisks> Inner<L> {
             session: *session,
             id: RequestId(id),
             epoch: said.unwrap_or(*epoch),
+            // A disk serves what comes as it comes.
+            priority: Priority::Client,
             operation: asked,
         };
         self.pending.insert(id, Pending { operation, peer, disk, kind, since: now, opens: None });

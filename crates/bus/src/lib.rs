@@ -23,7 +23,9 @@ pub mod wire;
 
 pub use accounts::{NodeAccounts, Secret, WithNodes, account_name, is_account_name};
 pub use exports::{Exports, LocalDisks};
-pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, Remote, RemoteOptions};
+pub use remote::{
+    BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, QueueStatus, Remote, RemoteOptions, Windows,
+};
 pub use rotation::{BusKey, Rotation};
 pub use served::Served;
 

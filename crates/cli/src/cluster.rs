@@ -5,8 +5,8 @@ use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use anstream::println;
 use api::cluster::{
-    BusPeer, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeStatus, NodeView,
-    PreflightCheck, TestCluster,
+    BusPeer, BusQueue, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeStatus,
+    NodeView, PreflightCheck, TestCluster,
 };
 use owo_colors::OwoColorize;
 use std::time::Duration;
@@ -237,6 +237,18 @@ fn show_node(node: &NodeView) {
     }
 }
 
+/// What waits on the way there, of one priority.
+fn show_queue(queue: &BusQueue) -> (String, String) {
+    let longest_ms = queue.longest_wait_us.div_ceil(1000);
+    let line = format!(
+        "{} left, {} waiting, {} under way, longest wait {longest_ms} ms",
+        queue.requests,
+        queue.waiting,
+        show_size(queue.in_flight_bytes)
+    );
+    (format!("queue {}", word(queue.priority)), line)
+}
+
 /// How its disks are reached from here.
 fn show_bus(bus: &BusPeer) {
     let transport = if bus.rdma { "SMB Direct" } else { "TCP" };
@@ -260,4 +272,7 @@ fn show_bus(bus: &BusPeer) {
         ("latency", latency),
         ("connections", format!("{}, {} waits for credits", bus.connections, bus.credit_stalls)),
     ]);
+    let in_use = bus.queues.iter().filter(|queue| queue.requests > 0 || queue.waiting > 0);
+    let queues: Vec<(String, String)> = in_use.map(show_queue).collect();
+    pairs(&queues.iter().map(|(name, line)| (name.as_str(), line.clone())).collect::<Vec<_>>());
 }

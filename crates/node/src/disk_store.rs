@@ -119,7 +119,7 @@ mod tests {
         let data = Payload::from(Buf::from(&[9; BLOCK_BYTES][..]));
         let checksums = codes::payload_checksums(volume, lba, &data);
         let class = WriteClass::Overwrite;
-        run(&mut store, StoreRequest::Write { volume, epoch, lba, class, data, checksums });
+        run(&mut store, StoreRequest::Write { volume, stamp: epoch.into(), lba, class, data, checksums });
         let places = (1 << 20..20 << 20).step_by(BLOCK_BYTES);
         let place = places.into_iter().find(|at| disk.peek(*at, BLOCK_BYTES) == [9; BLOCK_BYTES]);
         disk.rot(place.expect("it is in the journal"), 1);

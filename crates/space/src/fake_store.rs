@@ -14,7 +14,7 @@ use store::api::{
     ChunkEntry, Regions, ScrubProgress, StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass,
 };
 use sys::{Buf, BufMut, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, VolumeId};
+use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, Stamp, VolumeId};
 
 /// Blocks of one region.
 const REGION_BLOCKS: u64 = crate::coordinator::REGION_BLOCKS;
@@ -23,14 +23,14 @@ const REGION_BLOCKS: u64 = crate::coordinator::REGION_BLOCKS;
 struct Slab {
     append: bool,
     blocks: BTreeMap<u64, Buf>,
-    regions: Vec<Epoch>,
+    regions: Vec<Stamp>,
 }
 
 impl Slab {
-    /// The epoch of a region only grows: a change under an older one may come late.
-    fn stamp(&mut self, block: u64, epoch: Epoch) {
+    /// The stamp of a region only grows: a change under an older one may come late.
+    fn stamp(&mut self, block: u64, stamp: Stamp) {
         let region = &mut self.regions[(block / REGION_BLOCKS) as usize];
-        *region = epoch.max(*region);
+        *region = stamp.later(*region);
     }
 }
 
@@ -203,7 +203,7 @@ impl FakeStore {
         self.inner.borrow().corrupt.len()
     }
 
-    pub fn regions(&self, volume: VolumeId, chunk: ChunkIndex) -> Vec<Epoch> {
+    pub fn regions(&self, volume: VolumeId, chunk: ChunkIndex) -> Vec<Stamp> {
         self.inner.borrow().chunks.get(&(volume, chunk)).map(|slab| slab.regions.clone()).unwrap_or_default()
     }
 
@@ -261,21 +261,21 @@ impl Inner {
                 self.free(volume, chunk)
             }
             StoreRequest::Read { volume, lba, blocks } => self.read(volume, lba, blocks),
-            StoreRequest::Write { volume, epoch, lba, class, data, checksums } => {
-                self.check_epoch(volume, epoch)?;
-                self.write(volume, epoch, lba, class, &data, &checksums)
+            StoreRequest::Write { volume, stamp, lba, class, data, checksums } => {
+                self.check_epoch(volume, stamp.epoch())?;
+                self.write(volume, stamp, lba, class, &data, &checksums)
             }
-            StoreRequest::Discard { volume, epoch, lba, blocks } => {
-                self.check_epoch(volume, epoch)?;
-                self.discard(volume, epoch, lba, blocks)
+            StoreRequest::Discard { volume, stamp, lba, blocks } => {
+                self.check_epoch(volume, stamp.epoch())?;
+                self.discard(volume, stamp, lba, blocks)
             }
-            StoreRequest::MarkLost { volume, epoch, lba, blocks } => {
-                self.check_epoch(volume, epoch)?;
-                self.mark_lost(volume, epoch, lba, blocks)
+            StoreRequest::MarkLost { volume, stamp, lba, blocks } => {
+                self.check_epoch(volume, stamp.epoch())?;
+                self.mark_lost(volume, stamp, lba, blocks)
             }
             StoreRequest::Regions { volume, chunk } => {
                 let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
-                Ok(StoreReply::Regions(Regions { epochs: slab.regions.clone(), doubtful: Vec::new() }))
+                Ok(StoreReply::Regions(Regions { stamps: slab.regions.clone(), doubtful: Vec::new() }))
             }
             StoreRequest::Chunks { volume } => {
                 let chunks = self.chunks.iter().filter(|((of, _), _)| *of == volume);
@@ -306,7 +306,7 @@ impl Inner {
                 return Err(StoreError::NoSpace);
             }
             let regions = u64::from(self.slab_blocks).div_ceil(REGION_BLOCKS) as usize;
-            let slab = Slab { append, blocks: BTreeMap::new(), regions: vec![Epoch(0); regions] };
+            let slab = Slab { append, blocks: BTreeMap::new(), regions: vec![Stamp::default(); regions] };
             self.chunks.insert((volume, chunk), slab);
         }
         Ok(StoreReply::Done)
@@ -323,7 +323,7 @@ impl Inner {
     fn discard(
         &mut self,
         volume: VolumeId,
-        epoch: Epoch,
+        stamp: Stamp,
         lba: Lba,
         blocks: u32,
     ) -> Result<StoreReply, StoreError> {
@@ -331,7 +331,7 @@ impl Inner {
         let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
         for at in offset..offset + u64::from(blocks) {
             slab.blocks.remove(&at);
-            slab.stamp(at, epoch);
+            slab.stamp(at, stamp);
             self.corrupt.remove(&(volume, lba.offset(at - offset)));
             self.lost.remove(&(volume, lba.offset(at - offset)));
         }
@@ -341,14 +341,14 @@ impl Inner {
     fn mark_lost(
         &mut self,
         volume: VolumeId,
-        epoch: Epoch,
+        stamp: Stamp,
         lba: Lba,
         blocks: u32,
     ) -> Result<StoreReply, StoreError> {
         let (chunk, offset) = self.locate(lba);
         let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
         for at in 0..u64::from(blocks) {
-            slab.stamp(offset + at, epoch);
+            slab.stamp(offset + at, stamp);
             self.lost.insert((volume, lba.offset(at)));
         }
         Ok(StoreReply::Done)
@@ -383,7 +383,7 @@ impl Inner {
     fn write(
         &mut self,
         volume: VolumeId,
-        epoch: Epoch,
+        stamp: Stamp,
         lba: Lba,
         class: WriteClass,
         data: &Payload,
@@ -407,7 +407,7 @@ impl Inner {
         for index in 0..blocks {
             let block = data.slice(index as usize * BLOCK_BYTES, BLOCK_BYTES).contiguous();
             slab.blocks.insert(offset + index, Buf::from(&block[..]));
-            slab.stamp(offset + index, epoch);
+            slab.stamp(offset + index, stamp);
             self.corrupt.remove(&(volume, lba.offset(index)));
             self.lost.remove(&(volume, lba.offset(index)));
         }

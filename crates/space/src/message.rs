@@ -9,7 +9,7 @@
 use std::fmt;
 use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
-use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
+use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
 /// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus (crate `bus`).
 #[derive(Debug, Clone)]
@@ -30,13 +30,13 @@ pub enum Operation {
     Free { chunk: ChunkIndex },
     /// SMB2 READ (2.2.19); the checksums follow the data.
     Read { lba: Lba, blocks: u32 },
-    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data.
-    Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
+    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data. Has one number on all copies.
+    Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums, number: ChangeNumber },
     /// The blocks read as zeroes afterwards.
-    Discard { lba: Lba, blocks: u32 },
+    Discard { lba: Lba, blocks: u32, number: ChangeNumber },
     /// What the blocks held is gone on every copy that counts.
     MarkLost { lba: Lba, blocks: u32 },
-    /// The epochs of the chunk's regions.
+    /// The stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 
@@ -67,6 +67,24 @@ pub struct SessionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
+/// For whom an operation is, the most urgent first. It decides in which order requests leave, and is not on the wire: a disk serves what comes as
+/// it comes, and what waits on this side is not in anybody's way there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// A client waits for it, or all clients of the volume may: openings, allocations, what differs after a crash.
+    Client,
+    /// A disk that was away is brought up to date.
+    Resync,
+    /// A copy that is missing is made.
+    Rebuild,
+    /// A copy is moved, or copies are compared: nothing is less safe meanwhile.
+    Rebalance,
+}
+
+impl Priority {
+    pub const ALL: [Self; 4] = [Self::Client, Self::Resync, Self::Rebuild, Self::Rebalance];
+}
+
 /// One operation on its way to a replica.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -75,7 +93,17 @@ pub struct Request {
     pub id: RequestId,
     /// Stamps writes, and is compared with what the disk has promised.
     pub epoch: Epoch,
+    pub priority: Priority,
     pub operation: Operation,
+}
+
+/// A request that has not left for its disk yet: it waits for its turn on this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    pub disk: DiskId,
+    pub volume: VolumeId,
+    pub session: SessionId,
+    pub id: RequestId,
 }
 
 #[derive(Debug, Clone)]
@@ -150,4 +178,6 @@ pub trait Transport {
     }
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
+    /// Moves into `out` what waits for its turn; told of each such request about once a second, so that nobody takes its disk for late.
+    fn poll_waiting(&mut self, _out: &mut Vec<Waiting>) {}
 }

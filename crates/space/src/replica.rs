@@ -10,7 +10,7 @@ use crate::planted::Planted;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest};
-use types::{DiskId, Epoch, VolumeId};
+use types::{DiskId, Epoch, Stamp, VolumeId};
 
 /// Ids that a session remembers above the lowest one it still accepts.
 const WINDOW_MAX: usize = 4096;
@@ -168,11 +168,16 @@ impl<S: BlockStore> Replica<S> {
             }
             Operation::Free { chunk } => StoreRequest::FreeChunk { volume, epoch, chunk },
             Operation::Read { lba, blocks } => StoreRequest::Read { volume, lba, blocks },
-            Operation::Write { lba, class, data, checksums } => {
-                StoreRequest::Write { volume, epoch, lba, class, data, checksums }
+            Operation::Write { lba, class, data, checksums, number } => {
+                let stamp = Stamp::new(epoch, number);
+                StoreRequest::Write { volume, stamp, lba, class, data, checksums }
             }
-            Operation::Discard { lba, blocks } => StoreRequest::Discard { volume, epoch, lba, blocks },
-            Operation::MarkLost { lba, blocks } => StoreRequest::MarkLost { volume, epoch, lba, blocks },
+            Operation::Discard { lba, blocks, number } => {
+                StoreRequest::Discard { volume, stamp: Stamp::new(epoch, number), lba, blocks }
+            }
+            Operation::MarkLost { lba, blocks } => {
+                StoreRequest::MarkLost { volume, stamp: epoch.into(), lba, blocks }
+            }
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
         let work = Work {

@@ -56,7 +56,14 @@ impl<D: Disk> Rig<D> {
         let (data, checksums) = (data.clone(), checksums.to_vec());
         self.store.submit(
             0,
-            StoreRequest::Write { volume: VOLUME, epoch: EPOCH, lba: Lba(lba), class, data, checksums },
+            StoreRequest::Write {
+                volume: VOLUME,
+                stamp: EPOCH.into(),
+                lba: Lba(lba),
+                class,
+                data,
+                checksums,
+            },
         );
     }
 }

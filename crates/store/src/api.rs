@@ -2,7 +2,7 @@
 //! (volume, chunk) to a slab.
 
 use sys::Payload;
-use types::{ChunkIndex, Epoch, Lba, VolumeId};
+use types::{ChunkIndex, Epoch, Lba, Stamp, VolumeId};
 
 /// How a write becomes valid (D6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +32,14 @@ pub enum StoreRequest {
     /// Answers `Data`. Blocks never written read as zeroes.
     Read { volume: VolumeId, lba: Lba, blocks: u32 },
     /// Answers `Done` when durable. At most 1 MiB, within one chunk.
-    Write { volume: VolumeId, epoch: Epoch, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
+    Write { volume: VolumeId, stamp: Stamp, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
     /// The blocks read as zeroes afterwards, and are fresh.
-    Discard { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
+    Discard { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
     /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
     /// block. At most 1 MiB. Also for append chunks, whose blocks prove themselves: a block that the medium gives and that does not prove
     /// itself on any copy was torn on all, so it was never acknowledged, and may be written as zeroes instead.
-    MarkLost { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
-    /// The epoch of the last write of each region of the chunk; answers `Regions`.
+    MarkLost { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
+    /// The stamp of the last write of each region of the chunk; answers `Regions`.
     Regions { volume: VolumeId, chunk: ChunkIndex },
     /// The chunks of the volume that have a slab here; answers `Chunks`.
     Chunks { volume: VolumeId },
@@ -61,9 +61,9 @@ pub enum StoreReply {
 /// What is known of the regions of a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
-    /// One entry for each region, in order; `Epoch(0)`: not written since the chunk was given its slab. A write, a discard and a
+    /// One entry for each region, in order; epoch 0: not written since the chunk was given its slab. A write, a discard and a
     /// repair all count as writes.
-    pub epochs: Vec<Epoch>,
+    pub stamps: Vec<Stamp>,
     /// Regions, counted from 0, that may lack the last writes before this disk was opened: its journal ended in something that was
     /// torn, or was acknowledged and has rotted since.
     pub doubtful: Vec<u32>,

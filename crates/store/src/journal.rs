@@ -8,7 +8,7 @@ use crate::slots::SlotId;
 use std::collections::VecDeque;
 use std::ops::Range;
 use sys::{BufMut, Payload};
-use types::{DiskId, Epoch};
+use types::{DiskId, Stamp};
 
 /// Batches in flight at once: one being written, one being gathered behind it would idle the disk.
 const BATCHES_IN_FLIGHT: usize = 2;
@@ -44,7 +44,7 @@ impl Pending {
     /// A discard that takes a void record back. It has no epoch: it is no change of the blocks.
     pub(crate) fn withdrawal(record: &Record, task: Option<SlotId>) -> Option<Self> {
         let (slab, first, count, _) = record.blocks()?;
-        let record = Record::Discard { slab, first, count, epoch: Epoch::default() };
+        let record = Record::Discard { slab, first, count, stamp: Stamp::default() };
         Some(Self { record, data: Payload::new(), task, standing: Standing::Withdraws })
     }
 }

@@ -142,7 +142,7 @@ impl Layout {
         (block < self.journal_blocks()).then_some(block)
     }
     /// The metadata word that holds the epoch of the region of `block`.
-    pub(crate) fn epoch_word(&self, block: u32) -> u32 {
+    pub(crate) fn stamp_word(&self, block: u32) -> u32 {
         self.slab_blocks() + block / REGION_BLOCKS
     }
 }

@@ -9,7 +9,7 @@ use crate::tables::SlabEntry;
 use crate::versions::PageVersion;
 use codes::LOST;
 use sys::{Buf, BufMut};
-use types::{DiskId, SlabIndex};
+use types::{DiskId, SlabIndex, Stamp};
 
 /// The words of one page.
 pub type Words = Box<[u64; PAGE_WORDS]>;
@@ -108,7 +108,7 @@ pub(crate) fn page_identity(disk: DiskId, slab: SlabIndex, entry: &SlabEntry, pa
     PageIdentity { disk, slab, generation: entry.generation, page }
 }
 
-/// Merges a change into a word: checksums are replaced; the epoch of a region only grows, and stays lost if it was lost.
-pub(crate) fn merged_word(is_epoch: bool, old: u64, new: u64) -> u64 {
-    if is_epoch { old.max(new) } else { new }
+/// Merges a change into a word: checksums are replaced; the stamp of a region only grows, and stays lost if it was lost.
+pub(crate) fn merged_word(is_stamp: bool, old: u64, new: u64) -> u64 {
+    if is_stamp { Stamp::from_word(old).later(Stamp::from_word(new)).word() } else { new }
 }

@@ -2,7 +2,7 @@
 
 use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::PAGE_BYTES;
-use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
+use types::{ChunkIndex, DiskId, Epoch, SlabIndex, Stamp, VolumeId};
 
 const MAGIC: [u8; 8] = *b"CENOTE\x01B";
 const CRC_AT: usize = 8;
@@ -21,7 +21,7 @@ pub enum Record {
     Overwrite {
         slab: SlabIndex,
         first: u32,
-        epoch: Epoch,
+        stamp: Stamp,
         volume: VolumeId,
         chunk: ChunkIndex,
         checksums: Vec<u64>,
@@ -30,7 +30,7 @@ pub enum Record {
     Fresh {
         slab: SlabIndex,
         first: u32,
-        epoch: Epoch,
+        stamp: Stamp,
         checksums: Vec<u64>,
     },
     /// The blocks' data go in place beside this record: it counts if they are there, or if the batch is known to have been durable with all
@@ -38,7 +38,7 @@ pub enum Record {
     Placed {
         slab: SlabIndex,
         first: u32,
-        epoch: Epoch,
+        stamp: Stamp,
         checksums: Vec<u64>,
     },
     /// The blocks read as zeroes.
@@ -46,14 +46,14 @@ pub enum Record {
         slab: SlabIndex,
         first: u32,
         count: u32,
-        epoch: Epoch,
+        stamp: Stamp,
     },
     /// The blocks of an append slab read as what lies in place.
     Append {
         slab: SlabIndex,
         first: u32,
         count: u32,
-        epoch: Epoch,
+        stamp: Stamp,
     },
     Allocate {
         slab: SlabIndex,
@@ -102,16 +102,16 @@ impl Record {
         }
     }
 
-    /// The slab whose metadata it changes, first block, number of blocks, epoch.
-    pub(crate) fn blocks(&self) -> Option<(SlabIndex, u32, u32, Epoch)> {
+    /// The slab whose metadata it changes, first block, number of blocks, stamp.
+    pub(crate) fn blocks(&self) -> Option<(SlabIndex, u32, u32, Stamp)> {
         match self {
-            Self::Overwrite { slab, first, epoch, checksums, .. }
-            | Self::Fresh { slab, first, epoch, checksums }
-            | Self::Placed { slab, first, epoch, checksums } => {
-                Some((*slab, *first, checksums.len() as u32, *epoch))
+            Self::Overwrite { slab, first, stamp, checksums, .. }
+            | Self::Fresh { slab, first, stamp, checksums }
+            | Self::Placed { slab, first, stamp, checksums } => {
+                Some((*slab, *first, checksums.len() as u32, *stamp))
             }
-            Self::Discard { slab, first, count, epoch } | Self::Append { slab, first, count, epoch } => {
-                Some((*slab, *first, *count, *epoch))
+            Self::Discard { slab, first, count, stamp } | Self::Append { slab, first, count, stamp } => {
+                Some((*slab, *first, *count, *stamp))
             }
             Self::Allocate { .. } | Self::Free { .. } | Self::Promise { .. } => None,
         }
@@ -129,33 +129,33 @@ impl Record {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let mut range = |kind: u32, slab: SlabIndex, first: u32, count: u32, epoch: Epoch| {
+        let mut range = |kind: u32, slab: SlabIndex, first: u32, count: u32, stamp: Stamp| {
             for number in [kind, slab.0, first, count] {
                 out.extend_from_slice(&number.to_le_bytes());
             }
-            out.extend_from_slice(&epoch.0.to_le_bytes());
+            out.extend_from_slice(&stamp.word().to_le_bytes());
         };
         let words = |out: &mut Vec<u8>, words: &[u64]| {
             words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         };
         match self {
-            Self::Overwrite { slab, first, epoch, volume, chunk, checksums } => {
-                range(OVERWRITE, *slab, *first, checksums.len() as u32, *epoch);
+            Self::Overwrite { slab, first, stamp, volume, chunk, checksums } => {
+                range(OVERWRITE, *slab, *first, checksums.len() as u32, *stamp);
                 out.extend_from_slice(&volume.to_bytes());
                 out.extend_from_slice(&chunk.0.to_le_bytes());
                 out.extend_from_slice(&[0; 4]);
                 words(out, checksums);
             }
-            Self::Fresh { slab, first, epoch, checksums } => {
-                range(FRESH, *slab, *first, checksums.len() as u32, *epoch);
+            Self::Fresh { slab, first, stamp, checksums } => {
+                range(FRESH, *slab, *first, checksums.len() as u32, *stamp);
                 words(out, checksums);
             }
-            Self::Placed { slab, first, epoch, checksums } => {
-                range(PLACED, *slab, *first, checksums.len() as u32, *epoch);
+            Self::Placed { slab, first, stamp, checksums } => {
+                range(PLACED, *slab, *first, checksums.len() as u32, *stamp);
                 words(out, checksums);
             }
-            Self::Discard { slab, first, count, epoch } => range(DISCARD, *slab, *first, *count, *epoch),
-            Self::Append { slab, first, count, epoch } => range(APPEND, *slab, *first, *count, *epoch),
+            Self::Discard { slab, first, count, stamp } => range(DISCARD, *slab, *first, *count, *stamp),
+            Self::Append { slab, first, count, stamp } => range(APPEND, *slab, *first, *count, *stamp),
             Self::Allocate { slab, volume, chunk, epoch, append, generation } => {
                 for number in [ALLOCATE, slab.0, chunk.0, u32::from(*append)] {
                     out.extend_from_slice(&number.to_le_bytes());
@@ -183,17 +183,18 @@ impl Record {
         let slab = SlabIndex(first_field);
         Some(match kind {
             OVERWRITE | FRESH | PLACED | DISCARD | APPEND => {
-                let (first, count, epoch) = (reader.u32()?, reader.u32()?, Epoch(reader.u64()?));
+                let (first, count) = (reader.u32()?, reader.u32()?);
+                let stamp = Stamp::from_word(reader.u64()?);
                 match kind {
-                    DISCARD => Self::Discard { slab, first, count, epoch },
-                    APPEND => Self::Append { slab, first, count, epoch },
-                    FRESH => Self::Fresh { slab, first, epoch, checksums: words(reader, count)? },
-                    PLACED => Self::Placed { slab, first, epoch, checksums: words(reader, count)? },
+                    DISCARD => Self::Discard { slab, first, count, stamp },
+                    APPEND => Self::Append { slab, first, count, stamp },
+                    FRESH => Self::Fresh { slab, first, stamp, checksums: words(reader, count)? },
+                    PLACED => Self::Placed { slab, first, stamp, checksums: words(reader, count)? },
                     _ => {
                         let volume = VolumeId::from_bytes(reader.array()?);
                         let (chunk, _reserved) = (ChunkIndex(reader.u32()?), reader.u32()?);
                         let checksums = words(reader, count)?;
-                        Self::Overwrite { slab, first, epoch, volume, chunk, checksums }
+                        Self::Overwrite { slab, first, stamp, volume, chunk, checksums }
                     }
                 }
             }

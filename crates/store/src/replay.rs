@@ -364,10 +364,10 @@ impl Replayed {
                 Record::Placed { .. }
                     if !proven && !self.is_placed(io, layout, record, sequence, slabs).await? =>
                 {
-                    let Some((slab, first, count, epoch)) = record.blocks() else { continue };
+                    let Some((slab, first, count, stamp)) = record.blocks() else { continue };
                     self.doubt.unwritten.insert(slab);
                     self.void_from.get_or_insert(sequence);
-                    self.void.push(Record::Discard { slab, first, count, epoch });
+                    self.void.push(Record::Discard { slab, first, count, stamp });
                 }
                 Record::Fresh { .. }
                 | Record::Placed { .. }
@@ -421,7 +421,7 @@ impl Replayed {
     }
 
     fn change_words(&mut self, layout: &Layout, record: &Record, sequence: u64) -> Result<(), OpenError> {
-        let Some((slab, first, count, epoch)) = record.blocks() else { return Ok(()) };
+        let Some((slab, first, count, stamp)) = record.blocks() else { return Ok(()) };
         let end = first.checked_add(count).filter(|end| *end <= layout.slab_blocks());
         let (Some(end), true) = (end, slab.0 < layout.slab_count && count > 0) else {
             return Err(OpenError::JournalDamaged { sequence });
@@ -437,7 +437,7 @@ impl Replayed {
             }
         };
         (first..end).enumerate().for_each(|(at, block)| change(block, record.word(at)));
-        (layout.epoch_word(first)..=layout.epoch_word(end - 1)).for_each(|word| change(word, epoch.0));
+        (layout.stamp_word(first)..=layout.stamp_word(end - 1)).for_each(|word| change(word, stamp.word()));
         Ok(())
     }
 

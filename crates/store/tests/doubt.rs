@@ -129,7 +129,8 @@ fn a_region_that_is_written_under_a_later_epoch_is_in_doubt_no_more() {
 fn lost_blocks_read_as_corrupt_alone_until_they_are_written_again() {
     let (mut rig, _) = written();
     rig.write(WriteClass::Fresh, 20, &pattern(3, 8)).unwrap();
-    let mark = |lba, blocks| StoreRequest::MarkLost { volume: VOLUME, epoch: EPOCH, lba: Lba(lba), blocks };
+    let mark =
+        |lba, blocks| StoreRequest::MarkLost { volume: VOLUME, stamp: EPOCH.into(), lba: Lba(lba), blocks };
     rig.run(mark(22, 2)).unwrap();
     let lost = StoreError::Corrupt { lbas: vec![Lba(22), Lba(23)] };
     for round in 0..3 {
@@ -150,7 +151,8 @@ fn lost_blocks_of_an_append_chunk_read_as_corrupt_alone_until_they_are_written_a
     let mut rig = common::new_rig();
     rig.allocate(0, true);
     rig.write(WriteClass::Append, 20, &pattern(3, 8)).unwrap();
-    let mark = |lba, blocks| StoreRequest::MarkLost { volume: VOLUME, epoch: EPOCH, lba: Lba(lba), blocks };
+    let mark =
+        |lba, blocks| StoreRequest::MarkLost { volume: VOLUME, stamp: EPOCH.into(), lba: Lba(lba), blocks };
     rig.run(mark(22, 3)).unwrap();
     let lost = |lbas: &[u64]| Err(StoreError::Corrupt { lbas: lbas.iter().map(|lba| Lba(*lba)).collect() });
     for round in 0..3 {

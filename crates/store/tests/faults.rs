@@ -273,7 +273,7 @@ fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
         let refused = [
             write_request(WriteClass::Overwrite, 0, &pattern(1, 1)),
             StoreRequest::AllocateChunk { volume: VOLUME, epoch: EPOCH, chunk: ChunkIndex(4), append: false },
-            StoreRequest::Discard { volume: VOLUME, epoch: EPOCH, lba: Lba(0), blocks: 1 },
+            StoreRequest::Discard { volume: VOLUME, stamp: EPOCH.into(), lba: Lba(0), blocks: 1 },
             StoreRequest::Promise { volume: VOLUME, epoch: Epoch(99) },
             StoreRequest::SetRecords { records: vec![1] },
         ];
@@ -818,7 +818,7 @@ fn unsealed_append_blocks_are_refused() {
     let class = WriteClass::Append;
     let write = |lba, data| StoreRequest::Write {
         volume: VOLUME,
-        epoch: EPOCH,
+        stamp: EPOCH.into(),
         lba,
         class,
         data,

@@ -44,7 +44,8 @@ fn make_used_disk() -> CrashDisk {
         rig.run(common::write_request_at(Epoch(5), WriteClass::Overwrite, block * 3, &pattern(block, 2)))
             .unwrap();
     }
-    rig.run(StoreRequest::Discard { volume: VOLUME, epoch: Epoch(5), lba: Lba(90), blocks: 9 }).unwrap();
+    rig.run(StoreRequest::Discard { volume: VOLUME, stamp: Epoch(5).into(), lba: Lba(90), blocks: 9 })
+        .unwrap();
     rig.store.into_disk()
 }
 

@@ -168,7 +168,7 @@ fn a_promise_refuses_older_epochs_and_survives_a_restart() {
         write_request_at(old, WriteClass::Overwrite, 0, &pattern(1, 1)),
         StoreRequest::AllocateChunk { volume: VOLUME, epoch: old, chunk: ChunkIndex(4), append: false },
         StoreRequest::FreeChunk { volume: VOLUME, epoch: old, chunk: ChunkIndex(0) },
-        StoreRequest::Discard { volume: VOLUME, epoch: old, lba: Lba(0), blocks: 1 },
+        StoreRequest::Discard { volume: VOLUME, stamp: old.into(), lba: Lba(0), blocks: 1 },
         StoreRequest::Promise { volume: VOLUME, epoch: old },
     ];
     for request in refused {
@@ -224,7 +224,8 @@ fn regions_carry_the_epoch_of_their_last_change() {
     let mut rig = rig.reopen();
     assert_eq!(rig.regions(0), [Epoch(5), Epoch(5), Epoch(6), none]);
     assert_eq!(rig.regions(1), [none, Epoch(7), none, none]);
-    rig.run(StoreRequest::Discard { volume: VOLUME, epoch: Epoch(8), lba: Lba(255), blocks: 1 }).unwrap();
+    rig.run(StoreRequest::Discard { volume: VOLUME, stamp: Epoch(8).into(), lba: Lba(255), blocks: 1 })
+        .unwrap();
     rig.run(write_request_at(Epoch(9), WriteClass::Append, 1024 + 300, &pattern(2, 2))).unwrap();
     rig.checkpoint();
     let mut rig = rig.reopen();
@@ -266,7 +267,7 @@ fn requests_that_do_not_fit_are_refused() {
         StoreRequest::Read { volume: VOLUME, lba: Lba(0), blocks: 0 },
         StoreRequest::Read { volume: VOLUME, lba: Lba(0), blocks: u32::MAX },
         StoreRequest::Read { volume: VOLUME, lba: Lba(u64::MAX), blocks: 1 },
-        StoreRequest::Discard { volume: VOLUME, epoch: EPOCH, lba: Lba(0), blocks: u32::MAX },
+        StoreRequest::Discard { volume: VOLUME, stamp: EPOCH.into(), lba: Lba(0), blocks: u32::MAX },
     ];
     for request in refused {
         let text = format!("{request:?}");

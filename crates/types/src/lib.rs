@@ -15,6 +15,7 @@ mod peer;
 mod repeated;
 mod sid;
 pub mod size;
+mod stamp;
 mod time;
 
 pub use admission::{Admission, AdmissionLimits, AdmissionRefused};
@@ -26,4 +27,5 @@ pub use numbers::{IdentityMap, NumberHasher, NumberMap};
 pub use peer::PeerHost;
 pub use repeated::Repeated;
 pub use sid::{InvalidSid, Sid};
+pub use stamp::{ChangeNumber, Stamp};
 pub use time::{FileTime, Monotonic, civil_date};

@@ -8,13 +8,17 @@
 mod dial;
 mod pauses;
 mod peer;
+mod queue;
 mod session;
+
+pub use queue::Windows;
 
 use crate::accounts::Secret;
 use peer::PeerLink;
+use queue::Queued;
 use smb_client::RdmaDevice;
 use space::local::nodes::DiskReport;
-use space::message::{BusError, Request, Response, Transport};
+use space::message::{BusError, Priority, Request, Response, Transport, Waiting};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -48,6 +52,8 @@ pub struct RemoteOptions {
     pub pauses: (Duration, Duration),
     /// How often peers are asked about their disks.
     pub status_interval: Duration,
+    /// How many bytes may be under way.
+    pub windows: Windows,
     /// Messages are encrypted; if not, they are signed.
     pub encrypt: bool,
     /// What carries SMB Direct.
@@ -63,6 +69,7 @@ impl Default for RemoteOptions {
             dial_timeout: Duration::from_secs(2),
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),
             status_interval: Duration::from_secs(1),
+            windows: Windows::default(),
             encrypt: false,
             rdma_device: RdmaDevice::Software,
             rdma_crc: true,
@@ -97,6 +104,22 @@ pub struct PeerCounters {
     pub credit_stalls: u64,
     /// From asking to the answer.
     pub latency: LatencyHistogram,
+    /// By priority: requests that left, and the longest wait of one for that.
+    left: [(u64, Duration); Priority::ALL.len()],
+}
+
+/// What waits at a peer, and was counted, of the requests of one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStatus {
+    pub priority: Priority,
+    /// Requests that have not left.
+    pub waiting: usize,
+    /// What requests that are not answered move, in either direction, and 64 KiB for each.
+    pub in_flight_bytes: u64,
+    /// Requests that have left since the process began.
+    pub requests: u64,
+    /// The longest time that one of these waited.
+    pub longest_wait: Duration,
 }
 
 /// One peer, to be shown.
@@ -109,8 +132,9 @@ pub struct PeerStatus {
     pub rdma: bool,
     /// Why the last connection, or the last attempt, failed.
     pub trouble: Option<String>,
-    /// Requests that are not answered.
+    /// Requests that have left and are not answered.
     pub in_flight: usize,
+    pub queues: [QueueStatus; Priority::ALL.len()],
     pub counters: PeerCounters,
 }
 
@@ -138,18 +162,33 @@ struct PortId(usize);
 #[derive(Default)]
 struct Answers {
     /// `None`: the port is gone, and nobody takes its answers.
-    ports: Vec<Option<Vec<Response>>>,
+    ports: Vec<Option<Outbox>>,
+}
+
+/// What there is to be told to who asks through one port.
+#[derive(Default)]
+struct Outbox {
+    responses: Vec<Response>,
+    waiting: Vec<Waiting>,
 }
 
 impl Answers {
     fn push(&mut self, port: PortId, response: Response) {
-        if let Some(answers) = &mut self.ports[port.0] {
-            answers.push(response);
+        if let Some(outbox) = &mut self.ports[port.0] {
+            outbox.responses.push(response);
         }
     }
 
-    fn of(&self, port: PortId) -> &[Response] {
-        self.ports[port.0].as_deref().unwrap_or_default()
+    fn push_waiting(&mut self, port: PortId, waiting: Waiting) {
+        if let Some(outbox) = &mut self.ports[port.0] {
+            outbox.waiting.push(waiting);
+        }
+    }
+
+    fn has_any(&self, port: PortId) -> bool {
+        self.ports[port.0]
+            .as_ref()
+            .is_some_and(|outbox| !outbox.responses.is_empty() || !outbox.waiting.is_empty())
     }
 }
 
@@ -184,6 +223,12 @@ struct Common<'a> {
     options: &'a RemoteOptions,
     client_guid: [u8; 16],
     now: Monotonic,
+    /// Bytes that READs under way bring from other peers.
+    elsewhere: u64,
+}
+
+fn incoming_bytes(peers: &BTreeMap<NodeId, PeerLink>) -> u64 {
+    peers.values().map(PeerLink::incoming_bytes).sum()
 }
 
 impl Inner {
@@ -191,9 +236,15 @@ impl Inner {
     fn pump(&mut self) -> bool {
         let Self { driver, options, client_guid, peers, answers, events, now, .. } = self;
         self.unsent = false;
-        let common = Common { driver, options, client_guid: *client_guid, now: *now };
+        let mut common = Common { driver, options, client_guid: *client_guid, now: *now, elsewhere: 0 };
         let mut up = Up { answers, events };
-        peers.values_mut().fold(false, |moved, peer| peer.poll(&common, &mut up) | moved)
+        let (mut moved, mut incoming) = (false, incoming_bytes(peers));
+        for peer in peers.values_mut() {
+            common.elsewhere = incoming - peer.incoming_bytes();
+            moved |= peer.poll(&common, &mut up);
+            incoming = common.elsewhere + peer.incoming_bytes();
+        }
+        moved
     }
 }
 
@@ -256,7 +307,7 @@ impl Remote {
     /// A way to the disks for one pool's space; answers go to the port that was asked.
     pub fn port(&self) -> Port {
         let ports = &mut self.inner.borrow_mut().answers.ports;
-        ports.push(Some(Vec::new()));
+        ports.push(Some(Outbox::default()));
         Port { inner: self.inner.clone(), id: PortId(ports.len() - 1) }
     }
 
@@ -322,12 +373,13 @@ impl Transport for Port {
     fn send(&mut self, to: DiskId, request: Request) {
         let mut inner = self.inner.borrow_mut();
         let Inner { peers, disks, answers, now, unsent, .. } = &mut *inner;
+        let incoming = incoming_bytes(peers);
         match disks.get(&to).and_then(|node| peers.get_mut(node)) {
             Some(peer) => {
                 *unsent = true;
-                if let Some(response) = peer.ask(self.id, to, request, *now) {
-                    answers.push(self.id, response);
-                }
+                let elsewhere = incoming - peer.incoming_bytes();
+                let queued = Queued { port: self.id, disk: to, request, asked_at: *now };
+                peer.ask(queued, elsewhere, *now, answers);
             }
             None => answers.push(self.id, unreachable(to, &request)),
         }
@@ -335,7 +387,7 @@ impl Transport for Port {
 
     fn has_news(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.unsent || !inner.answers.of(self.id).is_empty()
+        inner.unsent || inner.answers.has_any(self.id)
     }
 
     fn poll(&mut self, out: &mut Vec<Response>) {
@@ -343,8 +395,14 @@ impl Transport for Port {
         if inner.unsent {
             inner.pump();
         }
-        if let Some(answers) = &mut inner.answers.ports[self.id.0] {
-            out.append(answers);
+        if let Some(outbox) = &mut inner.answers.ports[self.id.0] {
+            out.append(&mut outbox.responses);
+        }
+    }
+
+    fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
+        if let Some(outbox) = &mut self.inner.borrow_mut().answers.ports[self.id.0] {
+            out.append(&mut outbox.waiting);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::dial::Dial;
 use super::pauses::Pauses;
+use super::queue::{Queue, Queued};
 use super::session::{PeerError, Sessions, Turned, create, status_question};
 use super::{
-    BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, PortId, RemoteOptions, Up, unreachable,
+    Answers, BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, QueueStatus, RemoteOptions, Up,
+    unreachable,
 };
 use crate::{SHARE, wire};
 use smb::wire::{CreateResponse, Dialect, FileId};
@@ -13,7 +15,7 @@ use smb_client::{
     Request as SmbRequest, Signing, Token,
 };
 use smb_transport::client::{Link, LinkError, Way};
-use space::message::{Request, Response};
+use space::message::{Operation, Priority};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -46,6 +48,7 @@ struct Joining {
 struct Ready {
     channel: Box<Channel>,
     sessions: Sessions,
+    queue: Queue,
     tree: u32,
     /// The open of the peer itself.
     node: FileId,
@@ -54,6 +57,52 @@ struct Ready {
     cursors: BTreeMap<DiskId, u64>,
     status_at: Monotonic,
     status_asked: bool,
+}
+
+impl Ready {
+    /// Hands the request to the connection, or answers it: its session may be over.
+    fn send(
+        &mut self,
+        queued: Queued,
+        options: &Options,
+        counters: &mut PeerCounters,
+        now: Monotonic,
+        answers: &mut Answers,
+    ) {
+        let (requests, longest_wait) = &mut counters.left[queued.request.priority as usize];
+        let waited = now.since(queued.asked_at);
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        let (port, mut close) = (queued.port, None);
+        match self.sessions.ask(queued, token, &mut self.queue, &mut close) {
+            Turned::Submit(request) => {
+                *requests += 1;
+                *longest_wait = waited.max(*longest_wait);
+                self.channel.submit(token, request, options, now);
+            }
+            Turned::Answer(response) => answers.push(port, response),
+        }
+        if let Some(file) = close {
+            self.channel.submit(CLOSE, SmbRequest::close(self.tree, file), options, now);
+        }
+    }
+
+    /// Hands on what waits, as much as there is room for; whether it was any.
+    fn send_waiting(
+        &mut self,
+        options: &Options,
+        counters: &mut PeerCounters,
+        elsewhere: u64,
+        now: Monotonic,
+        answers: &mut Answers,
+    ) -> bool {
+        let mut any = false;
+        while let Some(queued) = self.queue.next(elsewhere) {
+            self.send(queued, options, counters, now, answers);
+            any = true;
+        }
+        any
+    }
 }
 
 enum Phase {
@@ -140,27 +189,28 @@ impl PeerLink {
         }
     }
 
-    /// Takes a coordinator's request; answers it at once if it goes nowhere.
-    pub fn ask(&mut self, port: PortId, disk: DiskId, request: Request, now: Monotonic) -> Option<Response> {
+    /// Takes a coordinator's request; it is answered at once if it goes nowhere. `elsewhere`: bytes that READs under way bring from other peers.
+    pub fn ask(&mut self, queued: Queued, elsewhere: u64, now: Monotonic, answers: &mut Answers) {
         self.counters.requests += 1;
         let Phase::Ready(ready) = &mut self.phase else {
             self.counters.unreachable += 1;
-            return Some(unreachable(disk, &request));
+            return answers.push(queued.port, unreachable(queued.disk, &queued.request));
         };
-        let token = Token(ready.next_token);
-        ready.next_token += 1;
-        let mut close = None;
-        let answer = match ready.sessions.ask((port, disk), request, token, now, &mut close) {
-            Turned::Submit(request) => {
-                ready.channel.submit(token, request, &self.options, now);
-                None
-            }
-            Turned::Answer(response) => Some(response),
-        };
-        if let Some(file) = close {
-            ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, now);
+        let opens = matches!(queued.request.operation, Operation::Open { .. });
+        if opens || ready.queue.admits(&queued.load(), elsewhere) {
+            ready.send(queued, &self.options, &mut self.counters, now, answers);
+        } else {
+            ready.queue.push(queued, now);
+            ready.send_waiting(&self.options, &mut self.counters, elsewhere, now, answers);
         }
-        answer
+    }
+
+    /// Bytes that READs under way bring.
+    pub fn incoming_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Ready(ready) => ready.queue.incoming_bytes(),
+            Phase::Waiting { .. } | Phase::Dialing { .. } | Phase::Joining(_) => 0,
+        }
     }
 
     /// Carries messages both ways and goes on with what is due; whether anything moved.
@@ -309,6 +359,7 @@ impl PeerLink {
         Phase::Ready(Box::new(Ready {
             channel,
             sessions: Sessions::new(tree),
+            queue: Queue::new(common.options.windows),
             tree,
             node,
             next_token: FIRST_ASKED,
@@ -331,15 +382,15 @@ impl PeerLink {
             ready.status_asked = true;
             ready.status_at = common.now.after(common.options.status_interval);
         }
-        let mut replies = Vec::new();
-        let mut result =
-            ready.channel.pump(common.now, self.options.timeout, &mut replies).map_err(PeerError::from);
-        for (token, reply) in replies {
-            // What came before the end is believed, and the first nonsense is the end.
-            if let Err(error) = self.take(&mut ready, token, &reply, common.now, up) {
-                result = Err(error);
-            }
+        let mut result = self.exchange(&mut ready, common, up);
+        // What answers have made room for leaves in the same turn.
+        let is_sent =
+            ready.send_waiting(&self.options, &mut self.counters, common.elsewhere, common.now, up.answers);
+        if is_sent && result.is_ok() {
+            result = self.exchange(&mut ready, common, up).map(|_| true);
         }
+        let answers = &mut *up.answers;
+        ready.queue.tell(common.now, |port, waiting| answers.push_waiting(port, waiting));
         for file in ready.sessions.take_overtaken() {
             ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, common.now);
         }
@@ -350,6 +401,25 @@ impl PeerLink {
                 Err(error)
             }
         }
+    }
+
+    /// Carries messages both ways, and takes the answers.
+    fn exchange(
+        &mut self,
+        ready: &mut Ready,
+        common: &Common<'_>,
+        up: &mut Up<'_>,
+    ) -> Result<bool, PeerError> {
+        let mut replies = Vec::new();
+        let mut result =
+            ready.channel.pump(common.now, self.options.timeout, &mut replies).map_err(PeerError::from);
+        for (token, reply) in replies {
+            // What came before the end is believed, and the first nonsense is the end.
+            if let Err(error) = self.take(ready, token, &reply, common.now, up) {
+                result = Err(error);
+            }
+        }
+        result
     }
 
     fn take(
@@ -369,8 +439,9 @@ impl PeerLink {
             }
             CLOSE => {}
             token => {
+                let Ready { sessions, queue, .. } = ready;
                 if let Some((port, response)) =
-                    ready.sessions.answered(token, reply, now, &mut self.counters)?
+                    sessions.answered(token, reply, now, queue, &mut self.counters)?
                 {
                     up.answers.push(port, response);
                 }
@@ -403,6 +474,10 @@ impl PeerLink {
         if let Phase::Ready(mut ready) = phase {
             self.past_stalls += ready.channel.counters().smb_credit_stalls;
             ready.sessions.give_up(&mut self.counters, up.answers);
+            for queued in ready.queue.drain() {
+                self.counters.unreachable += 1;
+                up.answers.push(queued.port, unreachable(queued.disk, &queued.request));
+            }
             let (node, why) = (self.peer.node, why.to_owned());
             up.events.push_back(BusEvent::PeerLost { node, why, was_reset });
         }
@@ -416,7 +491,7 @@ impl PeerLink {
                 let silent_at = (ready.channel.connection.in_flight() > 0)
                     .then(|| ready.channel.next_timeout(options.silence));
                 let status_at = (!ready.status_asked).then_some(ready.status_at);
-                return silent_at.into_iter().chain(status_at).min();
+                return [silent_at, status_at, ready.queue.next_timeout()].into_iter().flatten().min();
             }
         })
     }
@@ -424,12 +499,17 @@ impl PeerLink {
     pub fn status(&self) -> PeerStatus {
         let mut counters = self.counters.clone();
         counters.credit_stalls = self.past_stalls;
+        let mut queues = self.queues();
         let (state, in_flight, rdma) = match &self.phase {
             Phase::Waiting { .. } => (PeerState::Waiting, 0, false),
             Phase::Dialing { rdma, .. } => (PeerState::Connecting, 0, *rdma),
             Phase::Joining(joining) => (PeerState::Connecting, 0, joining.channel.is_rdma()),
             Phase::Ready(ready) => {
                 counters.credit_stalls += ready.channel.counters().smb_credit_stalls;
+                for queue in &mut queues {
+                    queue.waiting = ready.queue.waiting(queue.priority);
+                    queue.in_flight_bytes = ready.queue.bytes(queue.priority);
+                }
                 (PeerState::Ready, ready.sessions.in_flight(), ready.channel.is_rdma())
             }
         };
@@ -441,7 +521,16 @@ impl PeerLink {
             rdma,
             trouble: self.trouble.clone(),
             in_flight,
+            queues,
             counters,
         }
+    }
+
+    /// What was counted of each priority, of a peer at which nothing waits.
+    fn queues(&self) -> [QueueStatus; Priority::ALL.len()] {
+        Priority::ALL.map(|priority| {
+            let (requests, longest_wait) = self.counters.left[priority as usize];
+            QueueStatus { priority, waiting: 0, in_flight_bytes: 0, requests, longest_wait }
+        })
     }
 }

@@ -3,6 +3,7 @@
 //! Owns which sessions are open under which file ids, and what every token stands for. Promises: a request goes out at most once, and
 //! only within its own session; of a peer whose answer makes no sense nothing more is believed.
 
+use super::queue::{Load, Queue, Queued};
 use super::{Answers, PeerCounters, PortId};
 use crate::wire::{self, Malformed};
 use smb::wire::{
@@ -39,7 +40,10 @@ struct Asked {
     session: SessionId,
     id: RequestId,
     kind: Kind,
+    /// When it was asked: before it waited for its turn.
     since: Monotonic,
+    /// What it counts at the peer; `None`: its session is over, and so is what it may take of others.
+    load: Option<Load>,
 }
 
 impl Asked {
@@ -114,8 +118,8 @@ fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> O
         Operation::Read { lba, blocks } => {
             SmbRequest::read(tree, file, offset(lba)?, wire::read_bytes(*blocks)?)
         }
-        Operation::Write { lba, class, data, checksums } => {
-            let payload = wire::put_write(epoch, *class, data, checksums)?;
+        Operation::Write { lba, class, data, checksums, number } => {
+            let payload = wire::put_write(epoch, *number, *class, data, checksums)?;
             SmbRequest::write(tree, file, offset(lba)?, payload, WRITE_FLAG_WRITE_THROUGH)
         }
         operation => {
@@ -138,19 +142,22 @@ impl Sessions {
         self.asked.len()
     }
 
-    /// Takes a coordinator's request. Of an older session of the same volume and disk nothing is sent any more; `close` is the file of one
-    /// that a new one takes the place of.
+    /// Takes a coordinator's request, which leaves now and counts in `queue` unless it is answered here. Of an older session of the same volume and
+    /// disk nothing is sent any more; `close` is the file of one that a new one takes the place of.
     pub fn ask(
         &mut self,
-        (port, disk): (PortId, DiskId),
-        request: Request,
+        queued: Queued,
         token: Token,
-        now: Monotonic,
+        queue: &mut Queue,
         close: &mut Option<FileId>,
     ) -> Turned {
-        let Request { volume, session, id, epoch, operation } = request;
-        let mut asked = Asked { port, disk, volume, session, id, kind: Kind::Done, since: now };
+        let load = queued.load();
+        let Queued { port, disk, request, asked_at: since } = queued;
+        let Request { volume, session, id, epoch, operation, .. } = request;
+        let mut asked = Asked { port, disk, volume, session, id, kind: Kind::Done, since, load: Some(load) };
         if let Operation::Open { least, settled } = operation {
+            self.end_loads(disk, volume, queue);
+            queue.left(&load);
             let mut contexts = CreateContextWriter::default();
             let context = wire::put_session(volume, epoch, session, least, settled);
             contexts.push(CONTEXT_BUS_SESSION, &context);
@@ -178,8 +185,18 @@ impl Sessions {
         if let Kind::Written { bytes } = &mut asked.kind {
             *bytes = request.payload.len() as u32;
         }
+        queue.left(&load);
         self.asked.insert(token, asked);
         Turned::Submit(request)
+    }
+
+    /// What is under way in sessions that a new one ends counts no more: the disk may never answer it.
+    fn end_loads(&mut self, disk: DiskId, volume: VolumeId, queue: &mut Queue) {
+        for asked in self.asked.values_mut().filter(|asked| asked.disk == disk && asked.volume == volume) {
+            if let Some(load) = asked.load.take() {
+                queue.ended(&load);
+            }
+        }
     }
 
     /// Takes an answer; `None`: it is to no coordinator's request.
@@ -191,9 +208,13 @@ impl Sessions {
         token: Token,
         reply: &Reply,
         now: Monotonic,
+        queue: &mut Queue,
         counters: &mut PeerCounters,
     ) -> Result<Option<(PortId, Response)>, PeerError> {
         let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
+        if let Some(load) = &asked.load {
+            queue.ended(load);
+        }
         counters.answers += 1;
         counters.latency.record(now.since(asked.since));
         let result = match reply.status() {

@@ -5,7 +5,7 @@ use super::{CHECKSUM_BYTES, Malformed, list, only, wire_struct};
 use smb::wire::{Put, U32, U64, view_at};
 use store::api::{Checksums, ChunkEntry, Regions};
 use sys::{Buf, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Epoch};
+use types::{BLOCK_BYTES, ChunkIndex, Epoch, Stamp};
 
 wire_struct! {
     /// Data of the create context of the answer: the session has begun.
@@ -93,17 +93,17 @@ pub fn parse_chunks(bytes: &[u8]) -> Result<Vec<ChunkEntry>, Malformed> {
 }
 
 wire_struct! {
-    /// The head of the answer to a question about regions: the epochs follow, 8 bytes each, and the doubtful regions, 4 bytes each.
+    /// The head of the answer to a question about regions: the stamps follow, 8 bytes each, and the doubtful regions, 4 bytes each.
     RegionsHead { regions: U32, doubtful: U32, }
 }
 
 /// Writes what is known of regions.
 pub fn put_regions(regions: &Regions) -> Vec<u8> {
     let mut out = Vec::new();
-    let (count, doubtful) = (regions.epochs.len() as u32, regions.doubtful.len() as u32);
+    let (count, doubtful) = (regions.stamps.len() as u32, regions.doubtful.len() as u32);
     out.put(&RegionsHead { regions: U32::new(count), doubtful: U32::new(doubtful) });
-    for epoch in &regions.epochs {
-        out.put(&U64::new(epoch.0));
+    for stamp in &regions.stamps {
+        out.put(&U64::new(stamp.word()));
     }
     for region in &regions.doubtful {
         out.put(&U32::new(*region));
@@ -118,17 +118,17 @@ pub fn put_regions(regions: &Regions) -> Vec<u8> {
 pub fn parse_regions(bytes: &[u8]) -> Result<Regions, Malformed> {
     let head: &RegionsHead = view_at(bytes, 0)?;
     let rest = &bytes[size_of::<RegionsHead>()..];
-    let epoch_bytes = (head.regions.get() as usize).saturating_mul(size_of::<U64>());
-    let (epochs, doubtful) =
-        rest.split_at_checked(epoch_bytes).ok_or(Malformed("fewer regions than it says"))?;
-    let (epochs, doubtful): (&[U64], &[U32]) = (list(epochs)?, list(doubtful)?);
+    let stamp_bytes = (head.regions.get() as usize).saturating_mul(size_of::<U64>());
+    let (stamps, doubtful) =
+        rest.split_at_checked(stamp_bytes).ok_or(Malformed("fewer regions than it says"))?;
+    let (stamps, doubtful): (&[U64], &[U32]) = (list(stamps)?, list(doubtful)?);
     if doubtful.len() != head.doubtful.get() as usize
-        || doubtful.iter().any(|region| region.get() as usize >= epochs.len())
+        || doubtful.iter().any(|region| region.get() as usize >= stamps.len())
     {
         return Err(Malformed("doubtful regions that there are not"));
     }
     Ok(Regions {
-        epochs: epochs.iter().map(|epoch| Epoch(epoch.get())).collect(),
+        stamps: stamps.iter().map(|stamp| Stamp::from_word(stamp.get())).collect(),
         doubtful: doubtful.iter().map(|region| region.get()).collect(),
     })
 }

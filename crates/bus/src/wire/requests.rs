@@ -5,10 +5,10 @@ use smb::wire::{Put, U32, U64, fsctl};
 use space::message::{Operation, SessionId};
 use store::api::{Checksums, WriteClass};
 use sys::{Buf, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, VolumeId};
+use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, Epoch, Lba, VolumeId};
 
 /// The version of what is said here. A node that speaks another one is refused when it opens a disk.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 wire_struct! {
     /// Data of the create context with which a session begins: [`Operation::Open`].
@@ -102,6 +102,8 @@ wire_struct! {
         blocks: U32,
         /// As many as blocks, or none.
         checksums: U32,
+        /// Of the change.
+        number: U32,
         /// 0: `Overwrite`, 1: `Fresh`, 2: `Append`.
         class: u8,
         /// [`WRITE_MARK`]: what is no trailer is not taken for one.
@@ -116,6 +118,7 @@ const WRITE_MARK: [u8; 7] = *b"cenote\x01";
 #[derive(Debug)]
 pub struct BusWrite {
     pub epoch: Epoch,
+    pub number: ChangeNumber,
     pub lba: Lba,
     pub class: WriteClass,
     /// A part of the payload that came, not a copy.
@@ -124,7 +127,13 @@ pub struct BusWrite {
 }
 
 /// The payload of a WRITE: the blocks themselves, and one small buffer behind them. `None`: the blocks are not whole or too many.
-pub fn put_write(epoch: Epoch, class: WriteClass, data: &Payload, checksums: &[u64]) -> Option<Payload> {
+pub fn put_write(
+    epoch: Epoch,
+    number: ChangeNumber,
+    class: WriteClass,
+    data: &Payload,
+    checksums: &[u64],
+) -> Option<Payload> {
     let blocks = checked_blocks((data.len() / BLOCK_BYTES) as u64).ok()?;
     if !data.len().is_multiple_of(BLOCK_BYTES)
         || !(checksums.is_empty() || checksums.len() == blocks as usize)
@@ -139,6 +148,7 @@ pub fn put_write(epoch: Epoch, class: WriteClass, data: &Payload, checksums: &[u
         epoch: U64::new(epoch.0),
         blocks: U32::new(blocks),
         checksums: U32::new(checksums.len() as u32),
+        number: U32::new(number.0),
         class: match class {
             WriteClass::Overwrite => 0,
             WriteClass::Fresh => 1,
@@ -183,6 +193,7 @@ pub fn parse_write(offset: u64, payload: &Payload) -> Result<BusWrite, Malformed
     let sums = payload.slice(data_bytes, count * CHECKSUM_BYTES).contiguous();
     Ok(BusWrite {
         epoch: Epoch(trailer.epoch.get()),
+        number: ChangeNumber(trailer.number.get()),
         lba: Lba(offset / BLOCK_BYTES as u64),
         class,
         data: payload.slice(0, data_bytes),
@@ -206,7 +217,8 @@ wire_struct! {
         chunk: U32,
         /// 1: the chunk is of class `Append`.
         flags: U32,
-        reserved: U32,
+        /// Of the change.
+        number: U32,
     }
 }
 
@@ -228,8 +240,9 @@ pub fn control_of(epoch: Epoch, operation: &Operation) -> Option<(u32, Vec<u8>, 
             control.chunk = U32::new(chunk.0);
             (fsctl::BUS_FREE, 0)
         }
-        Operation::Discard { lba, blocks } => {
+        Operation::Discard { lba, blocks, number } => {
             (control.lba, control.blocks) = (U64::new(lba.0), U32::new(*blocks));
+            control.number = U32::new(number.0);
             (fsctl::BUS_DISCARD, 0)
         }
         Operation::MarkLost { lba, blocks } => {
@@ -263,7 +276,7 @@ pub fn parse_control(code: u32, input: &[u8]) -> Result<(Epoch, Operation), Malf
             _ => return Err(Malformed("a flag that there is not")),
         },
         fsctl::BUS_FREE => Operation::Free { chunk },
-        fsctl::BUS_DISCARD => Operation::Discard { lba, blocks },
+        fsctl::BUS_DISCARD => Operation::Discard { lba, blocks, number: ChangeNumber(control.number.get()) },
         fsctl::BUS_MARK_LOST => Operation::MarkLost { lba, blocks },
         fsctl::BUS_REGIONS => Operation::Regions { chunk },
         _ => return Err(Malformed("an FSCTL that there is not")),

@@ -6,7 +6,7 @@ use space::message::{BusError, Operation, SessionId};
 use std::collections::BTreeMap;
 use store::api::{ChunkEntry, Regions, StoreError, WriteClass};
 use sys::{Buf, BufMut, Payload};
-use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
+use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, Stamp, VolumeId};
 
 const VOLUME: VolumeId = VolumeId::from_bytes([7; 16]);
 
@@ -40,11 +40,12 @@ fn a_write_is_read_as_it_was_written_and_its_blocks_are_not_copied() {
         (WriteClass::Append, vec![]),
     ] {
         let blocks = data(3);
-        let payload = put_write(Epoch(8), class, &blocks, &sums).unwrap();
+        let payload = put_write(Epoch(8), ChangeNumber(9), class, &blocks, &sums).unwrap();
         assert_eq!(payload.parts()[0].as_ptr(), blocks.parts()[0].as_ptr());
         let came = Payload::from(payload.contiguous());
         let read = parse_write(5 * BLOCK_BYTES as u64, &came).unwrap();
-        assert_eq!((read.epoch, read.lba, read.class), (Epoch(8), Lba(5), class));
+        assert_eq!((read.epoch, read.number), (Epoch(8), ChangeNumber(9)));
+        assert_eq!((read.lba, read.class), (Lba(5), class));
         assert_eq!(read.checksums, sums);
         assert_eq!(read.data.contiguous()[..], blocks.contiguous()[..]);
         assert_eq!(read.data.parts()[0].as_ptr(), came.parts()[0].as_ptr());
@@ -53,11 +54,11 @@ fn a_write_is_read_as_it_was_written_and_its_blocks_are_not_copied() {
 
 #[test]
 fn writes_that_no_end_writes_are_refused() {
-    assert!(put_write(Epoch(1), WriteClass::Fresh, &data(2), &[1]).is_none());
-    assert!(put_write(Epoch(1), WriteClass::Fresh, &Payload::new(), &[]).is_none());
-    assert!(put_write(Epoch(1), WriteClass::Fresh, &data(257), &[]).is_none());
-    assert!(put_write(Epoch(1), WriteClass::Fresh, &data(1).slice(0, 4095), &[]).is_none());
-    let good = put_write(Epoch(1), WriteClass::Fresh, &data(2), &[1, 2]).unwrap();
+    assert!(put_write(Epoch(1), ChangeNumber(0), WriteClass::Fresh, &data(2), &[1]).is_none());
+    assert!(put_write(Epoch(1), ChangeNumber(0), WriteClass::Fresh, &Payload::new(), &[]).is_none());
+    assert!(put_write(Epoch(1), ChangeNumber(0), WriteClass::Fresh, &data(257), &[]).is_none());
+    assert!(put_write(Epoch(1), ChangeNumber(0), WriteClass::Fresh, &data(1).slice(0, 4095), &[]).is_none());
+    let good = put_write(Epoch(1), ChangeNumber(0), WriteClass::Fresh, &data(2), &[1, 2]).unwrap();
     assert!(parse_write(1, &good).is_err(), "within a block");
     for cut in 1..good.len() {
         assert!(parse_write(0, &good.slice(0, good.len() - cut)).is_err(), "cut by {cut}");
@@ -91,7 +92,7 @@ fn every_other_operation_is_read_as_it_was_written() {
         Operation::Allocate { chunk: ChunkIndex(3), append: true },
         Operation::Allocate { chunk: ChunkIndex(4), append: false },
         Operation::Free { chunk: ChunkIndex(5) },
-        Operation::Discard { lba: Lba(1 << 40), blocks: 65536 },
+        Operation::Discard { lba: Lba(1 << 40), blocks: 65536, number: ChangeNumber(u32::MAX) },
         Operation::MarkLost { lba: Lba(9), blocks: 1 },
         Operation::Regions { chunk: ChunkIndex(u32::MAX) },
     ];
@@ -112,9 +113,10 @@ fn lists_are_read_as_they_were_written() {
     let mut bytes = Vec::new();
     put_chunks(&mut bytes, &chunks);
     assert_eq!(parse_chunks(&bytes).unwrap(), chunks);
-    let regions = Regions { epochs: vec![Epoch(0), Epoch(4), Epoch(9)], doubtful: vec![2] };
+    let regions =
+        Regions { stamps: [0, 4, 9].map(|word| Stamp::from_word(word << 31)).to_vec(), doubtful: vec![2] };
     assert_eq!(parse_regions(&put_regions(&regions)).unwrap(), regions);
-    let beyond = Regions { epochs: vec![Epoch(0)], doubtful: vec![1] };
+    let beyond = Regions { stamps: vec![Stamp::default()], doubtful: vec![1] };
     assert!(parse_regions(&put_regions(&beyond)).is_err());
 }
 

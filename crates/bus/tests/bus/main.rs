@@ -3,6 +3,7 @@
 mod accounts;
 mod losses;
 mod operations;
+mod queues;
 mod spaces;
 mod tshark;
 mod world;

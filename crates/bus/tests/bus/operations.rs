@@ -7,7 +7,7 @@ use space::message::{Answer, BusError, Operation};
 use std::time::Duration;
 use store::api::{StoreError, WriteClass};
 use sys::{BufMut, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, NodeId};
+use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, Epoch, Lba, NodeId, Stamp};
 
 pub fn filled(blocks: usize, byte: u8) -> Payload {
     let mut data = BufMut::zeroed(blocks * BLOCK_BYTES);
@@ -20,7 +20,7 @@ pub fn write(lba: u64, blocks: usize, byte: u8) -> Operation {
     let checksums = (0..blocks as u64)
         .map(|at| codes::block_checksum(VOLUME_OF_TESTS, Lba(lba + at), &data.contiguous()[..BLOCK_BYTES]))
         .collect();
-    Operation::Write { lba: Lba(lba), class: WriteClass::Fresh, data, checksums }
+    Operation::Write { lba: Lba(lba), class: WriteClass::Fresh, data, checksums, number: ChangeNumber(3) }
 }
 
 fn all_operations(carried: Carried) {
@@ -50,7 +50,10 @@ fn all_operations(carried: Carried) {
     else {
         panic!("no regions")
     };
-    assert_eq!((regions.epochs[0], regions.epochs.len()), (Epoch(6), SLAB as usize / 256));
+    assert_eq!(
+        (regions.stamps[0], regions.stamps.len()),
+        (Stamp::new(Epoch(6), ChangeNumber(3)), SLAB as usize / 256)
+    );
     let Ok(Answer::Chunks(chunks)) = world.call(0, there, 1, 6, Operation::Chunks) else {
         panic!("no chunks")
     };
@@ -62,7 +65,7 @@ fn all_operations(carried: Carried) {
     let lost = world.call(0, there, 1, 6, Operation::Read { lba: Lba(0), blocks: 16 });
     assert_eq!(lost.unwrap_err(), BusError::Store(StoreError::Corrupt { lbas: vec![Lba(3)] }));
     assert!(matches!(
-        world.call(0, there, 1, 6, Operation::Discard { lba: Lba(0), blocks: 16 }),
+        world.call(0, there, 1, 6, Operation::Discard { lba: Lba(0), blocks: 16, number: ChangeNumber(4) }),
         Ok(Answer::Done)
     ));
     assert!(matches!(world.call(0, there, 1, 6, Operation::Free { chunk: ChunkIndex(0) }), Ok(Answer::Done)));
@@ -163,7 +166,9 @@ fn many_requests_are_under_way_at_once_and_each_gets_its_own_answer() {
     }
     let counters = world.nodes[0].remote.peers()[0].counters.clone();
     assert_eq!((counters.requests, counters.answers, counters.connections), (1016, 1016, 1));
-    assert!(counters.credit_stalls > 0, "credits bound what is under way");
+    let queue = world.nodes[0].remote.peers()[0].queues[0];
+    assert!(queue.longest_wait > Duration::ZERO, "what is under way is bounded");
+    assert_eq!(counters.credit_stalls, 0, "and bytes are before credits are");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn tshark_reads_the_bus() {
     assert!(lines.iter().all(|line| line[0].is_empty()), "malformed:\n{text}");
     has("TREE_CONNECT of the share", &|line| line[1] == "3" && line[3].ends_with("bus$"));
     has("CREATE of the disk", &|line| line[1] == "5" && line[4].contains(&disk(2).to_string()));
-    has("WRITE of 16 blocks", &|line| line[1] == "9" && line[6] == (16 * 4104 + 24).to_string());
+    has("WRITE of 16 blocks", &|line| line[1] == "9" && line[6] == (16 * 4104 + 28).to_string());
     has("READ of 16 blocks", &|line| line[1] == "8" && line[5] == (16 * 4104).to_string());
     has("IOCTL", &|line| line[1] == "11");
     has("the refusal of an old epoch", &|line| line[1] == "11" && line[2] == "0xc000042a");

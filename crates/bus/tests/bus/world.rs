@@ -18,7 +18,9 @@ use smbdirect::BufferDescriptor;
 use space::coordinator::Config as SpaceConfig;
 use space::fake_store::FakeStore;
 use space::local::LocalSpace;
-use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Transport as _};
+use space::message::{
+    Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Transport as _,
+};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -406,6 +408,18 @@ impl World {
         epoch: u64,
         operation: Operation,
     ) -> RequestId {
+        self.send_as(Priority::Client, at, to, session, epoch, operation)
+    }
+
+    pub fn send_as(
+        &mut self,
+        priority: Priority,
+        at: usize,
+        to: DiskId,
+        session: u64,
+        epoch: u64,
+        operation: Operation,
+    ) -> RequestId {
         self.last_id += 1;
         let id = RequestId(self.last_id);
         let request = Request {
@@ -413,6 +427,7 @@ impl World {
             session: SessionId(session),
             id,
             epoch: Epoch(epoch),
+            priority,
             operation,
         };
         self.nodes[at].port.send(to, request);

@@ -375,6 +375,7 @@ impl Membership {
         let still = now.since(self.progress.moved);
         let may_answer = self.may_be_answering(now);
         for (node, peer) in &mut self.peers {
+            let (echo, refused_term) = peer.echo(now, &timing);
             let heartbeat = Heartbeat {
                 from: self.options.me,
                 to: *node,
@@ -387,8 +388,8 @@ impl Membership {
                 turns: self.progress.turns,
                 still,
                 applied: self.applied,
-                echo: peer.echo(now, &self.options.timing),
-                refused_term: peer.refused_term(),
+                echo,
+                refused_term,
                 votes: votes.clone(),
             };
             let datagrams = self.keys.encode(&heartbeat, self.options.cluster, peer.has_current_key, now);

@@ -16,6 +16,13 @@ struct Last {
 /// Words of processes that did not prove to live now, at most so many for each peer: the peer's own, between replays of earlier ones.
 const UNPROVEN_MAX: usize = 8;
 
+/// A word of such a process.
+struct Unproven {
+    word: Echo,
+    /// It echoes something that this process said long ago: it is likely to be a replay, and gives way first.
+    is_stale: bool,
+}
+
 impl Last {
     /// A stamp comes behind the one before, and no earlier than time allows. The first word was less than `dead` on its way, as it was
     /// fresh, and clocks run apart by less than one percent.
@@ -67,7 +74,7 @@ pub(super) struct Peer {
     pub address: SocketAddr,
     last: Option<Last>,
     /// Processes that have not proved to live now, the last heard at the end; they are echoed in turn when the known one is silent.
-    unproven: Vec<Echo>,
+    unproven: Vec<Unproven>,
     /// Which of them is echoed next.
     echoed_next: usize,
     /// It signs by the present key.
@@ -140,7 +147,7 @@ impl Peer {
                 if word.term > last.word.term { Heard::NewTerm } else { Heard::Again }
             }
             _ if !begins => {
-                self.note_unproven(word);
+                self.note_unproven(Unproven { word, is_stale: echoed.is_some() && !is_fresh });
                 return Ok(Heard::Unproven);
             }
             last => {
@@ -179,16 +186,18 @@ impl Peer {
         Ok(heard)
     }
 
-    fn note_unproven(&mut self, word: Echo) {
-        if let Some(at) = self.unproven.iter().position(|known| known.incarnation == word.incarnation) {
-            if word.stamp <= self.unproven[at].stamp {
+    fn note_unproven(&mut self, new: Unproven) {
+        let same = |known: &Unproven| known.word.incarnation == new.word.incarnation;
+        if let Some(at) = self.unproven.iter().position(same) {
+            if new.word.stamp <= self.unproven[at].word.stamp {
                 return;
             }
             self.unproven.remove(at);
         } else if self.unproven.len() == UNPROVEN_MAX {
-            self.unproven.remove(0);
+            let victim = self.unproven.iter().position(|known| known.is_stale);
+            self.unproven.remove(victim.unwrap_or(0));
         }
-        self.unproven.push(word);
+        self.unproven.push(new);
     }
 
     /// A word was sent to it, with a stamp of this moment.
@@ -223,10 +232,6 @@ impl Peer {
 
     pub fn is_condemned(&self) -> bool {
         self.is_condemned
-    }
-
-    pub fn refused_term(&self) -> u64 {
-        self.refused_term
     }
 
     pub fn granted_at(&self) -> Monotonic {
@@ -280,15 +285,16 @@ impl Peer {
         (!self.is_condemned).then_some(next)
     }
 
-    /// The word of the peer that it is told was heard.
-    pub fn echo(&mut self, now: Monotonic, timing: &Timing) -> Option<Echo> {
+    /// The word of the peer that it is told was heard, and the last term in which it is granted nothing: to a process that has not proved to
+    /// live nothing is granted at all, since no vote would say until when.
+    pub fn echo(&mut self, now: Monotonic, timing: &Timing) -> (Option<Echo>, u64) {
         let known = self.last.as_ref();
         let is_known = known.is_some_and(|last| now.since(last.at) < timing.suspect);
         if is_known || self.unproven.is_empty() {
-            return known.map(|last| last.word);
+            return (known.map(|last| last.word), self.refused_term);
         }
         self.echoed_next = (self.echoed_next + 1) % self.unproven.len();
-        Some(self.unproven[self.echoed_next])
+        (Some(self.unproven[self.echoed_next].word), u64::MAX)
     }
 
     /// What is said of the peer to others.

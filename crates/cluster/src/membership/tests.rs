@@ -924,6 +924,50 @@ fn replays_of_earlier_processes_do_not_keep_a_new_one_out() {
 }
 
 #[test]
+fn words_that_echo_what_was_said_long_ago_do_not_push_out_a_process_that_lives() {
+    let mut world = World::new(3, 22);
+    let mut old = Vec::new();
+    for (from, receiver) in [(1, 3), (3, 1)] {
+        for _ in 0..12 {
+            world.run(Duration::from_secs(2));
+            let is_one = |(to, bytes): &&(u32, Vec<u8>)| *to == receiver && bytes[16] == from;
+            old.push(world.recorded.iter().rev().find(is_one).unwrap().clone());
+            world.start(from.into());
+        }
+    }
+    for offset in 0..5 {
+        world.run(MILLISECOND * (2000 + 17 * offset));
+        world.start(3);
+        for _ in 0..3000 {
+            let now = world.now;
+            for (to, bytes) in &old {
+                let _ = world.processes.get_mut(to).unwrap().membership.receive(bytes, now);
+            }
+            world.step();
+        }
+        assert!(world.verdict(3, 1).is_up() && world.verdict(1, 3).is_up(), "{offset}");
+    }
+}
+
+#[test]
+fn a_process_that_has_not_proved_to_live_is_granted_nothing() {
+    let mut world = World::new(3, 23);
+    world.run(Duration::from_secs(2));
+    world.start(3);
+    let new = world.processes[&3].membership.options.incarnation;
+    let mut steps = 0;
+    while !world.processes[&1].membership.peers[&NodeId(3)].is_of(new) {
+        let granted = world.processes[&3].membership.peers[&NodeId(1)].granted;
+        assert_eq!(granted, None, "no vote of node 1 would say until when");
+        world.step();
+        steps += 1;
+    }
+    assert!(steps > 100, "the process before is held for alive as long as it might be");
+    world.run(Duration::from_secs(1));
+    assert!(world.verdict(1, 3).is_up() && world.has_lease(3));
+}
+
+#[test]
 fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_death() {
     for cut in [BTreeSet::from([(1, 3)]), BTreeSet::from([(3, 1)]), BTreeSet::from([(1, 3), (3, 1)])] {
         let mut world = World::new(3, 19);

@@ -57,7 +57,7 @@ pub(crate) fn request(at: Moment, from: usize, to: usize, request: &Request) {
             let first = data.get(..BLOCK_BYTES).and_then(|block| value_of(block, lba.0));
             format!("Write {} {class:?} blocks {} first {first:x?}", lba.0, data.len() / BLOCK_BYTES)
         }
-        Operation::Discard { lba, blocks } if lba.0 / CHUNK_BLOCKS == chunk => {
+        Operation::Discard { lba, blocks, .. } if lba.0 / CHUNK_BLOCKS == chunk => {
             format!("Discard {} {blocks}", lba.0)
         }
         Operation::Read { lba, blocks } if lba.0 / CHUNK_BLOCKS == chunk => {

@@ -49,9 +49,10 @@ impl WatchedStore {
 impl BlockStore for WatchedStore {
     fn submit(&mut self, token: u64, request: StoreRequest) {
         let stamped = match &request {
-            StoreRequest::Write { volume, epoch, .. }
-            | StoreRequest::Discard { volume, epoch, .. }
-            | StoreRequest::AllocateChunk { volume, epoch, .. }
+            StoreRequest::Write { volume, stamp, .. } | StoreRequest::Discard { volume, stamp, .. } => {
+                Some((*volume, stamp.epoch()))
+            }
+            StoreRequest::AllocateChunk { volume, epoch, .. }
             | StoreRequest::FreeChunk { volume, epoch, .. } => Some((*volume, *epoch)),
             _ => None,
         };

@@ -249,6 +249,10 @@ impl SpaceWorld {
             if course.now - since < dead_nodes::PATIENCE || judge.record() != Some(coordinator.record()) {
                 continue;
             }
+            // The copies of such a chunk are not among those that are told.
+            if coordinator.gives_back() {
+                continue;
+            }
             let down = membership.down(course, servers, node, dead_nodes::PATIENCE);
             let found = dead_nodes::check(coordinator.record(), &coordinator.chunk_copies(), &down);
             course.violate(found);

@@ -277,7 +277,7 @@ impl Builds {
             Step::Verifying { listed: false } => Step::Verifying { listed: true },
             _ => return,
         };
-        let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
+        let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if build.target.is_none() {
                 // Its disk fails: it may soon not be one too many.
                 return self.finish_build(chunk, ground);
@@ -285,7 +285,7 @@ impl Builds {
             build.step = Step::Draining(BTreeSet::new());
             return;
         };
-        let written = epochs.iter().enumerate().filter(|(_, epoch)| **epoch > Epoch(0));
+        let written = stamps.iter().enumerate().filter(|(_, stamp)| stamp.epoch() > Epoch(0));
         build.regions = written.map(|(region, _)| first + region as u64 * blocks).collect();
         build.step = next;
         self.drive_build(chunk, ground, operations, syncing);

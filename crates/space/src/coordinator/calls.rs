@@ -18,11 +18,13 @@
 //! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
 
 use super::Event;
-use super::keys::{CallKey, OperationKey, SyncKey};
+use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
 use super::membership::Membership;
 use super::reports::{Next, Reports};
 use super::setting::Setting;
-use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
+use crate::message::{
+    Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Waiting,
+};
 use crate::planted::Planted;
 use disk::DiskError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,15 +53,39 @@ pub(super) enum Owner {
     /// Reads `blocks` from block `start` of the region.
     SyncRead {
         sync: SyncKey,
+        purpose: Purpose,
         start: u64,
         blocks: u64,
     },
-    SyncWrite(SyncKey),
+    SyncWrite(SyncKey, Purpose),
     Build(ChunkIndex),
     BuildRegions(ChunkIndex),
     BuildDrop(ChunkIndex),
     /// Region epochs of a copy that is looked at for lost writes.
     Survey(ChunkIndex),
+}
+
+impl Owner {
+    fn priority(self) -> Priority {
+        match self {
+            Self::Promise(_)
+            | Self::Listing
+            | Self::Probe(_)
+            | Self::Allocate(_)
+            | Self::AllocateUndo(_)
+            | Self::Operation(_) => Priority::Client,
+            Self::SyncRead { purpose, .. } | Self::SyncWrite(_, purpose) => match purpose {
+                // Reads wait for the step, or everything that touches its region does.
+                Purpose::Reconcile | Purpose::Repair | Purpose::Answer => Priority::Client,
+                Purpose::Resync(_) => Priority::Resync,
+                Purpose::Build { moves: false, .. } => Priority::Rebuild,
+                Purpose::Build { moves: true, .. } | Purpose::Compare => Priority::Rebalance,
+            },
+            Self::ResyncListing | Self::ResyncFree(_) | Self::ResyncRegions(..) => Priority::Resync,
+            Self::Build(_) | Self::BuildRegions(_) | Self::BuildDrop(_) => Priority::Rebuild,
+            Self::Survey(_) => Priority::Rebalance,
+        }
+    }
 }
 
 /// Why a call did not do its work.
@@ -317,7 +343,8 @@ impl Calls {
         }
         self.set_link(disk, LinkState::Opening { id, epoch, deadline });
         let settled = membership.settled_on(disk);
-        let request = Request { volume, session, id, epoch, operation: Operation::Open { least, settled } };
+        let (priority, operation) = (Priority::Client, Operation::Open { least, settled });
+        let request = Request { volume, session, id, epoch, priority, operation };
         self.sends.push_back((disk, request));
     }
 
@@ -337,10 +364,24 @@ impl Calls {
             "a request that {} must refuse (I3)",
             call.disk
         );
-        let volume = setting.volume;
-        let request = Request { volume, session, id, epoch, operation: call.operation.clone() };
+        let (volume, priority) = (setting.volume, call.owner.priority());
+        let request = Request { volume, session, id, epoch, priority, operation: call.operation.clone() };
         self.wire.insert(id, key);
         self.sends.push_back((call.disk, request));
+    }
+
+    /// The request has not left for its disk, whose time begins when it does: the deadline moves on for as long as the queue says so.
+    /// A disk is judged by what it was asked, never by what its way had to carry before.
+    pub fn note_waiting(&mut self, waiting: Waiting, setting: &Setting) {
+        let Waiting { disk, volume, session, id } = waiting;
+        let current = self.links.get(&disk).and_then(|link| link.session);
+        let Some(key) = self.wire.get(&id).filter(|_| volume == setting.volume && current == Some(session))
+        else {
+            return;
+        };
+        if let Some(call) = self.calls.get_mut(key).filter(|call| call.disk == disk) {
+            call.deadline = setting.now.after(setting.config.io_timeout);
+        }
     }
 
     /// Takes a replica's response; outcomes of calls wait in [`Calls::take_outcome`].

@@ -35,17 +35,19 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
 }
 
 /// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed, the first `equals` of them
-/// equally.
+/// equally, but that only the first `newest` had the last change of all.
 ///
 /// - What most of the equally believed have written to a block is right, if there are three: a disk that lost the end of its journal is
 ///   outvoted, and so is a write that was under way to one. Writes that overlap are never under way together, so this tears none.
 /// - The rest is taken from one of them as far as that is intact, since the region is as large as the largest atomic write: from the one
-///   that was outvoted at the fewest blocks, and of those that was written at most of them. What was not written there and was in another
+///   that was outvoted at the fewest blocks, of those one that had the last change, and of those that was written at most blocks: of two
+///   a disk that lost the end of its journal had an earlier one. What was not written there and was in another
 ///   one that was not outvoted is taken from that: its own disk lost it.
 /// - What none of these has is taken from any that is intact.
 pub(super) fn choose_after_crash(
     copies: &[Vec<Option<&Candidate>>],
     equals: usize,
+    newest: usize,
 ) -> Vec<Option<Candidate>> {
     let blocks = copies.first().map_or(0, Vec::len);
     let (first, rest) = copies.split_at(equals.min(copies.len()));
@@ -58,14 +60,16 @@ pub(super) fn choose_after_crash(
         votes.iter().zip(copy).filter(is).count()
     };
     let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
-    let mut first: Vec<(usize, &Vec<Option<&Candidate>>)> =
-        first.iter().map(|copy| (outvoted(copy), copy)).collect();
-    first.sort_by_cached_key(|(outvoted, copy)| (*outvoted, std::cmp::Reverse(written(copy))));
+    let mut first: Vec<(usize, bool, &Vec<Option<&Candidate>>)> =
+        first.iter().enumerate().map(|(at, copy)| (outvoted(copy), at >= newest, copy)).collect();
+    first.sort_by_cached_key(|(outvoted, is_older, copy)| {
+        (*outvoted, *is_older, std::cmp::Reverse(written(copy)))
+    });
     let block = |at: usize| {
-        let right = first.iter().filter(|(outvoted, _)| *outvoted == 0);
-        let intact = first.iter().filter_map(|(_, copy)| copy[at]);
+        let right = first.iter().filter(|(outvoted, ..)| *outvoted == 0);
+        let intact = first.iter().filter_map(|(.., copy)| copy[at]);
         votes[at]
-            .or_else(|| choose(right.filter_map(|(_, copy)| copy[at])))
+            .or_else(|| choose(right.filter_map(|(.., copy)| copy[at])))
             .or_else(|| choose(intact))
             .or_else(|| rest.iter().find_map(|copy| copy[at]))
             .cloned()
@@ -148,10 +152,15 @@ mod tests {
 
     /// The first byte of each block that is chosen of copies that are equally believed.
     fn chosen(copies: &[&[u8]]) -> Vec<u8> {
+        chosen_of(copies, copies.len())
+    }
+
+    /// The same, of copies of which the first `newest` had the last change.
+    fn chosen_of(copies: &[&[u8]], newest: usize) -> Vec<u8> {
         let copies: Vec<Vec<Candidate>> = copies.iter().map(|bytes| copy(bytes)).collect();
         let seen: Vec<Vec<Option<&Candidate>>> =
             copies.iter().map(|copy| copy.iter().map(Some).collect()).collect();
-        choose_after_crash(&seen, seen.len()).iter().flatten().map(|found| found.data[0]).collect()
+        choose_after_crash(&seen, seen.len(), newest).iter().flatten().map(|found| found.data[0]).collect()
     }
 
     #[test]
@@ -180,12 +189,21 @@ mod tests {
     }
 
     #[test]
+    fn of_two_copies_the_one_that_had_the_last_change_is_right() {
+        assert_eq!(chosen_of(&[&[2, 5], &[1, 5]], 1), [2, 5]);
+        // Also if it is written at fewer blocks; what it was never written at its disk may have lost.
+        assert_eq!(chosen_of(&[&[2, 0, 0], &[1, 3, 3]], 1), [2, 3, 3]);
+        // Two of three are right nevertheless: what was under way to one of them may be the last change.
+        assert_eq!(chosen_of(&[&[1, 6], &[2, 5], &[2, 5]], 1), [2, 5]);
+    }
+
+    #[test]
     fn a_block_that_is_damaged_says_nothing() {
         let (lost, whole) = (copy(&[1, 3]), copy(&[2, 3]));
         let damaged = vec![Some(&whole[0]), None];
         let copies = [lost.iter().map(Some).collect(), whole.iter().map(Some).collect(), damaged];
         let found: Vec<u8> =
-            choose_after_crash(&copies, 3).iter().flatten().map(|found| found.data[0]).collect();
+            choose_after_crash(&copies, 3, 3).iter().flatten().map(|found| found.data[0]).collect();
         assert_eq!(found, [2, 3]);
     }
 

@@ -12,7 +12,7 @@ use crate::message::Operation;
 use pool::ChunkCopies;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use types::{ChunkIndex, DiskId};
+use types::{ChangeNumber, ChunkIndex, DiskId};
 
 pub(super) struct Ground {
     pub setting: Setting,
@@ -20,6 +20,8 @@ pub(super) struct Ground {
     pub membership: Membership,
     pub chunks: Chunks,
     pub calls: Calls,
+    /// The last one that was given away.
+    pub last_change: ChangeNumber,
 }
 
 impl Ground {
@@ -40,6 +42,12 @@ impl Ground {
                 ChunkCopies { volume, chunk, copies, holders }
             })
             .collect()
+    }
+
+    /// A number for a change, which comes after all that were begun before.
+    pub fn next_change(&mut self) -> ChangeNumber {
+        self.last_change = self.last_change.next();
+        self.last_change
     }
 
     /// Begins a call; its outcome comes by [`Calls::take_outcome`].

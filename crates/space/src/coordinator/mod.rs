@@ -69,7 +69,7 @@ use setting::{Geometry, Setting};
 use std::cell::RefCell;
 use std::rc::Rc;
 use syncing::Syncing;
-use types::{BLOCK_BYTES, BlockCount, DiskId, Lba, Monotonic, VolumeId};
+use types::{BLOCK_BYTES, BlockCount, ChangeNumber, DiskId, Lba, Monotonic, VolumeId};
 use wants::Wants;
 
 /// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
@@ -109,6 +109,7 @@ impl Coordinator {
             membership: Membership::new(volume),
             chunks: Chunks::new(pool),
             calls: Calls::new(incarnation),
+            last_change: ChangeNumber::default(),
         };
         Self {
             opening: Opening::new(&mut ground),
@@ -504,10 +505,10 @@ impl Coordinator {
             Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),
             Owner::AllocateUndo(chunk) => operations.allocation_undone(chunk, disk, ground),
             Owner::Probe(chunk) => operations.suspects.probed(chunk, disk, result, ground),
-            Owner::SyncRead { sync, start, blocks } => {
+            Owner::SyncRead { sync, start, blocks, .. } => {
                 syncing.sync_read(sync, disk, start, blocks, result, ground, operations);
             }
-            Owner::SyncWrite(sync) => syncing.sync_written(sync, disk, result, ground, operations),
+            Owner::SyncWrite(sync, _) => syncing.sync_written(sync, disk, result, ground, operations),
             Owner::ResyncListing => resyncs.resync_listed(disk, result, ground, operations, builds),
             Owner::ResyncFree(chunk) => {
                 resyncs.resync_freed(disk, chunk, result, ground, operations, builds);

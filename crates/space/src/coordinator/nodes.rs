@@ -3,10 +3,12 @@
 //! All of it comes from outside, by heartbeats and by the cluster state's changes. It makes things faster, or holds answers back: what is safe
 //! to do is decided by the record and by what disks have promised (I2, I3).
 
+use super::chunks::ChunkState;
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
 use super::{Coordinator, Phase};
 use crate::api::SpaceError;
+use crate::message::Waiting;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
 use types::{DiskId, Monotonic};
@@ -41,6 +43,17 @@ impl Coordinator {
         self.advance_time(now);
         self.opening.permit();
         self.settle_down();
+    }
+
+    /// A request has not left for its disk yet, on the way to which others go first.
+    pub fn note_waiting(&mut self, now: Monotonic, waiting: Waiting) {
+        self.advance_time(now);
+        self.ground.calls.note_waiting(waiting, &self.ground.setting);
+    }
+
+    /// Whether a chunk is about to be given back. Its copies count until they are, and no disk leaves that has the last one.
+    pub fn gives_back(&self) -> bool {
+        self.ground.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.

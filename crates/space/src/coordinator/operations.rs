@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use store::api::{StoreError, WriteClass};
 use sys::{BufMut, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, Monotonic, VolumeId};
+use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, Monotonic, Stamp, VolumeId};
 
 enum Kind {
     Read {
@@ -84,7 +84,8 @@ impl Operation {
         }
     }
 
-    fn message(&self, volume: VolumeId) -> Message {
+    /// What the copies are asked; `number`: of the change, if it is one.
+    fn message(&self, volume: VolumeId, number: ChangeNumber) -> Message {
         let lba = Lba(self.lba);
         match &self.kind {
             Kind::Read { .. } => Message::Read { lba, blocks: self.blocks as u32 },
@@ -93,9 +94,9 @@ impl Operation {
                     WriteClass::Append => Vec::new(),
                     _ => codes::payload_checksums(volume, lba, data),
                 };
-                Message::Write { lba, class: *class, data: data.clone(), checksums }
+                Message::Write { lba, class: *class, data: data.clone(), checksums, number }
             }
-            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32 },
+            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32, number },
             Kind::Free => Message::Free { chunk: self.chunk },
         }
     }
@@ -425,13 +426,13 @@ impl Operations {
         if !self.absences.is_empty() {
             operation.note_missed(&mut self.absences, ground.setting.geometry);
         }
-        let stamp = ground.membership.record().epoch;
-        ground.membership.stamp(stamp);
+        let stamp = Stamp::new(ground.membership.record().epoch, ground.next_change());
+        ground.membership.stamp(stamp.epoch());
         let mut targets = ground.holders_of(index);
         if let Some(chunk) = ground.chunks.get(index) {
             targets.extend(chunk.mirrors.iter().copied());
         }
-        let message = operation.message(ground.setting.volume);
+        let message = operation.message(ground.setting.volume, stamp.number());
         operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
         for disk in targets {
             ground.call(Owner::Operation(key), disk, message.clone());
@@ -446,8 +447,8 @@ impl Operations {
             return self.compare_first(key, &mut ground.reports);
         }
         let Some(disk) = choose_copy(operation, copy, ground) else { return self.gate_again(key, ground) };
-        let message = operation.message(ground.setting.volume);
-        operation.stage = Stage::Running(Run::new(Epoch(0), SmallVec::from_slice(&[disk])));
+        let message = operation.message(ground.setting.volume, ChangeNumber::default());
+        operation.stage = Stage::Running(Run::new(Stamp::default(), SmallVec::from_slice(&[disk])));
         ground.call(Owner::Operation(key), disk, message);
     }
 
@@ -476,21 +477,21 @@ impl Operations {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let (index, free) = (operation.chunk, operation.frees());
         let Stage::Running(run) = &mut operation.stage else { return };
-        let holders = ground.holders_of(index);
+        let (holders, number) = (ground.holders_of(index), run.stamp.number());
         match run.conclude(&holders) {
             running::Verdict::Pending => {}
             running::Verdict::Refused(error) => {
                 self.finish_operation(key, Err(space_error(error)), ground);
             }
             running::Verdict::Differ(refused) => {
-                let message = operation.message(ground.setting.volume);
+                let message = operation.message(ground.setting.volume, number);
                 for (disk, error) in refused {
                     ground.call(Owner::Operation(key), disk, message.clone());
                     ground.fail_disk(disk, &error.to_string());
                 }
             }
             running::Verdict::Missing(disks) => {
-                let message = operation.message(ground.setting.volume);
+                let message = operation.message(ground.setting.volume, number);
                 for disk in disks {
                     ground.call(Owner::Operation(key), disk, message.clone());
                 }
@@ -585,7 +586,10 @@ impl Operations {
 
     /// Returns the lowest stamp of a write that is with the copies.
     pub fn lowest_stamp(&self) -> Option<Epoch> {
-        self.running().filter(|(_, operation, _)| operation.writes()).map(|(_, _, run)| run.stamp).min()
+        self.running()
+            .filter(|(_, operation, _)| operation.writes())
+            .map(|(_, _, run)| run.stamp.epoch())
+            .min()
     }
 
     /// Whether something was sent to this copy and not answered.

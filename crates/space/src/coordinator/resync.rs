@@ -28,7 +28,7 @@ use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
-use types::{ChunkIndex, DiskId, Epoch, Monotonic};
+use types::{ChunkIndex, DiskId, Epoch, Monotonic, Stamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -43,8 +43,8 @@ enum Step {
 /// Region epochs of one chunk, on their way.
 struct Comparing {
     chunk: ChunkIndex,
-    source: Option<Vec<Epoch>>,
-    target: Option<Vec<Epoch>>,
+    source: Option<Vec<Stamp>>,
+    target: Option<Vec<Stamp>>,
     asked: bool,
 }
 
@@ -262,7 +262,7 @@ impl Resyncs {
         if comparing.chunk != chunk {
             return;
         }
-        let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
+        let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if from == target {
                 return self.abandon_resync(target, ground, builds);
             }
@@ -272,14 +272,14 @@ impl Resyncs {
             return;
         };
         if from == target {
-            comparing.target = Some(epochs);
+            comparing.target = Some(stamps);
         } else {
-            comparing.source = Some(epochs);
+            comparing.source = Some(stamps);
         }
         let (Some(source), Some(have)) = (&comparing.source, &comparing.target) else { return };
         let since = resync.since;
         let missed = |region: u64| {
-            let at = |epochs: &[Epoch]| epochs.get(region as usize).copied();
+            let at = |stamps: &[Stamp]| stamps.get(region as usize).map(|stamp| stamp.epoch());
             match (at(source), at(have)) {
                 (Some(source), Some(have)) => {
                     source.max(have) >= since || (source == Epoch(0) && have > Epoch(0))

@@ -24,15 +24,15 @@ use crate::message::Answer;
 use crate::planted::Planted;
 use smallvec::SmallVec;
 use store::api::StoreError;
-use types::{DiskId, Epoch};
+use types::{DiskId, Stamp};
 
 /// Blocks from a multiple of this on that are read from one copy: those that a page of a store's metadata tells of, and more.
 const READ_TOGETHER_BLOCKS: u64 = 1024;
 
 /// The state of a piece with the copies.
 pub(super) struct Run {
-    /// The epoch a write was first sent under.
-    pub stamp: Epoch,
+    /// The epoch a write was first sent under, and its number.
+    pub stamp: Stamp,
     pending: SmallVec<[DiskId; 3]>,
     acknowledged: SmallVec<[DiskId; 3]>,
     refused: SmallVec<[(DiskId, StoreError); 1]>,
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
 }
 
 impl Run {
-    pub fn new(stamp: Epoch, pending: SmallVec<[DiskId; 3]>) -> Self {
+    pub fn new(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
         Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new() }
     }
 

@@ -143,7 +143,9 @@ impl Survey {
         }
         let answers = std::mem::take(&mut asking.answers);
         self.asking = None;
-        let never = |found: &Regions, region: usize| found.epochs.get(region) == Some(&Epoch(0));
+        let never = |found: &Regions, region: usize| {
+            found.stamps.get(region).is_some_and(|stamp| stamp.epoch() == Epoch(0))
+        };
         let differs = |region: &usize| {
             let written = answers.iter().any(|found| !never(found, *region));
             written && (append || answers.iter().any(|found| never(found, *region)))

@@ -7,7 +7,7 @@
 //! Which copy is believed, if intact ones differ: any may be by what the crash alone does, since what differs was not
 //! acknowledged; but a copy may also have lost what it acknowledged, if the end of its disk's journal rotted, and looks as if it
 //! were older. So the newer one by epoch comes first, and among those of one epoch one whose disk's journal ended whole. Copies that remain
-//! equal are told apart by what they hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
+//! equal are told apart by what they hold, and by the number of the last change that each of them had ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
 
 use super::Event;
 use super::calls::{Failure, Owner};
@@ -19,7 +19,7 @@ use crate::planted::Planted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use store::api::Regions;
-use types::{ChunkIndex, DiskId, Epoch};
+use types::{ChunkIndex, DiskId, Epoch, Stamp};
 
 /// How much is known of the regions of a chunk that may differ between its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +37,28 @@ enum Doubt {
 pub(super) struct Believed {
     /// In this order.
     disks: Vec<DiskId>,
-    /// Of them, from the first, those that are equally believed, but for the order of their ids.
+    /// Of them, from the first, those that are equally believed, but for the last change that they had and the order of their ids.
     equals: usize,
+    /// Of these, from the first, those that had the last change of all.
+    newest: usize,
 }
 
 impl Believed {
+    fn of(mut copies: Vec<Standing>) -> Self {
+        let number = |found: &Standing| match Planted::BelievedByLowestId.is_planted() {
+            true => Stamp::default(),
+            false => found.stamp,
+        };
+        copies.sort_by(|a, b| {
+            let later_first = number(b).is_after(number(a)).cmp(&number(a).is_after(number(b)));
+            a.rank().cmp(&b.rank()).then(later_first).then(a.disk.cmp(&b.disk))
+        });
+        let first = copies.first().map(|found| (found.rank(), number(found)));
+        let equals = copies.iter().filter(|found| Some(found.rank()) == first.map(|(rank, _)| rank)).count();
+        let newest = copies.iter().filter(|found| Some((found.rank(), number(found))) == first).count();
+        Self { disks: copies.into_iter().map(|found| found.disk).collect(), equals, newest }
+    }
+
     pub fn place(&self, disk: DiskId) -> usize {
         self.disks.iter().position(|known| *known == disk).unwrap_or(usize::MAX)
     }
@@ -49,6 +66,11 @@ impl Believed {
     /// Whether no other copy is believed more than this disk's.
     pub fn is_first(&self, disk: DiskId) -> bool {
         self.place(disk) < self.equals
+    }
+
+    /// Whether it is so, and no other of these had a later change.
+    pub fn is_newest(&self, disk: DiskId) -> bool {
+        self.place(disk) < self.newest
     }
 }
 
@@ -61,18 +83,18 @@ pub(super) enum Verdict {
 /// What one copy of a region says of itself.
 struct Standing {
     disk: DiskId,
-    epoch: Epoch,
+    stamp: Stamp,
     /// Its disk may have lost the last writes to it.
     doubtful: bool,
-    /// Its epoch is not known.
+    /// Its stamp is not known.
     unknown: bool,
 }
 
 impl Standing {
     fn of(disk: DiskId, found: &Regions, region: u64) -> Self {
-        let epoch = found.epochs.get(region as usize).copied().filter(|epoch| epoch.0 != codes::LOST);
+        let stamp = found.stamps.get(region as usize).copied().filter(|stamp| stamp.is_known());
         let doubtful = found.doubtful.iter().any(|doubtful| u64::from(*doubtful) == region);
-        Self { disk, epoch: epoch.unwrap_or(Epoch(0)), doubtful, unknown: epoch.is_none() }
+        Self { disk, stamp: stamp.unwrap_or_default(), doubtful, unknown: stamp.is_none() }
     }
 
     /// Orders copies: the lowest is believed first.
@@ -80,7 +102,7 @@ impl Standing {
         if Planted::BelievedByLowestId.is_planted() {
             return (Reverse(Epoch(0)), false);
         }
-        (Reverse(self.epoch), self.doubtful)
+        (Reverse(self.stamp.epoch()), self.doubtful)
     }
 }
 
@@ -195,14 +217,10 @@ impl Suspects {
             let answers = std::mem::take(answers);
             let standing =
                 |region: u64| answers.iter().map(move |(disk, found)| Standing::of(*disk, found, region));
-            let late = |region: &u64| standing(*region).any(|found| found.unknown || found.epoch > settled);
-            let ranked = (0..regions).filter(late).map(|region| {
-                let mut ranked: Vec<Standing> = standing(region).collect();
-                ranked.sort_by_key(|found| (found.rank(), found.disk));
-                let first = ranked.first().map(Standing::rank);
-                let equals = ranked.iter().filter(|found| Some(found.rank()) == first).count();
-                (region, Believed { disks: ranked.into_iter().map(|found| found.disk).collect(), equals })
-            });
+            let late =
+                |region: &u64| standing(*region).any(|found| found.unknown || found.stamp.epoch() > settled);
+            let ranked =
+                (0..regions).filter(late).map(|region| (region, Believed::of(standing(region).collect())));
             let found: BTreeMap<u64, Believed> = ranked.collect();
             if found.is_empty() {
                 self.set_clean(index);

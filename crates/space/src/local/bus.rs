@@ -3,7 +3,7 @@
 //! Promises: every request is answered, at once with [`BusError::Unreachable`] if there is no way to the disk. Without other nodes nothing
 //! is asked of any transport.
 
-use crate::message::{BusError, PeerId, Request, Response, Transport};
+use crate::message::{BusError, PeerId, Request, Response, Transport, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +70,13 @@ impl<S: BlockStore> Bus<S> {
                 out[before..].iter().all(|response| !self.replicas.contains_key(&response.from)),
                 "another node answers for a disk of this one"
             );
+        }
+    }
+
+    /// Moves what waits on the way to other nodes into `out`.
+    pub fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
+        if let Some(remote) = &mut self.remote {
+            remote.poll_waiting(out);
         }
     }
 

@@ -9,7 +9,7 @@ pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
 use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
-use crate::message::Response;
+use crate::message::{Response, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
@@ -96,6 +96,7 @@ struct Inner<S, C> {
     /// When they did so last.
     looked_at: Monotonic,
     responses: Vec<Response>,
+    waiting: Vec<Waiting>,
     answers: Vec<StateCompletion>,
     owner_answers: Vec<StoreCompletion>,
 }
@@ -144,6 +145,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             changed: true,
             looked_at: now,
             responses: Vec::new(),
+            waiting: Vec::new(),
             answers: Vec::new(),
             owner_answers: Vec::new(),
         };
@@ -526,6 +528,12 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
                     self.asked.insert(self.next_token, (id, token));
                     self.state.submit(self.next_token, request);
                     moved = true;
+                }
+            }
+            self.bus.poll_waiting(&mut self.waiting);
+            for waiting in self.waiting.drain(..) {
+                if let Some(volume) = self.volumes.get_mut(&waiting.volume) {
+                    volume.coordinator.note_waiting(self.now, waiting);
                 }
             }
             self.bus.poll(&mut self.responses);

@@ -414,13 +414,13 @@ fn the_epoch_of_a_region_of_a_store_in_memory_only_grows() {
         let data = filled(1, 1);
         let (lba, class) = (Lba(lba), WriteClass::Fresh);
         let checksums = codes::payload_checksums(volume, lba, &data);
-        store.submit(token, StoreRequest::Write { volume, epoch, lba, class, data, checksums });
+        store.submit(token, StoreRequest::Write { volume, stamp: epoch.into(), lba, class, data, checksums });
     }
-    store.submit(3, StoreRequest::Discard { volume, epoch: Epoch(6), lba: Lba(9), blocks: 1 });
+    store.submit(3, StoreRequest::Discard { volume, stamp: Epoch(6).into(), lba: Lba(9), blocks: 1 });
     store.submit(4, StoreRequest::Regions { volume, chunk });
     store.poll(&mut out);
     let Some(Ok(StoreReply::Regions(found))) = out.pop().map(|done| done.result) else { panic!("{out:?}") };
-    assert_eq!(found.epochs[0], Epoch(7), "a change under an older epoch came late");
+    assert_eq!(found.stamps[0].epoch(), Epoch(7), "a change under an older epoch came late");
 }
 
 #[test]

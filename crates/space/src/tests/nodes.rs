@@ -3,7 +3,7 @@
 use super::*;
 use crate::coordinator::Predecessor;
 use crate::local::LocalEvent;
-use crate::message::{BusError, Operation, PeerId, Request, Response, Transport};
+use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
 use cluster::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,6 +18,9 @@ struct Ends {
     sent: Vec<(DiskId, Request)>,
     answers: Vec<Response>,
     reads: usize,
+    /// Writes do not leave; `Some(true)`: the space is told so.
+    queues_writes: Option<bool>,
+    queued: Vec<(DiskId, Request)>,
 }
 
 struct Link(Rc<RefCell<Ends>>);
@@ -26,11 +29,26 @@ impl Transport for Link {
     fn send(&mut self, to: DiskId, request: Request) {
         let mut ends = self.0.borrow_mut();
         ends.reads += usize::from(matches!(request.operation, Operation::Read { .. }));
+        if ends.queues_writes.is_some() && matches!(request.operation, Operation::Write { .. }) {
+            return ends.queued.push((to, request));
+        }
         ends.sent.push((to, request));
     }
 
     fn has_news(&self) -> bool {
-        !self.0.borrow().answers.is_empty()
+        let ends = self.0.borrow();
+        !ends.answers.is_empty() || ends.queues_writes == Some(true)
+    }
+
+    fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
+        let ends = self.0.borrow();
+        let told = ends.queued.iter().filter(|_| ends.queues_writes == Some(true));
+        out.extend(told.map(|(disk, request)| Waiting {
+            disk: *disk,
+            volume: request.volume,
+            session: request.session,
+            id: request.id,
+        }));
     }
 
     fn poll(&mut self, out: &mut Vec<Response>) {
@@ -457,6 +475,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
         session: crate::message::SessionId(5),
         id: crate::message::RequestId(id),
         epoch: Epoch(3),
+        priority: crate::message::Priority::Client,
         operation,
     };
     let open = Operation::Open { least: Epoch(0), settled: Epoch(0) };
@@ -549,4 +568,37 @@ pub(super) fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
     cluster.take_over(2, fence(back));
     cluster.pass(Duration::from_millis(200));
     assert_eq!((cluster.phase(2), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(3))));
+}
+
+/// A write waits for three times as long as disks have to answer; returns the disks that are in sync then.
+fn queue_a_write(is_told: bool) -> (Cluster, usize) {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    cluster.write(0, 0, 1).unwrap();
+    cluster.nodes[0].ends.borrow_mut().queues_writes = Some(is_told);
+    let data = filled(1, 2);
+    let token = cluster.start(0, SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data });
+    cluster.pass(Config::default().io_timeout * 3);
+    let in_sync = cluster.record().in_sync.len();
+    if is_told {
+        assert!(cluster.answer(0, token).is_none());
+        let mut ends = cluster.nodes[0].ends.borrow_mut();
+        ends.queues_writes = None;
+        let queued = std::mem::take(&mut ends.queued);
+        ends.sent.extend(queued);
+        drop(ends);
+        assert!(cluster.wait(0, token).is_ok());
+    }
+    (cluster, in_sync)
+}
+
+#[test]
+fn a_request_that_waits_on_this_side_does_not_fail_its_disk() {
+    let (mut cluster, in_sync) = queue_a_write(true);
+    assert_eq!(in_sync, 3);
+    assert_eq!(cluster.read(0, 0), 2);
+    // One that has left and is not answered does.
+    let (_, in_sync) = queue_a_write(false);
+    assert!(in_sync < 3);
 }

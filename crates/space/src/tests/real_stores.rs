@@ -199,6 +199,31 @@ pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disk
 }
 
 #[test]
+fn an_acknowledged_write_survives_a_power_cut_and_a_disk_that_lost_its_last_batch_without_a_trace() {
+    for loser in [0, 1] {
+        for is_checkpointed in [false, true] {
+            let mut bench = RealBench::new(2);
+            bench.write(3, WriteClass::Overwrite, 1, 1);
+            bench.pass(20);
+            bench.write(3, WriteClass::Overwrite, 1, 2);
+            if is_checkpointed {
+                // Then the stamp before is in the page of the slab, and not in the journal.
+                bench.power_cut(9);
+                assert_eq!(bench.read(3, 1), [2]);
+                bench.pass(20);
+            }
+            bench.disks[loser].inject(Fault::every(FaultTarget::Write, FaultAction::LoseWrite));
+            bench.write(3, WriteClass::Overwrite, 1, 7);
+            bench.power_cut(5);
+            assert_eq!(bench.read(3, 1), [7], "disk {loser} lost it");
+            bench.pass(200);
+            bench.space.detach_disk(disk(2 - loser as u8));
+            assert_eq!(bench.read(3, 1), [7], "disk {loser} alone");
+        }
+    }
+}
+
+#[test]
 fn what_a_disk_may_have_lost_is_not_settled_before_it_has_promised_a_later_epoch() {
     for rotten in [0, 1] {
         let mut bench = RealBench::new(2);

@@ -24,7 +24,7 @@ use disk::{Disk, DiskError};
 use smallvec::smallvec;
 use std::ops::Range;
 use sys::{Buf, Payload};
-use types::{BLOCK_BYTES, Epoch, VolumeId};
+use types::{BLOCK_BYTES, Epoch, Stamp, VolumeId};
 
 /// Blocks that are zeroed by one write, at most.
 const ZEROED_BLOCKS_MAX: u32 = 256;
@@ -75,7 +75,7 @@ impl Placing {
 #[derive(Debug)]
 pub(super) struct AppendTask {
     volume: VolumeId,
-    epoch: Epoch,
+    stamp: Stamp,
     data: Payload,
     stage: Stage,
     /// Disk writes in flight.
@@ -96,13 +96,13 @@ pub(super) struct Neighbours<'a, D> {
 }
 
 impl AppendTask {
-    pub(super) fn new(volume: VolumeId, epoch: Epoch, data: Payload) -> Self {
-        Self { volume, epoch, data, stage: Stage::Waiting, outstanding: 0, failed: false }
+    pub(super) fn new(volume: VolumeId, stamp: Stamp, data: Payload) -> Self {
+        Self { volume, stamp, data, stage: Stage::Waiting, outstanding: 0, failed: false }
     }
 
     /// The rest of the regions may have to be zeroed with the first write to them.
     pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
-        smallvec![place.regions(), place.epoch_words(layout)]
+        smallvec![place.regions(), place.stamp_words(layout)]
     }
 
     pub(super) fn step<D: Disk>(
@@ -125,7 +125,7 @@ impl AppendTask {
 
     fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
         near.damage.written(place.slab, place.first, place.count);
-        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+        if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
         let cache = &mut near.pages.cache;
@@ -136,12 +136,12 @@ impl AppendTask {
             let holes: Vec<u32> = place.regions().filter(is_hole).collect();
             return self.reveal(id, place, &holes, near);
         }
-        if is_settled(place, self.epoch, near.layout, cache) {
+        if is_settled(place, self.stamp.epoch(), near.layout, cache) {
             return self.place_data(id, place, near);
         }
         self.stage = Stage::Marking;
         let Place { slab, first, count, .. } = place;
-        Next::Record(Record::Append { slab, first, count, epoch: self.epoch }, Payload::new())
+        Next::Record(Record::Append { slab, first, count, stamp: self.stamp }, Payload::new())
     }
 
     /// Writes data and zeroes; neither is seen until the record that follows.
@@ -197,10 +197,10 @@ impl AppendTask {
     fn flushed<D>(&mut self, place: Place, near: Neighbours<'_, D>) -> Next {
         debug_assert_eq!(self.stage, Stage::Zeroing);
         self.stage = Stage::Revealing;
-        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+        if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
-        let (slab, regions, epoch) = (place.slab, place.regions(), self.epoch);
+        let (slab, regions, stamp) = (place.slab, place.regions(), self.stamp);
         let (first, count) = (regions.start, regions.end - regions.start);
         let own = place.blocks();
         let cache = &mut near.pages.cache;
@@ -208,16 +208,16 @@ impl AppendTask {
         let lost: Vec<bool> = regions.map(stays_lost).collect();
         let record = if lost.contains(&true) {
             let word = |lost: bool| if lost { APPEND_LOST } else { APPEND_WRITTEN };
-            Record::Fresh { slab, first, epoch, checksums: lost.into_iter().map(word).collect() }
+            Record::Fresh { slab, first, stamp, checksums: lost.into_iter().map(word).collect() }
         } else {
-            Record::Append { slab, first, count, epoch }
+            Record::Append { slab, first, count, stamp }
         };
         Next::Record(record, Payload::new())
     }
 
     fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
         if self.stage == Stage::Marking {
-            return match near.volumes.check(self.volume, self.epoch) {
+            return match near.volumes.check(self.volume, self.stamp.epoch()) {
                 Ok(()) => self.place_data(id, place, near),
                 Err(fenced) => Next::fail(fenced),
             };
@@ -235,9 +235,9 @@ impl AppendTask {
 /// Whether all blocks and regions of the place are known to be written under this epoch or a later one.
 pub(super) fn is_settled(place: Place, epoch: Epoch, layout: &Layout, cache: &mut PageCache) -> bool {
     place.blocks().all(|block| cache.word(place.slab, block).is_some_and(|word| !is_hidden(word)))
-        && place
-            .epoch_words(layout)
-            .all(|word| cache.word(place.slab, word).is_some_and(|known| known >= epoch.0))
+        && place.stamp_words(layout).all(|word| {
+            cache.word(place.slab, word).is_some_and(|known| Stamp::from_word(known).epoch() >= epoch)
+        })
 }
 
 /// Whether what lies in place is not to be read.

@@ -11,33 +11,33 @@ use crate::record::{APPEND_LOST, Record};
 use codes::LOST;
 use smallvec::smallvec;
 use sys::Payload;
-use types::{Epoch, VolumeId};
+use types::{Stamp, VolumeId};
 
 /// A record and no more. The space of the blocks stays the disk's: they are about to be written again, and a file that has to take it anew is slower by a
 /// transaction of its file system.
 #[derive(Debug)]
 pub(super) struct DiscardTask {
     volume: VolumeId,
-    epoch: Epoch,
+    stamp: Stamp,
     /// The blocks do not become zeroes: what they held is gone.
     lost: bool,
 }
 
 impl DiscardTask {
-    pub(super) fn new(volume: VolumeId, epoch: Epoch) -> Self {
-        Self { volume, epoch, lost: false }
+    pub(super) fn new(volume: VolumeId, stamp: Stamp) -> Self {
+        Self { volume, stamp, lost: false }
     }
 
-    pub(super) fn mark_lost(volume: VolumeId, epoch: Epoch) -> Self {
-        Self { volume, epoch, lost: true }
+    pub(super) fn mark_lost(volume: VolumeId, stamp: Stamp) -> Self {
+        Self { volume, stamp, lost: true }
     }
 
     pub(super) fn check_fence(&self, volumes: &Volumes) -> Result<(), StoreError> {
-        volumes.check(self.volume, self.epoch)
+        volumes.check(self.volume, self.stamp.epoch())
     }
 
     pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
-        smallvec![place.blocks(), place.epoch_words(layout)]
+        smallvec![place.blocks(), place.stamp_words(layout)]
     }
 
     pub(super) fn step(&self, place: Place, event: Event, volumes: &Volumes, slabs: &SlabTable) -> Next {
@@ -52,13 +52,13 @@ impl DiscardTask {
         if let Err(fenced) = self.check_fence(volumes) {
             return Next::fail(fenced);
         }
-        let (Place { slab, first, count, .. }, epoch) = (place, self.epoch);
+        let (Place { slab, first, count, .. }, stamp) = (place, self.stamp);
         let append = slabs.entry(slab).is_some_and(|entry| entry.append);
         let mark = if append { APPEND_LOST } else { LOST };
         let record = match self.lost {
             // As if fresh data had been written whose checksums are not known any more.
-            true => Record::Fresh { slab, first, epoch, checksums: vec![mark; count as usize] },
-            false => Record::Discard { slab, first, count, epoch },
+            true => Record::Fresh { slab, first, stamp, checksums: vec![mark; count as usize] },
+            false => Record::Discard { slab, first, count, stamp },
         };
         Next::Record(record, Payload::new())
     }

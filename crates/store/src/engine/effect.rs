@@ -25,14 +25,14 @@ pub(super) fn take_effect(
         return;
     }
     debug_assert_eq!(*standing, Standing::Counts, "a batch takes effect when its data is durable");
-    let Some((slab, first, count, epoch)) = record.blocks() else { return };
+    let Some((slab, first, count, stamp)) = record.blocks() else { return };
     for at in 0..count {
         let word = record.word(at as usize);
         let present = cache.change(slab, first + at, |_| word);
         debug_assert!(present, "the page of a committed change is pinned");
     }
-    for word in layout.epoch_word(first)..=layout.epoch_word(first + count - 1) {
-        cache.change(slab, word, |old| merged_word(true, old, epoch.0));
+    for word in layout.stamp_word(first)..=layout.stamp_word(first + count - 1) {
+        cache.change(slab, word, |old| merged_word(true, old, stamp.word()));
     }
     match record {
         Record::Overwrite { .. } => {

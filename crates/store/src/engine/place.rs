@@ -25,9 +25,9 @@ impl Place {
     }
 
     /// The words that hold the epochs of its regions.
-    pub(super) fn epoch_words(self, layout: &Layout) -> Range<u32> {
+    pub(super) fn stamp_words(self, layout: &Layout) -> Range<u32> {
         let end = self.first + self.count;
-        layout.epoch_word(self.first)..layout.epoch_word(end - 1) + 1
+        layout.stamp_word(self.first)..layout.stamp_word(end - 1) + 1
     }
 
     /// The block `at` blocks after the first, alone.

@@ -1,4 +1,4 @@
-//! The epochs of a slab's regions, and which of them are in doubt after a crash (I5).
+//! The stamps of a slab's regions, and which of them are in doubt after a crash (I5).
 
 use super::pages::WordRanges;
 use super::slab_table::SlabTable;
@@ -6,10 +6,10 @@ use crate::api::Regions;
 use crate::cache::PageCache;
 use crate::layout::Layout;
 use smallvec::smallvec;
-use types::{Epoch, SlabIndex};
+use types::{Epoch, SlabIndex, Stamp};
 
 pub(super) fn word_ranges(layout: &Layout) -> WordRanges {
-    smallvec![layout.epoch_word(0)..layout.epoch_word(layout.slab_blocks() - 1) + 1]
+    smallvec![layout.stamp_word(0)..layout.stamp_word(layout.slab_blocks() - 1) + 1]
 }
 
 /// Answers what is known of the regions of a slab whose pages are pinned.
@@ -19,15 +19,15 @@ pub(super) fn regions_of(
     layout: &Layout,
     cache: &mut PageCache,
 ) -> Regions {
-    let first = layout.epoch_word(0);
-    let epochs: Vec<Epoch> = (first..first + layout.regions_per_slab())
-        .map(|word| Epoch(cache.word(slab, word).unwrap_or(codes::LOST)))
+    let first = layout.stamp_word(0);
+    let stamps: Vec<Stamp> = (first..first + layout.regions_per_slab())
+        .map(|word| cache.word(slab, word).map_or(Stamp::UNKNOWN, Stamp::from_word))
         .collect();
     // Blocks that read as never written give way to what another copy has of them, whichever of the two is believed.
     let doubt = slabs.entry(slab).filter(|entry| !entry.doubts_unwritten);
     let through = doubt.map_or(Epoch::default(), |entry| entry.doubtful_through);
-    let in_doubt = |epoch: Epoch| through > Epoch(0) && (epoch <= through || epoch.0 == codes::LOST);
+    let in_doubt = |stamp: Stamp| through > Epoch(0) && (stamp.epoch() <= through || !stamp.is_known());
     let doubtful =
-        (0..).zip(&epochs).filter(|(_, epoch)| in_doubt(**epoch)).map(|(region, _)| region).collect();
-    Regions { epochs, doubtful }
+        (0..).zip(&stamps).filter(|(_, stamp)| in_doubt(**stamp)).map(|(region, _)| region).collect();
+    Regions { stamps, doubtful }
 }

@@ -41,22 +41,22 @@ impl<D: Disk> Store<D> {
         }
         match request {
             StoreRequest::Promise { volume, epoch } => self.take_promise(token, volume, epoch),
-            StoreRequest::MarkLost { volume, epoch, lba, blocks } => {
+            StoreRequest::MarkLost { volume, stamp, lba, blocks } => {
                 if blocks as usize > WRITE_BLOCKS_MAX {
                     return Err(StoreError::Invalid("at most 1 MiB is marked as lost at once"));
                 }
-                self.take_discard(token, volume, lba, blocks, DiscardTask::mark_lost(volume, epoch))
+                self.take_discard(token, volume, lba, blocks, DiscardTask::mark_lost(volume, stamp))
             }
             StoreRequest::AllocateChunk { volume, epoch, chunk, append } => {
                 self.take_allocate(token, volume, epoch, chunk, append)
             }
             StoreRequest::FreeChunk { volume, epoch, chunk } => self.take_free(token, volume, epoch, chunk),
             StoreRequest::Read { volume, lba, blocks } => self.take_read(token, volume, lba, blocks),
-            StoreRequest::Write { volume, epoch, lba, class, data, checksums } => {
-                self.take_write(token, WriteRequest { volume, epoch, lba, class, data, checksums })
+            StoreRequest::Write { volume, stamp, lba, class, data, checksums } => {
+                self.take_write(token, WriteRequest { volume, stamp, lba, class, data, checksums })
             }
-            StoreRequest::Discard { volume, epoch, lba, blocks } => {
-                self.take_discard(token, volume, lba, blocks, DiscardTask::new(volume, epoch))
+            StoreRequest::Discard { volume, stamp, lba, blocks } => {
+                self.take_discard(token, volume, lba, blocks, DiscardTask::new(volume, stamp))
             }
             StoreRequest::Regions { volume, chunk } => self.take_regions(token, volume, chunk),
             StoreRequest::Chunks { volume } => {
@@ -86,9 +86,9 @@ impl<D: Disk> Store<D> {
     }
 
     fn take_write(&mut self, token: u64, request: WriteRequest) -> Result<(), StoreError> {
-        let WriteRequest { volume, epoch, lba, class, .. } = request;
+        let WriteRequest { volume, stamp, lba, class, .. } = request;
         let blocks = request.blocks()?;
-        self.volumes.check(volume, epoch)?;
+        self.volumes.check(volume, stamp.epoch())?;
         let (place, entry) = self.slabs.locate(volume, lba, blocks, &self.layout)?;
         if entry.append != (class == WriteClass::Append) {
             return Err(StoreError::Invalid("append writes go to append chunks, others do not"));
@@ -98,9 +98,9 @@ impl<D: Disk> Store<D> {
         let (kind, span, manner) = if class == WriteClass::Append {
             // Until a region of an append chunk is known to be written, its first writer zeroes the rest of it.
             let settled = !self.tasks.awaits_discard(place.slab)
-                && append::is_settled(place, epoch, &self.layout, &mut self.pages.cache);
+                && append::is_settled(place, stamp.epoch(), &self.layout, &mut self.pages.cache);
             let span = if settled { place.blocks() } else { place.regions() };
-            (Kind::Append(AppendTask::new(volume, epoch, request.data)), span, Manner::InPlace)
+            (Kind::Append(AppendTask::new(volume, stamp, request.data)), span, Manner::InPlace)
         } else {
             let write = WriteTask::new(request);
             let manner = write.manner();

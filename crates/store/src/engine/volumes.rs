@@ -6,7 +6,7 @@ use crate::numbers::IdentityMap;
 use crate::slots::SlotId;
 use crate::tables::PromisePlaces;
 use std::collections::HashMap;
-use types::{Epoch, VolumeId};
+use types::{Epoch, Stamp, VolumeId};
 
 /// Most volumes that can be promised an epoch.
 const PROMISES_MAX: usize = PROMISE_PAGES * LEAVES_PER_PAGE * PROMISE_ENTRIES_PER_LEAF;
@@ -62,6 +62,9 @@ impl Volumes {
     /// Refuses lower epochs from now on.
     pub(super) fn raise_fence(&mut self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
         self.check(volume, epoch)?;
+        if epoch > Stamp::EPOCH_MAX {
+            return Err(StoreError::Invalid("an epoch beyond all that there are"));
+        }
         if !self.volumes.contains_key(&volume) && self.volumes.len() >= PROMISES_MAX {
             return Err(StoreError::Invalid("too many volumes on one disk"));
         }

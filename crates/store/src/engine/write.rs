@@ -27,7 +27,7 @@ use codes::{LOST, UNWRITTEN};
 use disk::{Disk, DiskError};
 use smallvec::smallvec;
 use sys::Payload;
-use types::{BLOCK_BYTES, Epoch, Lba, VolumeId};
+use types::{BLOCK_BYTES, Lba, Stamp, VolumeId};
 
 /// Most blocks of an overwrite: 64 KiB go through the journal.
 const OVERWRITE_BLOCKS_MAX: u32 = 16;
@@ -40,7 +40,7 @@ pub(super) const WRITE_BLOCKS_MAX: usize = 256;
 /// A write of any class as it was asked for.
 pub(super) struct WriteRequest {
     pub(super) volume: VolumeId,
-    pub(super) epoch: Epoch,
+    pub(super) stamp: Stamp,
     pub(super) lba: Lba,
     pub(super) class: WriteClass,
     pub(super) data: Payload,
@@ -118,7 +118,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct WriteTask {
     volume: VolumeId,
-    epoch: Epoch,
+    stamp: Stamp,
     /// Overwrites blocks that may hold acknowledged data.
     overwrites: bool,
     data: Payload,
@@ -142,10 +142,10 @@ pub(super) struct Neighbours<'a, D> {
 
 impl WriteTask {
     pub(super) fn new(request: WriteRequest) -> Self {
-        let WriteRequest { volume, epoch, class, data, checksums, .. } = request;
+        let WriteRequest { volume, stamp, class, data, checksums, .. } = request;
         debug_assert_ne!(class, WriteClass::Append, "append writes are tasks of their own");
         let overwrites = class == WriteClass::Overwrite;
-        Self { volume, epoch, overwrites, data, checksums, stage: Stage::Waiting }
+        Self { volume, stamp, overwrites, data, checksums, stage: Stage::Waiting }
     }
 
     pub(super) fn manner(&self) -> Manner {
@@ -153,7 +153,7 @@ impl WriteTask {
     }
 
     pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
-        smallvec![place.blocks(), place.epoch_words(layout)]
+        smallvec![place.blocks(), place.stamp_words(layout)]
     }
 
     pub(super) fn step<D: Disk>(
@@ -165,7 +165,7 @@ impl WriteTask {
     ) -> Next {
         match event {
             Event::Turn => self.act(id, place, near),
-            Event::Polled if near.alone => match near.volumes.check(self.volume, self.epoch) {
+            Event::Polled if near.alone => match near.volumes.check(self.volume, self.stamp.epoch()) {
                 Ok(()) => self.record_overwrite(place, near.slabs),
                 Err(fenced) => Next::fail(fenced),
             },
@@ -180,7 +180,7 @@ impl WriteTask {
 
     fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
         near.damage.written(place.slab, place.first, place.count);
-        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+        if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
         if self.overwrites {
@@ -195,7 +195,7 @@ impl WriteTask {
             (false, true) => {
                 self.stage = Stage::Withdrawing;
                 let Place { slab, first, count, .. } = place;
-                Next::Record(Record::Discard { slab, first, count, epoch: self.epoch }, Payload::new())
+                Next::Record(Record::Discard { slab, first, count, stamp: self.stamp }, Payload::new())
             }
         }
     }
@@ -207,7 +207,7 @@ impl WriteTask {
         let Some(entry) = slabs.entry(place.slab) else { return Next::fail(StoreError::NotMapped) };
         let (slab, first, chunk) = (place.slab, place.first, entry.chunk);
         let record =
-            Record::Overwrite { slab, first, epoch: self.epoch, volume: self.volume, chunk, checksums };
+            Record::Overwrite { slab, first, stamp: self.stamp, volume: self.volume, chunk, checksums };
         Next::Record(record, data)
     }
 
@@ -221,7 +221,7 @@ impl WriteTask {
             return Next::Wait;
         }
         // It may have waited since it was admitted.
-        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+        if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
         let unsafely = Planted::FreshBeforeFlush.is_planted();
@@ -236,7 +236,7 @@ impl WriteTask {
     fn record_placed(&mut self, place: Place) -> Next {
         let Place { slab, first, .. } = place;
         let checksums = std::mem::take(&mut self.checksums);
-        Next::RecordBeside(Record::Placed { slab, first, epoch: self.epoch, checksums })
+        Next::RecordBeside(Record::Placed { slab, first, stamp: self.stamp, checksums })
     }
 
     fn written(&mut self, result: Result<(), DiskError>, health: &mut StoreHealth) -> Next {
@@ -254,7 +254,7 @@ impl WriteTask {
     /// The flush that covers its bytes has begun: it is going to end about when a batch does that begins now.
     fn flushing(&mut self, place: Place, volumes: &Volumes) -> Next {
         debug_assert_eq!(self.stage, Stage::Flushing);
-        match volumes.check(self.volume, self.epoch) {
+        match volumes.check(self.volume, self.stamp.epoch()) {
             Ok(()) => self.record_placed(place),
             Err(fenced) => Next::fail(fenced),
         }

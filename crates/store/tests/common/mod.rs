@@ -135,12 +135,13 @@ impl<D: Disk> Rig<D> {
     }
 
     pub fn discard(&mut self, lba: u64, blocks: u32) -> Result<(), StoreError> {
-        self.run(StoreRequest::Discard { volume: VOLUME, epoch: EPOCH, lba: Lba(lba), blocks }).map(|_| ())
+        self.run(StoreRequest::Discard { volume: VOLUME, stamp: EPOCH.into(), lba: Lba(lba), blocks })
+            .map(|_| ())
     }
 
     pub fn regions(&mut self, chunk: u32) -> Vec<Epoch> {
         match self.run(StoreRequest::Regions { volume: VOLUME, chunk: ChunkIndex(chunk) }) {
-            Ok(StoreReply::Regions(regions)) => regions.epochs,
+            Ok(StoreReply::Regions(regions)) => regions.stamps.iter().map(|stamp| stamp.epoch()).collect(),
             other => panic!("regions answers with epochs, not {other:?}"),
         }
     }
@@ -159,7 +160,7 @@ pub fn write_request_at(epoch: Epoch, class: WriteClass, lba: u64, bytes: &[u8])
         WriteClass::Append => Vec::new(),
         _ => codes::payload_checksums(VOLUME, Lba(lba), &data),
     };
-    StoreRequest::Write { volume: VOLUME, epoch, lba: Lba(lba), class, data, checksums }
+    StoreRequest::Write { volume: VOLUME, stamp: epoch.into(), lba: Lba(lba), class, data, checksums }
 }
 
 /// The blocks as an append chunk takes them; their first eight bytes are their order.

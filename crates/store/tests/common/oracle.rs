@@ -221,9 +221,12 @@ pub fn request_of(change: &Change, epoch: Epoch) -> store::api::StoreRequest {
             let bytes: Vec<u8> = (0..*blocks).flat_map(|at| block_of(version_at(*version, at))).collect();
             super::write_request_at(epoch, *class, *lba, &bytes)
         }
-        Change::Discard { lba, blocks } => {
-            StoreRequest::Discard { volume: VOLUME, epoch, lba: Lba(*lba), blocks: *blocks as u32 }
-        }
+        Change::Discard { lba, blocks } => StoreRequest::Discard {
+            volume: VOLUME,
+            stamp: epoch.into(),
+            lba: Lba(*lba),
+            blocks: *blocks as u32,
+        },
         Change::Allocate { chunk } => StoreRequest::AllocateChunk {
             volume: VOLUME,
             epoch,

@@ -111,7 +111,7 @@ impl Base {
         match self.meta.journal.log.has_room() {
             true => Ok(()),
             false if self.chunks.need_meta && !self.chunks.meta_room_may_come(&self.meta.allocator) => {
-                Err(FsError::NoSpace)
+                Err(self.chunks.why_none())
             }
             false => Err(FsError::Miss),
         }
@@ -127,11 +127,16 @@ impl Base {
             return Ok(());
         }
         if !self.chunks.meta_room_may_come(&self.meta.allocator) {
-            return Err(FsError::NoSpace);
+            return Err(self.chunks.why_none());
         }
         self.chunks.need_meta = true;
         self.agenda.again = true;
         Err(FsError::Miss)
+    }
+
+    /// Why a new chunk is not brought into use, and since when. It is tried again, and nothing but new data waits for it.
+    pub fn chunk_trouble(&self) -> Option<(&FsError, ::types::Monotonic)> {
+        self.requests.probes_late_since().map(|since| (&FsError::Unavailable, since))
     }
 
     /// Why metadata is not written, and since when. It is tried again.
@@ -175,7 +180,7 @@ impl Base {
     /// Takes at most `want` blocks that nobody owns, near `goal`.
     ///
     /// # Errors
-    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come.
+    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for want of copies.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
         loop {
             match self.meta.allocator.reserve(goal, want) {
@@ -190,7 +195,7 @@ impl Base {
                     }
                     self.chunks.need_data = true;
                     self.agenda.again = true;
-                    return Err(FsError::NoSpace);
+                    return Err(self.chunks.why_none());
                 }
             }
         }

@@ -64,6 +64,8 @@ pub struct Chunks {
     pub blocks_were_freed: bool,
     /// Time at which the pool had no room.
     full_at: Option<Monotonic>,
+    /// Whether it was copies that were missing then, not room.
+    lacked_copies: bool,
 }
 
 impl Chunks {
@@ -71,6 +73,11 @@ impl Chunks {
     pub fn timeout(&self) -> Option<Monotonic> {
         let full_at = self.full_at?;
         (self.need_data || self.need_meta).then(|| full_at.after(FULL_DELAY))
+    }
+
+    /// Returns why there is no further chunk, when none may come.
+    pub fn why_none(&self) -> FsError {
+        if self.full_at.is_some() && self.lacked_copies { FsError::Unavailable } else { FsError::NoSpace }
     }
 
     /// Whether more room for data is on its way, or could be.
@@ -190,8 +197,8 @@ impl Chunks {
     /// Takes the answer to a chunk's first write.
     ///
     /// # Errors
-    /// `Fenced`. Of every other error the chunk goes out of use again, and the pool counts as full for some time. While too few copies can
-    /// be reached there is no answer.
+    /// `Fenced`. Of every other error the chunk goes out of use again, and no chunk can be had for some time: the pool is full, or too few copies
+    /// can be reached.
     pub fn handle_probe(
         &mut self,
         chunk: u32,
@@ -210,8 +217,9 @@ impl Chunks {
                 }
             }
             Err(FsError::Fenced) => return Err(FsError::Fenced),
-            Err(_) => {
+            Err(error) => {
                 self.full_at = Some(agenda.now);
+                self.lacked_copies = matches!(error, FsError::Unavailable);
                 self.change_use(chunk, ChunkUse::Free, meta);
             }
         }

@@ -1,6 +1,6 @@
 //! Requests under way on the virtual disk, and what each is for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ::types::{Lba, Monotonic};
@@ -52,6 +52,9 @@ pub type Answer = Result<Payload, FsError>;
 /// What was refused for want of copies or room is tried again after this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// A probe for which copies are missing is answered so after this time: as long as others wait for data that cannot be stored.
+const PROBE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A request that has to be carried out: nothing goes on before it is.
 #[derive(Debug, Clone)]
 enum Needed {
@@ -76,6 +79,14 @@ struct Stalled {
     retry_at: Monotonic,
 }
 
+/// A probe for which copies were missing. What else is written may have its copies: nothing but its chunk waits for it.
+#[derive(Debug)]
+struct LateProbe {
+    since: Monotonic,
+    /// When it is tried again, and what; `None` while it is under way.
+    again: Option<(Monotonic, Needed)>,
+}
+
 /// The virtual disk, with tokens of our own.
 pub struct Requests {
     disk: Box<dyn VirtualDisk>,
@@ -85,6 +96,8 @@ pub struct Requests {
     /// Needed requests that wait to be tried again.
     waiting: Vec<(Purpose, Needed)>,
     stalled: Option<Stalled>,
+    /// By chunk.
+    late_probes: BTreeMap<u32, LateProbe>,
 }
 
 impl Requests {
@@ -96,6 +109,7 @@ impl Requests {
             completions: Vec::new(),
             waiting: Vec::new(),
             stalled: None,
+            late_probes: BTreeMap::new(),
         }
     }
 
@@ -107,7 +121,8 @@ impl Requests {
         self.submit_as(purpose, request, None);
     }
 
-    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered. A probe is answered if room is.
+    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered. A probe is
+    /// answered if it is room that is missing, and after [`PROBE_PATIENCE`] if it is copies.
     pub fn write_needed(&mut self, purpose: Purpose, lba: Lba, class: WriteClass, data: Payload) {
         self.submit_needed(purpose, Needed::Write { lba, class, data });
     }
@@ -135,16 +150,48 @@ impl Requests {
 
     /// When needed requests are tried again.
     pub fn retry_at(&self) -> Option<Monotonic> {
+        let needed = self.needed_retry_at().into_iter();
+        needed.chain(self.late_probes.values().filter_map(|probe| Some(probe.again.as_ref()?.0))).min()
+    }
+
+    fn needed_retry_at(&self) -> Option<Monotonic> {
         self.stalled.as_ref().filter(|_| !self.waiting.is_empty()).map(|stalled| stalled.retry_at)
     }
 
-    /// Moves answers into `out`.
-    pub fn poll(&mut self, now: Monotonic, out: &mut Vec<(Purpose, Answer)>) {
-        if self.retry_at().is_some_and(|at| now >= at) {
+    /// Since when the first of the probes waits for copies.
+    pub fn probes_late_since(&self) -> Option<Monotonic> {
+        self.late_probes.values().map(|probe| probe.since).min()
+    }
+
+    fn try_again(&mut self, now: Monotonic) {
+        if self.needed_retry_at().is_some_and(|at| now >= at) {
             for (purpose, needed) in std::mem::take(&mut self.waiting) {
                 self.submit_needed(purpose, needed);
             }
         }
+        let due = |probe: &LateProbe| probe.again.as_ref().is_some_and(|(at, _)| now >= *at);
+        let due: Vec<u32> =
+            self.late_probes.iter().filter(|(_, probe)| due(probe)).map(|(chunk, _)| *chunk).collect();
+        for chunk in due {
+            if let Some((_, needed)) = self.late_probes.get_mut(&chunk).and_then(|probe| probe.again.take()) {
+                self.submit_needed(Purpose::Probe { chunk }, needed);
+            }
+        }
+    }
+
+    /// Lets a probe wait for copies; false: it has waited for long enough.
+    fn put_off_probe(&mut self, chunk: u32, needed: Needed, now: Monotonic) -> bool {
+        let probe = self.late_probes.entry(chunk).or_insert(LateProbe { since: now, again: None });
+        let waits = now.since(probe.since) < PROBE_PATIENCE;
+        if waits {
+            probe.again = Some((now.after(RETRY_DELAY), needed));
+        }
+        waits
+    }
+
+    /// Moves answers into `out`.
+    pub fn poll(&mut self, now: Monotonic, out: &mut Vec<(Purpose, Answer)>) {
+        self.try_again(now);
         let mut completions = std::mem::take(&mut self.completions);
         self.disk.poll(&mut completions);
         for completion in completions.drain(..) {
@@ -154,11 +201,22 @@ impl Requests {
                 Ok(SpaceReply::Done) => Ok(Payload::new()),
                 Err(error) => Err(FsError::from_space(&error)),
             };
-            // That there is no room is what a probe asks; that too few copies can be reached is no answer to it.
-            let is_full = matches!((&purpose, &answer), (Purpose::Probe { .. }, Err(FsError::NoSpace)));
+            let answer = match (answer, &needed, purpose) {
+                (answer, Some(needed), Purpose::Probe { chunk }) => {
+                    // That there is no room is what a probe asks; that too few copies can be reached is no answer to it.
+                    let is_late = matches!(answer, Err(FsError::Unavailable));
+                    if is_late && self.put_off_probe(chunk, needed.clone(), now) {
+                        continue;
+                    }
+                    self.late_probes.remove(&chunk);
+                    out.push((purpose, answer));
+                    continue;
+                }
+                (answer, ..) => answer,
+            };
             match (answer, needed) {
                 (Err(error @ (FsError::Unavailable | FsError::NoSpace)), Some(needed))
-                    if !is_full && !Planted::OutageFailsVolume.is_planted() =>
+                    if !Planted::OutageFailsVolume.is_planted() =>
                 {
                     let since = self.stalled.as_ref().map_or(now, |stalled| stalled.since);
                     self.stalled = Some(Stalled { error, since, retry_at: now.after(RETRY_DELAY) });

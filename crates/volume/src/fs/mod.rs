@@ -389,7 +389,7 @@ impl FileSystem {
 
     /// Why changes in memory are not written, data or metadata, and since when. They stay, and are tried again.
     pub fn write_back_failure(&self) -> Option<(&FsError, Monotonic)> {
-        self.data.write_back_failure().or_else(|| self.base.trouble())
+        self.data.write_back_failure().or_else(|| self.base.trouble()).or_else(|| self.base.chunk_trouble())
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,

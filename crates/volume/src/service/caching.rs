@@ -238,6 +238,13 @@ impl Caching {
                 }
                 continue;
             }
+            if let Holder::Oplock(id) = holder
+                && opens.get(id).is_some_and(|open| !open.told)
+            {
+                // Its client has cached nothing yet, and could not tell what such a break is of: the answer will say what is left.
+                self.strip(opens, agenda, holder, keep);
+                continue;
+            }
             self.break_holder(opens, agenda, holder, keep);
             wait |= state.intersects(request.wait_for);
             wait |= breaking && request.wait_for_breaking;
@@ -527,7 +534,7 @@ impl Caching {
     }
 
     /// Returns a lease as it is told to its client.
-    fn lease_grant(&self, name: LeaseName) -> CacheGrant {
+    pub fn lease_grant(&self, name: LeaseName) -> CacheGrant {
         match self.leases.get(&name) {
             Some(lease) => CacheGrant::Lease {
                 key: name.1,
@@ -546,11 +553,6 @@ impl Caching {
             CacheHolder::Oplock(caching) => CacheGrant::Oplock(level_of(caching.state())),
             CacheHolder::Lease(name) => self.lease_grant(*name),
         }
-    }
-
-    /// Whether the lease has version 2; none if there is no such lease.
-    pub fn has_version_2(&self, name: &LeaseName) -> Option<bool> {
-        self.leases.get(name).map(|lease| lease.version_2.is_some())
     }
 
     /// Whether a holder has been asked to give up what it caches, and has not answered.

@@ -66,6 +66,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
         share_access: create.share_access,
         options: create.options,
         holder,
+        told: false,
         parent_key: parent_lease(create).map(|name| name.1),
         delete_on_close: create.options & options::DELETE_ON_CLOSE != 0,
         renamed: false,

@@ -6,6 +6,7 @@ use super::halt::{Halt, Outcome, status_of};
 use super::locks::Obstacle;
 use super::open_record::FixedTimes;
 use super::parts::Parts;
+use super::shown::cut_down;
 use super::tasks::Work;
 use super::transfers::InFlight;
 use crate::backend::{ByteRange, OpenId, Operation, OperationId, Reply};
@@ -238,7 +239,10 @@ pub fn flushed(parts: &mut Parts<'_>, token: u64, result: Result<(), FsError>) {
             after_flush(parts, open, result.is_ok());
             (operation, Reply::Done)
         }
-        Some(InFlight::Commit { operation, reply }) => (operation, *reply),
+        Some(InFlight::Commit { operation, mut reply, shown }) => {
+            cut_down(parts, &mut reply, shown);
+            (operation, *reply)
+        }
         Some(InFlight::Close { operation, information, .. }) => (operation, Reply::Closed(information)),
         _ => return,
     };

@@ -83,6 +83,7 @@ mod set_information;
 mod settling;
 mod share;
 mod short_names;
+mod shown;
 mod tasks;
 mod timers;
 mod transfers;

@@ -88,6 +88,8 @@ pub struct Open {
     pub share_access: u32,
     pub options: u32,
     pub holder: CacheHolder,
+    /// Whether its client may know of it: no answer to its create waits to be durable, or a replay was answered.
+    pub told: bool,
     /// Key of the creator's lease on the parent directory: its own changes do not break that lease.
     pub parent_key: Option<Guid>,
     pub delete_on_close: bool,

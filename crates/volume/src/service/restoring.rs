@@ -247,6 +247,7 @@ fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
         share_access: record.share_access,
         options: record.options,
         holder,
+        told: true,
         parent_key: record.parent_key,
         delete_on_close: record.delete_on_close,
         renamed: record.renamed,

@@ -8,7 +8,7 @@ use super::parts::Parts;
 use super::perform::perform;
 use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
-use super::transfers::InFlight;
+use super::transfers::{InFlight, Shown};
 use super::turn::OPERATION_STEPS;
 use crate::backend::{CreateAction, OpenId, Operation, OperationId, Reply};
 use crate::fs::FileId;
@@ -60,11 +60,35 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     settle(parts);
     match result {
         Ok(Outcome::Reply(reply)) => match durable {
-            Some(data) if !changed_nothing(parts, &work, &reply) => commit(parts, operation, reply, data),
-            _ => parts.agenda.events.done(operation, Ok(reply)),
+            Some(data) if !changed_nothing(parts, &work, &reply) => {
+                let shown = shown_by(&work, &reply);
+                commit(parts, operation, reply, shown, data);
+            }
+            _ => {
+                if let Reply::Created(created) = &reply
+                    && let Some(open) = parts.opens.get_mut(created.open)
+                {
+                    open.told = true;
+                }
+                parts.agenda.events.done(operation, Ok(reply));
+            }
         },
         Ok(Outcome::Later) => (),
         Err(halt) => stop(parts, operation, work, told, halt),
+    }
+}
+
+/// Returns whose caching an answer tells of.
+fn shown_by(work: &Work, reply: &Reply) -> Option<Shown> {
+    match (reply, work) {
+        (Reply::Created(created), _) => Some(Shown::Open(created.open)),
+        (Reply::Oplock(_), Work::Request(Operation::AcknowledgeOplock { open, .. })) => {
+            Some(Shown::Open(*open))
+        }
+        (Reply::Lease { .. }, Work::Request(Operation::AcknowledgeLease { client, key, .. })) => {
+            Some(Shown::Lease((*client, *key)))
+        }
+        _ => None,
     }
 }
 
@@ -178,7 +202,8 @@ fn wants_durability(parts: &Parts<'_>, work: &Work) -> Option<Option<FileId>> {
 
 /// Makes all data and metadata durable; answers `Done` to `operation`.
 pub fn make_durable(parts: &mut Parts<'_>, operation: OperationId) {
-    let token = parts.transfers.add(InFlight::Commit { operation, reply: Box::new(Reply::Done) });
+    let token =
+        parts.transfers.add(InFlight::Commit { operation, reply: Box::new(Reply::Done), shown: None });
     if let Poll::Ready(result) = parts.fs.flush_all(token) {
         flushed(parts, token, result);
     }

@@ -65,7 +65,7 @@ fn record(parts: &mut Parts<'_>, records: Records) {
     changes.retain(|(key, value)| value.is_none() || !is_lost(key));
     parts.fs.keep_open_state(changes);
     for operation in granted {
-        commit(parts, operation, Reply::Done, None);
+        commit(parts, operation, Reply::Done, None, None);
     }
 }
 

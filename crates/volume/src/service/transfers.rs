@@ -1,9 +1,17 @@
 //! Operations that the file layer works on: data on its way, flushes, commits.
 
+use super::open::LeaseName;
 use crate::backend::{CopyChunk, FileInformation, OpenId, OperationId, Reply};
 use crate::fs::{FileId, StreamId};
 use slab::{Slab, VacantEntry};
 use std::collections::HashSet;
+
+/// Whose caching an answer tells of.
+#[derive(Debug, Clone, Copy)]
+pub enum Shown {
+    Open(OpenId),
+    Lease(LeaseName),
+}
 
 /// What the file layer is doing for an operation.
 #[derive(Debug)]
@@ -32,6 +40,7 @@ pub enum InFlight {
     Commit {
         operation: OperationId,
         reply: Box<Reply>,
+        shown: Option<Shown>,
     },
     CopyRead(Box<Copy>),
     CopyWrite(Box<Copy>),

@@ -1,7 +1,9 @@
 //! Other servers' disks, as they are reached.
 
-use api::cluster::{BusPeer, BusState};
-use bus::{PeerState, PeerStatus};
+use api::cluster::{BusPeer, BusPriority, BusQueue, BusState};
+use bus::{PeerState, PeerStatus, QueueStatus};
+use space::message::Priority;
+use std::time::Duration;
 use types::LatencyHistogram;
 
 /// Shows how another server's disks are reached, and what was asked of them.
@@ -18,6 +20,7 @@ pub fn show_peer(peer: &PeerStatus) -> BusPeer {
         rdma: peer.rdma,
         trouble: peer.trouble.clone(),
         in_flight: peer.in_flight as u64,
+        queues: peer.queues.iter().map(show_queue).collect(),
         requests: counters.requests,
         answers: counters.answers,
         unreachable: counters.unreachable,
@@ -30,9 +33,27 @@ pub fn show_peer(peer: &PeerStatus) -> BusPeer {
     }
 }
 
+fn show_queue(queue: &QueueStatus) -> BusQueue {
+    BusQueue {
+        priority: match queue.priority {
+            Priority::Client => BusPriority::Client,
+            Priority::Resync => BusPriority::Resync,
+            Priority::Rebuild => BusPriority::Rebuild,
+            Priority::Rebalance => BusPriority::Rebalance,
+        },
+        waiting: queue.waiting as u64,
+        in_flight_bytes: queue.in_flight_bytes,
+        requests: queue.requests,
+        longest_wait_us: microseconds(queue.longest_wait),
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn mean_us(histogram: &LatencyHistogram) -> Option<u64> {
-    let us = u64::try_from(histogram.sum().as_micros()).unwrap_or(u64::MAX);
-    us.checked_div(histogram.count())
+    microseconds(histogram.sum()).checked_div(histogram.count())
 }
 
 /// The bound below which so many of a hundred are, in microseconds.
@@ -50,7 +71,6 @@ fn bound_us(histogram: &LatencyHistogram, percent: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_bound_is_that_of_the_bucket_with_the_last_of_them() {

@@ -239,7 +239,7 @@ impl Syncing {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let lba = Lba(sync.lba + start);
         sync.expect_read(disk);
-        let owner = Owner::SyncRead { sync: key, start, blocks };
+        let owner = Owner::SyncRead { sync: key, purpose: sync.purpose, start, blocks };
         ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
     }
 
@@ -327,14 +327,14 @@ impl Syncing {
 
     fn write_differences(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
-        let writes = sync.begin_writing(ground.setting.volume);
+        let writes = sync.begin_writing(ground.setting.volume, ground.next_change());
         if writes.is_empty() {
             return self.finish_sync(key, ground, operations);
         }
-        let epoch = ground.membership.record().epoch;
+        let (epoch, purpose) = (ground.membership.record().epoch, sync.purpose);
         ground.membership.stamp(epoch);
         for (disk, message) in writes {
-            ground.call(Owner::SyncWrite(key), disk, message);
+            ground.call(Owner::SyncWrite(key, purpose), disk, message);
         }
     }
 

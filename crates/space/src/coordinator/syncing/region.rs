@@ -9,7 +9,7 @@ use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::WriteClass;
 use sys::Payload;
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, VolumeId};
+use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, DiskId, Lba, VolumeId};
 
 #[derive(Debug, Clone)]
 enum Block {
@@ -260,7 +260,9 @@ impl Sync {
         self.winner = if self.purpose == Purpose::Reconcile && !self.append {
             let equally = |disk: &&DiskId| believed.is_none_or(|known| known.is_first(**disk));
             let equals = self.sources.iter().filter(equally).count().max(1);
-            choose_after_crash(&copies, equals)
+            let newest = |disk: &&DiskId| believed.is_none_or(|known| known.is_newest(**disk));
+            let newest = self.sources.iter().filter(newest).count().max(1);
+            choose_after_crash(&copies, equals, newest)
         } else if self.append && Planted::AppendByLowestId.is_planted() {
             (0..blocks).map(|at| copies.iter().find_map(|copy| copy[at]).cloned()).collect()
         } else {
@@ -323,8 +325,8 @@ impl Sync {
         damage.collect()
     }
 
-    /// Begins to write; returns what makes the copies equal.
-    pub fn begin_writing(&mut self, volume: VolumeId) -> Vec<(DiskId, Message)> {
+    /// Begins to write; returns what makes the copies equal, all of it the change of this number.
+    pub fn begin_writing(&mut self, volume: VolumeId, number: ChangeNumber) -> Vec<(DiskId, Message)> {
         let target = self.purpose.target();
         let mut targets: Vec<DiskId> = target.into_iter().collect();
         if target.is_none() || self.rescues || self.unread().is_empty() {
@@ -332,7 +334,7 @@ impl Sync {
         }
         let mut writes = Vec::new();
         for disk in targets {
-            self.differences(disk, target == Some(disk), volume, &mut writes);
+            self.differences(disk, target == Some(disk), volume, number, &mut writes);
         }
         self.stage = Stage::Writing;
         self.writing = writes.len() as u32;
@@ -345,6 +347,7 @@ impl Sync {
         disk: DiskId,
         fills: bool,
         volume: VolumeId,
+        number: ChangeNumber,
         writes: &mut Vec<(DiskId, Message)>,
     ) {
         let Some(gather) = self.gathers.get(&disk) else { return };
@@ -370,7 +373,7 @@ impl Sync {
                 WriteClass::Append => Vec::new(),
                 _ => codes::payload_checksums(volume, lba, &data),
             };
-            writes.push((disk, Message::Write { lba, class, data, checksums }));
+            writes.push((disk, Message::Write { lba, class, data, checksums, number }));
         }
         // It must not answer for what no copy that counts can answer for.
         let lost = |at: &u64| fills && self.winner[*at as usize].is_none();

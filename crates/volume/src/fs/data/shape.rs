@@ -229,7 +229,7 @@ impl Editor<'_> {
                     .min(ALLOCATE_AT_ONCE) as u32;
                 let run = match want {
                     0 if self.room_may_come() => return Err(FsError::Miss),
-                    0 => return Err(FsError::NoSpace),
+                    0 => return Err(self.base.chunks.why_none()),
                     want => self.base.reserve(goal, want, self.unstored())?,
                 };
                 let extent =

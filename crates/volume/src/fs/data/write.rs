@@ -218,7 +218,7 @@ impl Editor<'_> {
     /// Makes sure that there is room for a range that is about to become dirty.
     ///
     /// # Errors
-    /// `Miss` while room may still come, `NoSpace` if there is none.
+    /// `Miss` while room may still come, `NoSpace` if there is none, `Unavailable` if a chunk cannot be had for want of copies.
     fn promise_blocks(&mut self, id: StreamId, from: u64, to: u64) -> Result<(), FsError> {
         let blocks = to - from;
         if blocks <= self.base.unpromised_blocks(self.unstored()) {
@@ -231,7 +231,11 @@ impl Editor<'_> {
         let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, from, to)?;
         let in_place = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared);
         let needed: u64 = mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum();
-        if needed <= self.base.unpromised_blocks(self.unstored()) { Ok(()) } else { Err(FsError::NoSpace) }
+        if needed <= self.base.unpromised_blocks(self.unstored()) {
+            Ok(())
+        } else {
+            Err(self.base.chunks.why_none())
+        }
     }
 
     /// Whether room for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out

@@ -78,12 +78,38 @@ fn a_chunk_cannot_be_had_while_copies_are_missing_which_does_not_make_the_volume
     requests.write_needed(Purpose::Probe { chunk: 3 }, Lba(3 * 256), WriteClass::Fresh, block);
     disk.0.borrow_mut().hold(false);
     requests.poll(start, &mut answers);
-    assert!(answers.is_empty() && requests.stalled().is_some(), "that is no answer: {answers:?}");
+    assert!(answers.is_empty(), "that is no answer: {answers:?}");
+    assert!(requests.stalled().is_none(), "what is written elsewhere does not wait for it");
+    assert_eq!(requests.retry_at(), Some(start.after(Duration::from_secs(1))));
+    assert_eq!(requests.probes_late_since(), Some(start));
     disk.0.borrow_mut().fail(Some(SpaceError::NoSpace));
     requests.poll(start.after(Duration::from_secs(2)), &mut answers);
     assert!(
         matches!(answers.as_slice(), [(Purpose::Probe { chunk: 3 }, Err(FsError::NoSpace))]),
         "{answers:?}"
     );
-    assert!(requests.stalled().is_none());
+    assert!(requests.stalled().is_none() && requests.probes_late_since().is_none());
+}
+
+#[test]
+fn a_chunk_for_which_copies_are_missing_for_long_is_not_waited_for() {
+    let disk = SharedDisk::new(64, 256);
+    let mut requests = Requests::new(Box::new(disk.clone()));
+    let (start, mut answers) = (Monotonic(0), Vec::new());
+    disk.0.borrow_mut().fail(Some(SpaceError::Unavailable));
+    disk.0.borrow_mut().hold(false);
+    let block = Payload::from(Buf::from([0; 4096].as_slice()));
+    requests.write_needed(Purpose::Probe { chunk: 3 }, Lba(3 * 256), WriteClass::Fresh, block);
+    let mut now = start;
+    while let Some(at) = {
+        requests.poll(now, &mut answers);
+        requests.retry_at()
+    } {
+        now = at;
+    }
+    assert!(
+        matches!(answers.as_slice(), [(Purpose::Probe { chunk: 3 }, Err(FsError::Unavailable))]),
+        "{answers:?}"
+    );
+    assert_eq!(now, start.after(Duration::from_secs(30)));
 }

@@ -29,6 +29,11 @@ impl Caching {
         self.leases.insert(name, Lease { stream, caching, epoch, version_2, opens: 0, persistent_opens: 0 });
     }
 
+    /// Whether the lease has version 2; none if there is no such lease.
+    pub fn has_version_2(&self, name: &LeaseName) -> Option<bool> {
+        self.leases.get(name).map(|lease| lease.version_2.is_some())
+    }
+
     /// Gives one more open of this stream its lease again. False: there is no such lease.
     pub fn rejoin(&mut self, name: LeaseName, stream: StreamId) -> bool {
         let lease = self.leases.get_mut(&name).filter(|lease| lease.stream == stream);

@@ -1,5 +1,6 @@
 //! Opens of continuously available shares outlive the server, with everything that their clients were told of them.
 
+mod answers;
 mod cuts;
 mod ends;
 

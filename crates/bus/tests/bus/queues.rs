@@ -1,0 +1,153 @@
+//! Requests that wait for their turn: who goes first, how much is under way, and what becomes of those that never leave.
+
+use crate::operations::write;
+use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk};
+use bus::Windows;
+use space::fake_store::FakeFault;
+use space::message::{Answer, BusError, Operation, Priority, RequestId, Response, Transport, Waiting};
+use std::time::{Duration, Instant};
+use types::{ChunkIndex, Lba, NodeId};
+
+const MIB: u64 = 1 << 20;
+/// Blocks of 1 MiB.
+const LARGE: u32 = 256;
+
+/// A world in which node 1 has a session, under which all blocks of a slab are written, with each of the others.
+fn world(count: u8, windows: Windows) -> World {
+    let mut world = World::with_options(count, Carried::Tcp, |options| options.windows = windows);
+    world.settle(0);
+    for other in 2..=count {
+        world.open(0, disk(other), 1, 5).unwrap();
+        let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
+        world.call(0, disk(other), 1, 5, allocate).unwrap();
+        for at in 0..SLAB / LARGE {
+            world.call(0, disk(other), 1, 5, write(u64::from(at * LARGE), LARGE as usize, 1)).unwrap();
+        }
+    }
+    world
+}
+
+fn large_read() -> Operation {
+    Operation::Read { lba: Lba(0), blocks: LARGE }
+}
+
+fn ids(answers: &[Response]) -> Vec<RequestId> {
+    answers.iter().map(|answer| answer.id).collect()
+}
+
+/// All of this many answers, in the order in which they came.
+fn answers(world: &mut World, count: usize) -> Vec<Response> {
+    let mut answers: Vec<Response> = Vec::new();
+    world.until("all are answered", |world| {
+        Transport::poll(&mut world.nodes[0].port, &mut answers);
+        answers.len() >= count
+    });
+    answers
+}
+
+#[test]
+fn a_clients_request_overtakes_reads_of_a_rebuild() {
+    let windows = Windows { peer_bytes: 8 * MIB, background_bytes: 2 * MIB, ..Windows::default() };
+    let mut world = world(2, windows);
+    for _ in 0..20 {
+        world.send_as(Priority::Rebuild, 0, disk(2), 1, 5, large_read());
+    }
+    let client = world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 });
+    let answers = answers(&mut world, 21);
+    let place = ids(&answers).iter().position(|id| *id == client).unwrap();
+    assert!(place <= 2, "behind {place} reads of the rebuild");
+    assert!(answers.iter().all(|answer| matches!(answer.result, Ok(Answer::Data { .. }))));
+    let queues = world.nodes[0].remote.peers()[0].queues;
+    let rebuild = queues[Priority::Rebuild as usize];
+    assert_eq!((rebuild.requests, rebuild.waiting, rebuild.in_flight_bytes), (20, 0, 0));
+    assert!(rebuild.longest_wait > Duration::ZERO);
+}
+
+#[test]
+fn many_peers_that_are_read_from_at_once_bring_a_bounded_number_of_bytes() {
+    let windows = Windows { incoming_bytes: 4 * MIB, ..Windows::default() };
+    let mut world = world(5, windows);
+    for other in 2..=5 {
+        for _ in 0..12 {
+            world.send(0, disk(other), 1, 5, large_read());
+        }
+    }
+    let (mut answers, mut most) = (Vec::new(), 0);
+    world.until("all are answered", |world| {
+        let peers = world.nodes[0].remote.peers();
+        let in_flight: u64 = peers.iter().map(|peer| peer.in_flight as u64).sum();
+        most = most.max(in_flight);
+        Transport::poll(&mut world.nodes[0].port, &mut answers);
+        answers.len() >= 48
+    });
+    assert!(answers.iter().all(|answer| matches!(answer.result, Ok(Answer::Data { .. }))));
+    // The window, and one of each peer.
+    assert!((2..=8).contains(&most), "{most} MiB at once");
+}
+
+#[test]
+fn background_is_served_while_clients_fill_the_window() {
+    let windows = Windows { peer_bytes: 2 * MIB, background_bytes: 2 * MIB, ..Windows::default() };
+    let mut world = world(2, windows);
+    let mut answers = Vec::new();
+    let mut clients = 0;
+    let background = world.send_as(Priority::Rebalance, 0, disk(2), 1, 5, large_read());
+    let start = Instant::now();
+    world.until("the background is answered", |world| {
+        for _ in 0..40_usize.saturating_sub(clients) {
+            world.send(0, disk(2), 1, 5, large_read());
+            clients += 1;
+        }
+        Transport::poll(&mut world.nodes[0].port, &mut answers);
+        let is_there = answers.iter().any(|answer: &Response| answer.id == background);
+        clients -= answers.drain(..).filter(|answer| answer.id != background).count();
+        is_there
+    });
+    assert!(start.elapsed() < Duration::from_secs(5), "after {:?}", start.elapsed());
+}
+
+#[test]
+fn what_waits_is_answered_when_its_connection_is_lost() {
+    let mut world = world(2, Windows { peer_bytes: 2 * MIB, ..Windows::default() });
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
+    let asked: Vec<_> = (0..30).map(|_| world.send(0, disk(2), 1, 5, large_read())).collect();
+    world.pass(Duration::from_millis(20));
+    let waiting = world.nodes[0].remote.peers()[0].queues[0].waiting;
+    assert!(waiting >= 28, "{waiting}");
+    world.nodes[0].remote.kill(NodeId(2));
+    let answers = answers(&mut world, asked.len());
+    assert_eq!(ids(&answers), asked);
+    assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
+}
+
+#[test]
+fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
+    let mut world = world(2, Windows { peer_bytes: 2 * MIB, ..Windows::default() });
+    let store = world.nodes[1].stores[&disk(2)].clone();
+    store.set_fault(FakeFault::Hang);
+    for at in 0..3 {
+        world.send(0, disk(2), 1, 5, write(at * u64::from(LARGE), LARGE as usize, 7));
+    }
+    let opening = Operation::Open { least: types::Epoch(0), settled: types::Epoch(0) };
+    world.send(0, disk(2), 2, 5, opening);
+    world.pass(Duration::from_millis(20));
+    store.set_fault(FakeFault::None);
+    let answers = answers(&mut world, 4);
+    let refused = answers.iter().filter(|answer| matches!(answer.result, Err(BusError::NoSession)));
+    assert_eq!(refused.count(), 2, "{answers:?}");
+    let found = |at: u32| store.peek(VOLUME_OF_TESTS, Lba(u64::from(at * LARGE))).unwrap()[0];
+    assert_eq!((found(0), found(1), found(2)), (7, 1, 1));
+}
+
+#[test]
+fn a_request_that_waits_for_long_is_told_of() {
+    let mut world = world(2, Windows { peer_bytes: 2 * MIB, ..Windows::default() });
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
+    let asked: Vec<_> = (0..3).map(|_| world.send(0, disk(2), 1, 5, large_read())).collect();
+    let mut told: Vec<Waiting> = Vec::new();
+    world.until("the space is told", |world| {
+        Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
+        !told.is_empty()
+    });
+    assert_eq!(told.iter().map(|waiting| waiting.id).collect::<Vec<_>>(), asked[1..]);
+}
