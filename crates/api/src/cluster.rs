@@ -135,6 +135,12 @@ pub struct BusPeer {
     pub connections: u64,
     /// Times that a request waited for SMB2 credits.
     pub credit_stalls: u64,
+    /// Reads of volumes that the server which was asked serves: those that took longer than nearly all do at this peer's disks.
+    pub late_reads: u64,
+    /// Of these: another copy was asked as well.
+    pub hedged_reads: u64,
+    /// Of these: the other copy answered first.
+    pub hedges_won: u64,
     /// Microseconds from asking to the answer; `null`: nothing was answered.
     pub latency_mean_us: Option<u64>,
     /// At most so many in 99 of 100; `null` also if there is no bound.

@@ -114,6 +114,13 @@ fn bus(snapshot: &Snapshot, families: &mut Families) {
                 "Times that a request waited for credits.",
                 peer.credit_stalls,
             ),
+            (
+                "cenote_bus_late_reads_total",
+                "Reads from the other server that took longer than nearly all do.",
+                peer.late_reads,
+            ),
+            ("cenote_bus_hedged_reads_total", "Of these, asked of another copy as well.", peer.hedged_reads),
+            ("cenote_bus_hedges_won_total", "Of these, answered first by the other copy.", peer.hedges_won),
         ] {
             families.counter(name, help, &labels, value);
         }

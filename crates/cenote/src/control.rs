@@ -80,7 +80,7 @@ pub enum ClusterCommand {
     /// Whether each node lives, as a majority sees it: at first and after each change.
     Nodes(BTreeMap<NodeId, node::NodeLife>),
     /// What there is of the connections to other nodes, and what was counted of each.
-    Bus { reply: oneshot::Sender<Vec<bus::PeerStatus>> },
+    Bus { reply: oneshot::Sender<Vec<(bus::PeerStatus, space::coordinator::LateReads)>> },
 }
 
 impl From<ClusterCommand> for Command {

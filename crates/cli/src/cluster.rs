@@ -270,6 +270,13 @@ fn show_bus(bus: &BusPeer) {
         ),
         ("payload", format!("{} written, {} read", show_size(bus.written_bytes), show_size(bus.read_bytes))),
         ("latency", latency),
+        (
+            "late reads",
+            format!(
+                "{}, {} asked of another copy too, which answered first {} times",
+                bus.late_reads, bus.hedged_reads, bus.hedges_won
+            ),
+        ),
         ("connections", format!("{}, {} waits for credits", bus.connections, bus.credit_stalls)),
     ]);
     let in_use = bus.queues.iter().filter(|queue| queue.requests > 0 || queue.waiting > 0);

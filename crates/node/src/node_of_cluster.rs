@@ -4,6 +4,7 @@ use crate::neighbours::NodeLife;
 use crate::node::Node;
 use crate::pools::PoolSpace;
 use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed};
+use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
 use std::collections::BTreeMap;
@@ -50,6 +51,17 @@ impl Node {
     /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever); none if the disk is not there.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         self.space_of(disk)?.report(disk, cursor)
+    }
+
+    /// What became of reads that were late, by the node of the disk that was asked first.
+    pub fn late_reads(&self) -> BTreeMap<NodeId, LateReads> {
+        let (disks, mut all) = (self.neighbours.disks(), BTreeMap::<NodeId, LateReads>::new());
+        for (disk, reads) in self.pools.entries().values().flat_map(|entry| entry.space.late_reads()) {
+            if let Some(node) = disks.get(&disk).and_then(|disk| disk.node) {
+                *all.entry(node).or_default() += reads;
+            }
+        }
+        all
     }
 
     /// Takes the report of a node on a disk of its own; of another one's disks it has nothing to say.

@@ -16,6 +16,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.fenced += coverage.fenced;
         total.reconciled_blocks += coverage.reconciled_blocks;
         total.repaired_blocks += coverage.repaired_blocks;
+        total.hedged_reads += coverage.hedged_reads;
         total.resynced_regions += coverage.resynced_regions;
         total.built_regions += coverage.built_regions;
         total.discards += coverage.discards;
@@ -50,6 +51,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("fenced coordinators", total.fenced),
         ("reconciled blocks", total.reconciled_blocks),
         ("repaired blocks", total.repaired_blocks),
+        ("hedged reads", total.hedged_reads),
         ("resynced regions", total.resynced_regions),
         ("built regions", total.built_regions),
         ("discards", total.discards),

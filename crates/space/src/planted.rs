@@ -26,6 +26,8 @@ pub enum Planted {
     FullWhenAway,
     /// A state change whose outcome is unknown counts as committed.
     GuessOnUnknown,
+    /// A read that is late is asked of a copy in the making as well.
+    HedgeStaleCopy,
     /// A disk whose machine is short of memory is put out.
     HostExpelsDisk,
     /// A copy becomes in-sync while writes that do not reach it still run, and they are not sent to it afterwards either:
@@ -93,12 +95,13 @@ impl Planted {
 
     /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time; and one that
     /// needs a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 16] = [
+    pub const OF_DISKS: [Self; 17] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
         Self::CorruptExpelsDisk,
         Self::FullWhenAway,
+        Self::HedgeStaleCopy,
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
         Self::MoveFromOneCopy,

@@ -7,6 +7,7 @@ use bus::{BusEvent, LocalDisks, Remote};
 use cluster::membership::shell::Link;
 use node::tasks::{Tasks, until};
 use node::{Membership, Node};
+use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
 use std::rc::{Rc, Weak};
@@ -80,9 +81,14 @@ impl Bus {
         Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
-    /// How other nodes are reached.
-    pub fn peers(&self) -> Vec<bus::PeerStatus> {
-        self.remote.peers()
+    /// How other nodes are reached, and how late their disks were.
+    pub fn peers(&self, node: &Node) -> Vec<(bus::PeerStatus, LateReads)> {
+        let late = node.late_reads();
+        let of = |peer: bus::PeerStatus| {
+            let reads = late.get(&peer.node).copied().unwrap_or_default();
+            (peer, reads)
+        };
+        self.remote.peers().into_iter().map(of).collect()
     }
 
     pub fn command(&self, node: &Node, command: ClusterCommand) {
@@ -96,7 +102,7 @@ impl Bus {
             }
             ClusterCommand::Bus { reply } => {
                 // Nobody may be waiting any more.
-                let _ = reply.send(self.remote.peers());
+                let _ = reply.send(self.peers(node));
             }
         }
     }

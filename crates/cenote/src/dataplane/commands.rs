@@ -36,8 +36,8 @@ impl Plane {
                     shown.opens = show_opens(&self.frontend, now);
                 }
                 // Nobody may be waiting any more.
-                shown.bus =
-                    self.bus.iter().flat_map(|bus| bus.peers()).map(|peer| show_peer(&peer)).collect();
+                let peers = self.bus.iter().flat_map(|bus| bus.peers(&self.node));
+                shown.bus = peers.map(|peer| show_peer(&peer)).collect();
                 let _ = reply.send(Box::new(shown));
             }
             Command::RdmaTrace { connection, reply } => {

@@ -611,8 +611,8 @@ fn a_volume_has_its_copies_on_two_nodes_and_outlives_one() {
         let (reply, told) = tokio::sync::oneshot::channel();
         assert!(first.control.send(ClusterCommand::Bus { reply }.into()));
         let peers = told.await.expect("the peers");
-        assert_eq!(peers[0].state, ::bus::PeerState::Ready, "{peers:?}");
-        assert!(peers[0].counters.written_bytes > 0, "a copy is there: {peers:?}");
+        assert_eq!(peers[0].0.state, ::bus::PeerState::Ready, "{peers:?}");
+        assert!(peers[0].0.counters.written_bytes > 0, "a copy is there: {peers:?}");
     });
     let is_whole = |snapshot: &api::model::Snapshot| snapshot.volumes[0].status == VolumeStatus::Ok;
     until_shown(&first, "the volume is served", is_whole);

@@ -21,6 +21,8 @@ pub struct Coverage {
     pub fenced: u64,
     pub reconciled_blocks: u64,
     pub repaired_blocks: u64,
+    /// Reads of one copy that were late and asked of another one too.
+    pub hedged_reads: u64,
     pub resynced_regions: u64,
     pub built_regions: u64,
     pub discards: u64,

@@ -156,6 +156,8 @@ impl Servers {
             let counters = coordinator.counters();
             course.coverage.reconciled_blocks += counters.reconciled_blocks;
             course.coverage.repaired_blocks += counters.repaired_blocks;
+            course.coverage.hedged_reads +=
+                coordinator.late_reads().map(|(_, reads)| reads.hedged).sum::<u64>();
             course.coverage.resynced_regions += counters.resynced_regions;
             course.coverage.built_regions += counters.built_regions;
         }

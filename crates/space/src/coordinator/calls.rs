@@ -63,6 +63,8 @@ pub(super) enum Owner {
     BuildDrop(ChunkIndex),
     /// Region epochs of a copy that is looked at for lost writes.
     Survey(ChunkIndex),
+    /// The answer is of no use any more: another copy was read. The disk owes it none the less.
+    Nobody,
 }
 
 impl Owner {
@@ -73,7 +75,8 @@ impl Owner {
             | Self::Probe(_)
             | Self::Allocate(_)
             | Self::AllocateUndo(_)
-            | Self::Operation(_) => Priority::Client,
+            | Self::Operation(_)
+            | Self::Nobody => Priority::Client,
             Self::SyncRead { purpose, .. } | Self::SyncWrite(_, purpose) => match purpose {
                 // Reads wait for the step, or everything that touches its region does.
                 Purpose::Reconcile | Purpose::Repair | Purpose::Answer => Priority::Client,
@@ -217,6 +220,11 @@ impl Calls {
         !self.far.is_empty() && self.far.contains(&disk)
     }
 
+    /// Whether some disk is another node's.
+    pub fn has_far(&self) -> bool {
+        !self.far.is_empty()
+    }
+
     pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
         if is_far {
             self.far.insert(disk);
@@ -283,10 +291,22 @@ impl Calls {
     /// Ends what is on the wire: the session is over, and nothing of it will be answered.
     fn unsend(&mut self, disk: DiskId) {
         for key in self.of_disk(disk) {
-            let sent = self.calls.get_mut(&key).and_then(|call| call.sent.take());
+            let Some(call) = self.calls.get_mut(&key) else { continue };
+            let (sent, is_moot) = (call.sent.take(), call.owner == Owner::Nobody);
             if let Some(id) = sent {
                 self.wire.remove(&id);
             }
+            if is_moot {
+                self.remove(key);
+            }
+        }
+    }
+
+    /// Waits for the owner's call on the disk no longer. It goes on, so that a disk which never answers fails.
+    pub fn disown(&mut self, owner: Owner, disk: DiskId) {
+        let of_owner = |call: &&mut Call| call.disk == disk && call.owner == owner;
+        if let Some(call) = self.calls.values_mut().find(of_owner) {
+            call.owner = Owner::Nobody;
         }
     }
 
@@ -404,11 +424,13 @@ impl Calls {
             return Heard::Nothing;
         }
         let Some(&key) = self.wire.get(&response.id) else { return Heard::Nothing };
-        let frees = matches!(self.calls.get(&key), Some(Call { operation: Operation::Free { .. }, .. }));
+        // A slab that is not there is given back; a copy whose answer nobody waits for may be.
+        let is_moot = self.calls.get(&key).is_some_and(|call| {
+            matches!(call.operation, Operation::Free { .. }) || call.owner == Owner::Nobody
+        });
         match response.result {
             Ok(answer) => self.finish(key, Ok(answer)),
-            // A slab that is not there is given back.
-            Err(BusError::Store(StoreError::NotMapped)) if frees => self.finish(key, Ok(Answer::Done)),
+            Err(BusError::Store(StoreError::NotMapped)) if is_moot => self.finish(key, Ok(Answer::Done)),
             Err(BusError::Store(StoreError::Fenced { promised })) => {
                 if promised > membership.record().epoch {
                     return Heard::Fenced;

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`jobs`]: [`resync`], [`building`], [`survey`], [`pace`] | what runs in the background: disks brought back, copies made and moved, copies that a disk lost without a word | I4, I5 |
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
-//! | [`operations`]: [`clients`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
+//! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
 //! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
@@ -23,6 +23,7 @@ mod calls;
 mod choosing;
 mod chunks;
 mod clients;
+mod gates;
 mod going_back;
 mod ground;
 mod homes;
@@ -36,6 +37,7 @@ mod opening;
 mod operations;
 mod pace;
 mod pieces;
+mod reading;
 mod reports;
 mod resync;
 mod running;
@@ -49,6 +51,7 @@ mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
 pub use opening::{Claimed, Predecessor};
+pub use reading::LateReads;
 pub use state::StateToken;
 pub use terms::{Comparison, Config, Counters, Event, Phase};
 
@@ -245,7 +248,7 @@ impl Coordinator {
             ground.calls.next_timeout(),
             ground.membership.next_timeout(&ground.setting, clean),
             self.opening.next_timeout(&ground.setting),
-            self.operations.clients.next_timeout(),
+            self.operations.next_timeout(),
             self.jobs.next_timeout(ground, clean),
         ];
         timeouts.into_iter().flatten().min()
@@ -447,6 +450,7 @@ impl Coordinator {
         self.opening.drive(&mut self.ground, &mut self.operations.suspects);
         self.drive_membership();
         self.operations.expire_clients(&mut self.ground);
+        self.operations.hedge_late_reads(&mut self.ground);
         loop {
             self.follow_up();
             while let Some(outcome) = self.ground.calls.take_outcome() {
@@ -500,6 +504,7 @@ impl Coordinator {
                     self.drive_membership();
                 }
             }
+            Owner::Nobody => {}
             Owner::Listing => opening.listing_done(disk, result, ground, &mut operations.suspects),
             Owner::Operation(key) => operations.operation_answered(key, disk, result, ground),
             Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),
@@ -538,8 +543,7 @@ impl Coordinator {
     }
 
     fn propose(&mut self, clean: bool) {
-        let drained = self.is_drained();
-        let lowest_stamp = self.operations.lowest_stamp();
+        let (drained, lowest_stamp) = (self.is_drained(), self.operations.lowest_stamp());
         let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
         let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
         let draft = membership.draft(&facts);

@@ -6,7 +6,7 @@
 use super::chunks::ChunkState;
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
-use super::{Coordinator, Phase};
+use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
@@ -54,6 +54,11 @@ impl Coordinator {
     /// Whether a chunk is about to be given back. Its copies count until they are, and no disk leaves that has the last one.
     pub fn gives_back(&self) -> bool {
         self.ground.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
+    }
+
+    /// Returns what became of reads, by the disk that was asked first.
+    pub fn late_reads(&self) -> impl Iterator<Item = (DiskId, LateReads)> + '_ {
+        self.operations.hedges.counts()
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.

@@ -13,12 +13,14 @@ use super::calls::{Failure, Owner};
 use super::choosing::is_intact;
 use super::chunks::ChunkState;
 use super::clients::Clients;
+use super::gates::{Gate, gate_free, gate_read, gate_write};
 use super::ground::Ground;
 use super::keys::{ClientKey, Holder, OperationKey};
 use super::locks::Locks;
 use super::pieces::{cut, range, refuse};
+use super::reading::{Hedges, choose_copy, wants_newest};
 use super::reports::{Next, Reports};
-use super::running::{self, Run, choose_by_load, space_error};
+use super::running::{self, Run, space_error};
 use super::setting::Geometry;
 use super::suspects::{self, Suspects};
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
@@ -102,18 +104,11 @@ impl Operation {
     }
 }
 
-enum Gate {
-    Pass,
-    Wait,
-    Zeroes,
-    Nothing,
-    Fail(SpaceError),
-}
-
 pub(super) struct Operations {
     pub clients: Clients,
     pub absences: Absences,
     pub suspects: Suspects,
+    pub hedges: Hedges,
     operations: BTreeMap<OperationKey, Operation>,
     last: OperationKey,
     /// Operations that wait for something other than a lock, in order of arrival.
@@ -128,6 +123,7 @@ impl Operations {
             clients: Clients::new(now),
             absences: Absences::default(),
             suspects: Suspects::default(),
+            hedges: Hedges::default(),
             operations: BTreeMap::new(),
             last: OperationKey::default(),
             gated: VecDeque::new(),
@@ -284,6 +280,7 @@ impl Operations {
     fn gate_again(&mut self, key: OperationKey, ground: &mut Ground) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (chunk, lba) = (operation.chunk, operation.lba);
+        self.end_reading(key, ground);
         self.wait_again(key, &mut ground.reports);
         self.release(key, chunk, lba, ground);
     }
@@ -313,6 +310,9 @@ impl Operations {
         ground: &mut Ground,
     ) {
         let Some(operation) = self.operations.remove(&key) else { return };
+        if let (Kind::Read { .. }, Stage::Running(run)) = (&operation.kind, &operation.stage) {
+            self.hedges.end(key, run.pending(), ground);
+        }
         debug_assert!(
             operation.writes()
                 || result.as_ref().is_ok_and(|data| {
@@ -337,6 +337,10 @@ impl Operations {
             // A resync or build may have waited for it.
             ground.reports.recheck = true;
         }
+    }
+
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        self.clients.next_timeout().into_iter().chain(self.hedges.next_timeout()).min()
     }
 
     /// Answers requests that waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go
@@ -446,10 +450,39 @@ impl Operations {
         if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, ground) {
             return self.compare_first(key, &mut ground.reports);
         }
-        let Some(disk) = choose_copy(operation, copy, ground) else { return self.gate_again(key, ground) };
+        let (index, lba) = (operation.chunk, operation.lba);
+        let Some(disk) = choose_copy(index, lba, copy, &self.hedges, ground) else {
+            return self.gate_again(key, ground);
+        };
         let message = operation.message(ground.setting.volume, ChangeNumber::default());
         operation.stage = Stage::Running(Run::new(Stamp::default(), SmallVec::from_slice(&[disk])));
         ground.call(Owner::Operation(key), disk, message);
+        if copy.is_none() {
+            self.hedges.begin(key, index, disk, ground);
+        }
+    }
+
+    /// Asks another copy as well for reads that are late.
+    pub fn hedge_late_reads(&mut self, ground: &mut Ground) {
+        while let Some(key) = self.hedges.take_late(ground.setting.now) {
+            let Some(operation) = self.operations.get_mut(&key) else { continue };
+            let region = ground.setting.geometry.region_in_chunk(operation.lba);
+            let message = operation.message(ground.setting.volume, ChangeNumber::default());
+            let Stage::Running(run) = &mut operation.stage else { continue };
+            if !self.suspects.is_suspect(operation.chunk, region)
+                && let Some(second) = self.hedges.choose_second(key, ground)
+            {
+                run.ask_also(second);
+                ground.call(Owner::Operation(key), second, message);
+            }
+        }
+    }
+
+    /// Ends what copies are still asked for the read, if anything is.
+    fn end_reading(&mut self, key: OperationKey, ground: &mut Ground) {
+        if let Some(Operation { stage: Stage::Running(run), .. }) = self.operations.get(&key) {
+            self.hedges.end(key, run.pending(), ground);
+        }
     }
 
     pub fn operation_answered(
@@ -525,12 +558,15 @@ impl Operations {
         result: Result<Answer, Failure>,
         ground: &mut Ground,
     ) {
-        let Some(operation) = self.operations.get(&key) else { return };
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let Stage::Running(run) = &mut operation.stage else { return };
+        let others = run.ended_at(disk);
         let (lba, blocks) = (operation.lba, operation.blocks);
         let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.calls.is_far(disk));
         match result {
-            Ok(Answer::Data { data, checksums }) => {
+            Ok(Answer::Data { data, checksums }) if self.hedges.may_answer(key, disk, ground) => {
                 if is_intact(&ground.setting, is_far, append, lba, blocks, &data, &checksums) {
+                    self.hedges.answered(key, disk, ground.setting.now);
                     return self.finish_operation(key, Ok(Some(data)), ground);
                 }
                 self.read_corrupt(key, blocks, ground);
@@ -539,6 +575,8 @@ impl Operations {
             Err(Failure::Store(error @ StoreError::Invalid(_))) => {
                 self.finish_operation(key, Err(space_error(error)), ground);
             }
+            // The other copy that was asked answers.
+            Ok(_) | Err(Failure::Store(_) | Failure::Gone) if others => {}
             Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, ground),
         }
     }
@@ -549,6 +587,7 @@ impl Operations {
             let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
             return self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
         }
+        self.end_reading(key, ground);
         self.compare_first(key, &mut ground.reports);
     }
 
@@ -613,6 +652,7 @@ impl Operations {
     pub fn stop(&mut self, why: &SpaceError) {
         self.operations.clear();
         self.gated.clear();
+        self.hedges.clear();
         self.locks = Locks::default();
         self.clients.stop(why);
     }
@@ -623,71 +663,6 @@ pub(super) fn release_chunk(index: ChunkIndex, ground: &mut Ground) {
     if ground.chunks.release_chunk(index) {
         ground.reports.recheck = true;
     }
-}
-
-fn gate_free(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let Some(chunk) = ground.chunks.get_mut(index) else { return Gate::Nothing };
-    chunk.state = ChunkState::Closing;
-    if chunk.in_build {
-        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
-        ground.reports.leave(Next::Close(index));
-        return Gate::Wait;
-    }
-    if chunk.is_active() { Gate::Wait } else { Gate::Pass }
-}
-
-fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let holders = ground.holders_of(index);
-    if holders.len() < usize::from(ground.membership.record().min_copies.max(1)) {
-        return Gate::Wait;
-    }
-    if holders.len() < usize::from(ground.membership.promised_holders()) {
-        // An opening may then miss fewer disks: this must be on record before it is relied on.
-        ground.membership.want_lower(holders.len() as u8);
-        return Gate::Wait;
-    }
-    if let Some(homes) = ground.membership.homes_short(&holders) {
-        ground.membership.want_lower_homes(homes);
-        return Gate::Wait;
-    }
-    Gate::Pass
-}
-
-fn gate_read(index: ChunkIndex, copy: Option<u8>, ground: &Ground) -> Gate {
-    let holders = ground.holders_of(index);
-    if let Some(copy) = copy
-        && usize::from(copy) >= holders.len()
-    {
-        return Gate::Fail(SpaceError::Invalid("the chunk has no such in-sync copy"));
-    }
-    let wanted = |at: usize| copy.is_none_or(|copy| usize::from(copy) == at);
-    let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
-    if readable.any(|(_, disk)| ground.calls.is_open(*disk)) { Gate::Pass } else { Gate::Wait }
-}
-
-/// Tells whether one copy alone cannot be trusted to have the last that was written, and there are others.
-fn wants_newest(index: ChunkIndex, ground: &Ground) -> bool {
-    let open = |disk: &&DiskId| ground.calls.is_open(**disk);
-    ground.chunks.is_append(index) && ground.holders_of(index).iter().filter(open).count() > 1
-}
-
-/// Chooses a reachable in-sync copy.
-fn choose_copy(operation: &Operation, copy: Option<u8>, ground: &Ground) -> Option<DiskId> {
-    let holders = ground.holders_of(operation.chunk);
-    if let Some(copy) = copy {
-        return holders.get(usize::from(copy)).copied().filter(|disk| ground.calls.is_open(*disk));
-    }
-    let chunk = ground.chunks.get(operation.chunk)?;
-    if Planted::ReadStaleCopy.is_planted()
-        && let Some(&mirror) = chunk.mirrors.first()
-    {
-        return Some(mirror);
-    }
-    let open = holders.iter().copied().filter(|disk| ground.calls.is_open(*disk));
-    // A copy of this node is read without the network.
-    let near = open.clone().any(|disk| !ground.calls.is_far(disk));
-    let nearest = open.filter(|disk| !near || !ground.calls.is_far(*disk));
-    choose_by_load(operation.lba, nearest.map(|disk| (disk, ground.calls.load(disk))))
 }
 
 const _: () = assert!(OVERWRITE_BLOCKS <= REGION_BLOCKS);

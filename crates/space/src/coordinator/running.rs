@@ -61,6 +61,23 @@ impl Run {
         self.pending.contains(&disk)
     }
 
+    /// The copies that have not answered.
+    pub fn pending(&self) -> &[DiskId] {
+        &self.pending
+    }
+
+    /// Notes that another copy is asked for a read.
+    pub fn ask_also(&mut self, disk: DiskId) {
+        debug_assert!(!self.pending.contains(&disk), "{disk} is asked twice");
+        self.pending.push(disk);
+    }
+
+    /// Notes that nothing more comes from the disk; whether others are pending.
+    pub fn ended_at(&mut self, disk: DiskId) -> bool {
+        self.pending.retain(|pending| *pending != disk);
+        !self.pending.is_empty()
+    }
+
     pub fn is_acknowledged(&self) -> bool {
         !self.acknowledged.is_empty()
     }

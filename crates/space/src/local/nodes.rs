@@ -4,7 +4,7 @@
 //! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
 
 use super::{Inner, LocalSpace, VolumeHandle};
-use crate::coordinator::{Claimed, Predecessor};
+use crate::coordinator::{Claimed, LateReads, Predecessor};
 use crate::message::{PeerId, Request, Response, Transport};
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, VolumeRecord};
@@ -67,6 +67,17 @@ pub(super) struct Nodes {
 }
 
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
+    /// What became of the volumes' reads that were late, by the disk that was asked first.
+    pub fn late_reads(&self) -> BTreeMap<DiskId, LateReads> {
+        let mut all: BTreeMap<DiskId, LateReads> = BTreeMap::new();
+        for volume in self.inner.borrow().volumes.values() {
+            for (disk, reads) in volume.coordinator.late_reads() {
+                *all.entry(disk).or_default() += reads;
+            }
+        }
+        all
+    }
+
     /// Requests to disks of other nodes go to this transport from now on.
     pub fn set_remote(&self, remote: Box<dyn Transport>) {
         self.change().bus.remote = Some(remote);

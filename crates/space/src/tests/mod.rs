@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod going_back;
+mod hedges;
 mod io;
 mod jobs;
 mod late_messages;

@@ -6,7 +6,7 @@ use crate::local::LocalEvent;
 use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
 use cluster::{Condition, NodeLease, Record};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::{Epoch, NodeId};
 
@@ -14,12 +14,12 @@ const LEASE: Duration = Duration::from_millis(500);
 
 /// What one node has sent to disks of others, and what came back.
 #[derive(Default)]
-struct Ends {
+pub(super) struct Ends {
     sent: Vec<(DiskId, Request)>,
     answers: Vec<Response>,
     reads: usize,
     /// Writes do not leave; `Some(true)`: the space is told so.
-    queues_writes: Option<bool>,
+    pub queues_writes: Option<bool>,
     queued: Vec<(DiskId, Request)>,
 }
 
@@ -56,18 +56,23 @@ impl Transport for Link {
     }
 }
 
-struct Node {
-    space: LocalSpace<FakeStore, MemoryClient>,
-    ends: Rc<RefCell<Ends>>,
-    stores: Vec<(DiskId, FakeStore)>,
+pub(super) struct Node {
+    pub space: LocalSpace<FakeStore, MemoryClient>,
+    pub ends: Rc<RefCell<Ends>>,
+    pub stores: Vec<(DiskId, FakeStore)>,
     handle: Option<VolumeHandle<FakeStore, MemoryClient>>,
 }
 
 /// Nodes with so many disks each, and a volume over all of them.
-struct Cluster {
-    nodes: Vec<Node>,
+pub(super) struct Cluster {
+    pub nodes: Vec<Node>,
     state: MemoryState,
-    now: Monotonic,
+    pub now: Monotonic,
+    /// How far time goes on at once.
+    pub step: Duration,
+    /// Disks that get reads so much later.
+    pub delays: BTreeMap<DiskId, Duration>,
+    late: Vec<(Monotonic, usize, DiskId, Request)>,
     /// Nodes that nothing comes from.
     dead: BTreeSet<usize>,
     /// Nodes whose lease is renewed.
@@ -83,7 +88,7 @@ fn domain(node: usize) -> FaultDomain {
 }
 
 impl Cluster {
-    fn new(nodes: usize, disks_each: usize, resiliency: Resiliency) -> Self {
+    pub fn new(nodes: usize, disks_each: usize, resiliency: Resiliency) -> Self {
         let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
         let id = |node: usize, at: usize| disk((node * disks_each + at) as u8 + 1);
         let all = (0..nodes).flat_map(|node| (0..disks_each).map(move |at| id(node, at)));
@@ -116,7 +121,17 @@ impl Cluster {
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let leased = (0..nodes.len()).collect();
         let (dead, permitted) = (BTreeSet::new(), BTreeSet::new());
-        Self { nodes, state, now, dead, leased, permitted, incarnation: 0, next_token: 0 }
+        let (step, delays, late) = (Duration::from_millis(20), BTreeMap::new(), Vec::new());
+        let (incarnation, next_token) = (0, 0);
+        Self { nodes, state, now, step, delays, late, dead, leased, permitted, incarnation, next_token }
+    }
+
+    fn arrive(&mut self, from: usize, disk: DiskId, request: Request) {
+        let has = |node: &Node| node.stores.iter().any(|(own, _)| *own == disk);
+        let to = self.nodes.iter().position(has).unwrap();
+        if !self.dead.contains(&to) && !self.dead.contains(&from) {
+            self.nodes[to].space.handle_remote(PeerId(from as u64), disk, request);
+        }
     }
 
     /// Carries what nodes say to each other until they are silent.
@@ -128,12 +143,18 @@ impl Cluster {
                 let sent = std::mem::take(&mut self.nodes[from].ends.borrow_mut().sent);
                 for (disk, request) in sent {
                     moved = true;
-                    let has = |node: &Node| node.stores.iter().any(|(own, _)| *own == disk);
-                    let to = self.nodes.iter().position(has).unwrap();
-                    if !self.dead.contains(&to) && !self.dead.contains(&from) {
-                        self.nodes[to].space.handle_remote(PeerId(from as u64), disk, request);
+                    let delay = self.delays.get(&disk).filter(|_| request.operation.only_reads());
+                    match delay {
+                        Some(delay) => self.late.push((self.now.after(*delay), from, disk, request)),
+                        None => self.arrive(from, disk, request),
                     }
                 }
+            }
+            let (due, late) = std::mem::take(&mut self.late).into_iter().partition(|late| late.0 <= self.now);
+            self.late = late;
+            for (_, from, disk, request) in due {
+                moved = true;
+                self.arrive(from, disk, request);
             }
             for from in 0..self.nodes.len() {
                 let mut answers = Vec::new();
@@ -152,10 +173,10 @@ impl Cluster {
         }
     }
 
-    fn pass(&mut self, duration: Duration) {
+    pub fn pass(&mut self, duration: Duration) {
         let end = self.now.after(duration);
         while self.now < end {
-            self.now = self.now.after(Duration::from_millis(20)).min(end);
+            self.now = self.now.after(self.step).min(end);
             for (at, node) in self.nodes.iter().enumerate() {
                 if self.leased.contains(&at) {
                     node.space.set_node_lease(self.now.after(LEASE));
@@ -169,7 +190,7 @@ impl Cluster {
         }
     }
 
-    fn open(&mut self, node: usize) {
+    pub fn open(&mut self, node: usize) {
         self.incarnation += 1;
         let incarnation = self.incarnation;
         self.nodes[node].handle = Some(self.nodes[node].space.open_volume(VOLUME, incarnation));
@@ -189,28 +210,28 @@ impl Cluster {
         self.nodes[node].space.phase(VOLUME)
     }
 
-    fn start(&mut self, node: usize, request: SpaceRequest) -> u64 {
+    pub fn start(&mut self, node: usize, request: SpaceRequest) -> u64 {
         self.next_token += 1;
         let token = self.next_token;
         self.nodes[node].handle.as_mut().unwrap().submit(token, request);
         token
     }
 
-    fn answer(&mut self, node: usize, token: u64) -> Option<Result<SpaceReply, SpaceError>> {
+    pub fn answer(&mut self, node: usize, token: u64) -> Option<Result<SpaceReply, SpaceError>> {
         self.carry();
         let mut out = Vec::new();
         self.nodes[node].handle.as_mut().unwrap().poll(&mut out);
         out.into_iter().find(|done| done.token == token).map(|done| done.result)
     }
 
-    fn write(&mut self, node: usize, lba: u64, byte: u8) -> Result<(), SpaceError> {
+    pub fn write(&mut self, node: usize, lba: u64, byte: u8) -> Result<(), SpaceError> {
         let data = filled(1, byte);
         let token =
             self.start(node, SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Overwrite, data });
         self.wait(node, token).map(|_| ())
     }
 
-    fn read(&mut self, node: usize, lba: u64) -> u8 {
+    pub fn read(&mut self, node: usize, lba: u64) -> u8 {
         let token = self.start(node, SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: None });
         match self.wait(node, token) {
             Ok(SpaceReply::Data(data)) => data.contiguous()[0],
@@ -228,16 +249,16 @@ impl Cluster {
         panic!("no answer");
     }
 
-    fn record(&self) -> VolumeRecord {
+    pub fn record(&self) -> VolumeRecord {
         self.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap().value
     }
 
-    fn disks_of(&self, node: usize) -> Vec<DiskId> {
+    pub fn disks_of(&self, node: usize) -> Vec<DiskId> {
         self.nodes[node].stores.iter().map(|(disk, _)| *disk).collect()
     }
 
     /// The node dies; the others learn of it.
-    fn kill(&mut self, node: usize) {
+    pub fn kill(&mut self, node: usize) {
         self.dead.insert(node);
         self.leased.remove(&node);
         let disks = self.disks_of(node);
@@ -251,7 +272,7 @@ impl Cluster {
     }
 
     /// The node starts again; the others learn of it.
-    fn revive(&mut self, node: usize) {
+    pub fn revive(&mut self, node: usize) {
         self.dead.remove(&node);
         self.leased.insert(node);
         self.nodes[node].space.forget_volume(VOLUME);
@@ -268,7 +289,7 @@ impl Cluster {
     }
 
     /// Writes a block of each of so many chunks, and waits until the record counts them.
-    fn fill(&mut self, node: usize, chunks: u64) {
+    pub fn fill(&mut self, node: usize, chunks: u64) {
         for chunk in 0..chunks {
             self.write(node, chunk * u64::from(CHUNK), chunk as u8 + 1).unwrap();
         }

@@ -1,6 +1,6 @@
 //! Each bug that seeds do not find is found by a test.
 
-use super::{damage, faults, going_back, jobs, nodes, real_stores};
+use super::{damage, faults, going_back, hedges, jobs, nodes, real_stores};
 use crate::planted::{Planted, plant};
 use std::panic::catch_unwind;
 
@@ -22,6 +22,7 @@ fn finder(bug: Planted) -> fn() {
         Planted::FullWhenAway => {
             damage::a_chunk_is_given_slabs_when_disks_that_were_away_for_a_while_are_back
         }
+        Planted::HedgeStaleCopy => hedges::a_late_read_is_never_asked_of_a_copy_in_the_making,
         Planted::HostExpelsDisk => damage::a_disk_whose_machine_is_short_of_memory_stays_and_is_asked_again,
         Planted::MinHoldersIgnored => {
             faults::a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy

@@ -2,12 +2,13 @@
 
 use api::cluster::{BusPeer, BusPriority, BusQueue, BusState};
 use bus::{PeerState, PeerStatus, QueueStatus};
+use space::coordinator::LateReads;
 use space::message::Priority;
 use std::time::Duration;
 use types::LatencyHistogram;
 
 /// Shows how another server's disks are reached, and what was asked of them.
-pub fn show_peer(peer: &PeerStatus) -> BusPeer {
+pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {
     let counters = &peer.counters;
     BusPeer {
         node: peer.node,
@@ -28,6 +29,9 @@ pub fn show_peer(peer: &PeerStatus) -> BusPeer {
         read_bytes: counters.read_bytes,
         connections: counters.connections,
         credit_stalls: counters.credit_stalls,
+        late_reads: reads.late,
+        hedged_reads: reads.hedged,
+        hedges_won: reads.won,
         latency_mean_us: mean_us(&counters.latency),
         latency_p99_us: bound_us(&counters.latency, 99),
     }

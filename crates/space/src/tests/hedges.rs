@@ -1,0 +1,154 @@
+//! Reads that are late and asked of another copy as well.
+
+use super::nodes::Cluster;
+use super::*;
+use crate::coordinator::LateReads;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn read_of(lba: u64) -> SpaceRequest {
+    SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: None }
+}
+
+/// The first byte of a block, and how long the read of it took.
+fn timed_read(cluster: &mut Cluster, lba: u64) -> (u8, Duration) {
+    let (began, token) = (cluster.now, cluster.start(0, read_of(lba)));
+    loop {
+        match cluster.answer(0, token) {
+            Some(Ok(SpaceReply::Data(data))) => {
+                return (data.contiguous()[0], cluster.now.since(began));
+            }
+            Some(other) => panic!("{other:?}"),
+            None => cluster.pass(cluster.step),
+        }
+        assert!(cluster.now.since(began) < Duration::from_secs(30), "no answer");
+    }
+}
+
+/// A volume of two copies on three nodes, served by the first; with the first blocks of chunks of which that has no copy.
+fn far_copies() -> (Cluster, Vec<u64>) {
+    let mut cluster = Cluster::new(3, 1, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    cluster.fill(0, 24);
+    let own = cluster.disks_of(0)[0];
+    let copies = cluster.nodes[0].space.with_volume(VOLUME, |volume| volume.chunk_copies()).unwrap();
+    let far = copies.iter().filter(|copy| copy.holders.len() == 2 && !copy.holders.contains(&own));
+    let lbas: Vec<u64> = far.map(|copy| u64::from(copy.chunk.0) * u64::from(CHUNK)).collect();
+    assert!(lbas.len() >= 4, "{lbas:?}");
+    cluster.step = MILLISECOND;
+    (cluster, lbas)
+}
+
+/// So many reads one after the other, a millisecond between them; the time within which 99 of 100 were answered.
+fn p99(cluster: &mut Cluster, lbas: &[u64], count: usize) -> Duration {
+    let mut times: Vec<Duration> = Vec::new();
+    for lba in lbas.iter().cycle().take(count) {
+        let (found, taken) = timed_read(cluster, *lba);
+        assert_eq!(u64::from(found), lba / u64::from(CHUNK) + 1);
+        times.push(taken);
+        cluster.pass(MILLISECOND);
+    }
+    times.sort();
+    times[count * 99 / 100 - 1]
+}
+
+fn late_reads(cluster: &Cluster) -> LateReads {
+    let mut all = LateReads::default();
+    cluster.nodes[0].space.late_reads().into_values().for_each(|reads| all += reads);
+    all
+}
+
+#[test]
+fn one_slow_peer_does_not_make_reads_slow() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    assert_eq!(late_reads(&cluster), LateReads::default());
+    let slow = cluster.disks_of(1)[0];
+    cluster.delays.insert(slow, 200 * MILLISECOND);
+    let bound = p99(&mut cluster, &lbas, 1000);
+    assert!(bound <= 10 * MILLISECOND, "{bound:?}");
+    let counts = late_reads(&cluster);
+    assert!(counts.hedged >= 3 && counts.won == counts.hedged, "{counts:?}");
+    assert!(counts.late <= 10, "it is left alone: {counts:?}");
+    // When it is quick again it is found so, and read from.
+    cluster.delays.clear();
+    cluster.pass(Duration::from_secs(33));
+    p99(&mut cluster, &lbas, 100);
+    assert_eq!(late_reads(&cluster), counts);
+}
+
+#[test]
+fn a_cluster_that_is_slow_as_a_whole_is_not_asked_twice() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    for node in 1..3 {
+        let disk = cluster.disks_of(node)[0];
+        cluster.delays.insert(disk, 60 * MILLISECOND);
+    }
+    p99(&mut cluster, &lbas, 500);
+    let counts = late_reads(&cluster);
+    assert!(counts.hedged <= 5 + 600 / 50, "{counts:?}");
+    // What all take becomes what is usual.
+    assert!(counts.late < 300, "{counts:?}");
+}
+
+#[test]
+fn a_disk_that_never_answers_fails_although_others_were_read() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    let silent = cluster.disks_of(1)[0];
+    cluster.delays.insert(silent, Duration::from_secs(3600));
+    p99(&mut cluster, &lbas, 200);
+    // It has one to answer, and others have none.
+    assert_eq!(late_reads(&cluster), LateReads { late: 1, hedged: 1, won: 1 });
+    assert!(cluster.record().in_sync.contains(&silent));
+    cluster.pass(Config::default().io_timeout);
+    assert!(!cluster.record().in_sync.contains(&silent));
+}
+
+#[test]
+fn a_copy_that_leaves_before_it_answers_is_not_taken() {
+    let (mut cluster, lbas) = far_copies();
+    let (first, second) = (cluster.disks_of(1)[0], cluster.disks_of(2)[0]);
+    p99(&mut cluster, &lbas, 100);
+    cluster.delays.extend([(first, 300 * MILLISECOND), (second, 100 * MILLISECOND)]);
+    let lba = lbas[0];
+    let (began, token) = (cluster.now, cluster.start(0, read_of(lba)));
+    cluster.pass(50 * MILLISECOND);
+    assert_eq!(late_reads(&cluster).hedged, 1);
+    // The one that was asked first is slower, and stays.
+    let asked_first = cluster.nodes[0].space.late_reads().into_iter().find(|(_, counts)| counts.hedged == 1);
+    let other = if asked_first.unwrap().0 == first { second } else { first };
+    cluster.nodes[0].space.node_down(&[other]);
+    while cluster.answer(0, token).is_none() {
+        cluster.pass(MILLISECOND);
+    }
+    let least = if other == second { 300 } else { 100 };
+    assert!(cluster.now.since(began) >= least * MILLISECOND);
+    assert_eq!(late_reads(&cluster).won, 0);
+}
+
+#[test]
+pub(super) fn a_late_read_is_never_asked_of_a_copy_in_the_making() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    cluster.fill(0, 2);
+    cluster.kill(2);
+    // It misses more regions than are copied at once: those have their locks meanwhile.
+    let region = u64::from(CHUNK) / 4;
+    (0..8).for_each(|at| cluster.write(0, at * region, 77).unwrap());
+    // It is back, and nothing that it missed arrives.
+    cluster.nodes[0].ends.borrow_mut().queues_writes = Some(true);
+    cluster.revive(2);
+    cluster.pass(Duration::from_secs(3));
+    let returning = cluster.disks_of(2)[0];
+    assert!(cluster.record().stale.iter().any(|stale| stale.disk == returning));
+    cluster.nodes[0].stores[0].1.set_fault(FakeFault::ReadsHang);
+    cluster.step = MILLISECOND;
+    let (found, taken) = timed_read(&mut cluster, 4 * region);
+    assert_eq!(found, 77);
+    assert!(taken < 200 * MILLISECOND, "{taken:?}");
+    assert_eq!(late_reads(&cluster), LateReads { late: 1, hedged: 1, won: 1 });
+}
