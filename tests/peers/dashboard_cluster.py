@@ -53,11 +53,13 @@ def counted():
 
 
 class Reader(threading.Thread):
-    """Adds up what one server's dashboard says of each: a second's rate times the seconds that it is of."""
+    """What one server's dashboard says of each: the sum of all seconds' rates times their length, and the figures of each second by the server's
+    name and its clock at both ends. Clients whose times it shows."""
 
     def __init__(self, number):
         super().__init__(daemon=True)
         self.number, self.sums, self.uptimes, self.told = number, {}, {}, 0
+        self.seconds, self.clients = {}, set()
         self.is_over = False
         self.start()
 
@@ -70,14 +72,43 @@ class Reader(threading.Thread):
                 if name in self.uptimes and uptime != self.uptimes[name]:
                     rate = sample["read"]["operations_per_s"] + sample["write"]["operations_per_s"]
                     self.sums[name] = self.sums.get(name, 0) + rate * sample["interval_s"]
+                    self.seconds[name, uptime - round(sample["interval_s"] * 1e6), uptime] = sample
                 self.uptimes[name] = uptime
             self.told += len(event["nodes"]) == 3
+            self.clients |= {client["name"] for client in event["client_figures"] if client["count"] and client["p50_us"] <= client["p999_us"]}
 
 
 def rows_of(table):
     """Operations a second by the rows of `fleet watch`, by name."""
     rows = [line.split() for line in table.splitlines() if line.startswith(("Total", "node-"))]
     return {row[0]: int(row[1].replace(",", "")) for row in rows}
+
+
+def figures_of(second):
+    """What both the dashboard and `fleet watch` show of a second."""
+    if "read_iops" in second:
+        return {name: second[name] for name in ("read_iops", "write_iops", "read_bytes_per_s", "write_bytes_per_s", "read_ms", "write_ms")}
+    read, write = second["read"], second["write"]
+    ms = [one["mean_us"] if one["mean_us"] is None else one["mean_us"] / 1000 for one in (read, write)]
+    return {"read_iops": read["operations_per_s"], "write_iops": write["operations_per_s"], "read_bytes_per_s": read["bytes_per_s"],
+            "write_bytes_per_s": write["bytes_per_s"], "read_ms": ms[0], "write_ms": ms[1]}
+
+
+def check_same_seconds(watched, readers):
+    """A second that both the table and a dashboard show has the same figures in both, within 1 %."""
+    for reader in readers:
+        same = {}
+        for row in (row for table in watched for row in table["rows"] if row["rates"]):
+            shown = reader.seconds.get((row["node"], *row["between_us"]))
+            if shown is None:
+                continue
+            mine, its = figures_of(row["rates"]), figures_of(shown)
+            for name in mine:
+                one, other = mine[name] or 0, its[name] or 0
+                assert abs(one - other) <= 0.01 * max(one, other), (reader.number, row, shown)
+            same[row["node"]] = same.get(row["node"], 0) + (mine["read_iops"] > 10)
+        # Each may miss some, on a machine that has much to do.
+        assert len(same) == 3 and min(same.values()) >= 2, (reader.number, same, list(reader.seconds))
 
 
 @test
@@ -92,12 +123,19 @@ def a_fleet_over_the_servers_is_shown_as_their_counters_have_it_and_leaves_nothi
     line = [FLEET, "--fleet", f"{directory}/fleet", "run", "seed-004", "--data", DATA, "--duration", "3s", "--only", "web-tcp"]
     line += ["--workers-per-node", "2", "--data-size", "1MiB", "--out", f"{directory}/out"]
     running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    tables = []
+    while not os.path.exists(f"{directory}/fleet/live.json") and running.poll() is None and time.monotonic() - began < 60:
+        time.sleep(0.1)
+    watching = {}
+    for form in ("text", "json"):
+        watched = [FLEET, "--fleet", f"{directory}/fleet", "watch"] + (["--json"] if form == "json" else [])
+        watching[form] = subprocess.Popen(watched, stdout=open(f"{directory}/{form}", "w"))
     while running.poll() is None and time.monotonic() - began < 60:
-        if os.path.exists(f"{directory}/fleet/live.json"):
-            watched = [FLEET, "--fleet", f"{directory}/fleet", "watch", "--count", "1"]
-            tables.append(subprocess.run(watched, capture_output=True, text=True, timeout=20).stdout)
         time.sleep(0.2)
+    for form in watching.values():
+        form.terminate()
+        form.wait(10)
+    tables = open(f"{directory}/text").read().split("\nrun: ")
+    watched = [json.loads(line) for line in open(f"{directory}/json").read().splitlines()]
     said = running.communicate(timeout=30)[0]
     time.sleep(2.5)
     after = counted()
@@ -115,6 +153,10 @@ def a_fleet_over_the_servers_is_shown_as_their_counters_have_it_and_leaves_nothi
         for number, (first, last) in enumerate(zip(before, after), 1):
             shown = reader.sums.get(f"node-{number}", 0)
             assert last - first > 100 and abs(shown / (last - first) - 1) < 0.01, (reader.number, number, shown, last - first)
+    check_same_seconds(watched, readers)
+    assert any(readers[0].clients), "a client's times are shown while it asks"
+    timed = json.load(open_at(1, "/perf/clients"))
+    assert sum(client["count"] for client in timed) > 100 and all(client["p50_us"] <= client["p99_us"] for client in timed), timed
     for number in (1, 2, 3):
         volumes = [volume["name"] for volume in json.load(open_at(number, "/volumes"))]
         shares = [share["name"] for share in json.load(open_at(number, "/shares"))]

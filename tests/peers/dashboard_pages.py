@@ -6,13 +6,10 @@ import sys
 import time
 import urllib.request
 
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.support.ui import WebDriverWait
 
+from chromium import begin, driver, end, errors, go, in_all_looks, picture, picture_of, rows, script, text, wait
 from peer_tests import run, test
 
 BASE, DATA, PICTURES = sys.argv[1:4]
@@ -26,57 +23,14 @@ def api(path):
     return json.load(urllib.request.urlopen(request, timeout=20))
 
 
-def browser():
-    options = Options()
-    options.binary_location = "/usr/bin/chromium"
-    for word in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1440,1000", "--no-first-run",
-                 "--disable-background-networking", "--disable-component-update", "--disable-sync", "--lang=en"]:
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-
-
-driver = browser()
-
-
-def wait(condition, seconds=10):
-    return WebDriverWait(driver, seconds, poll_frequency=0.05).until(lambda _: condition())
-
-
-def script(text, *arguments):
-    return driver.execute_script(text, *arguments)
-
-
-def text():
-    return script("return document.body.innerText")
-
-
-def go(page):
-    script("location.hash = arguments[0]", page)
-    wait(lambda: script("return document.querySelector('main')?.dataset.page") == page)
-
-
-def errors():
-    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "ERROR")]
-
-
-def picture(name):
-    driver.save_screenshot(f"{PICTURES}/{name}.png")
-
-
-def rows(label):
-    """The rows of a table: the text of each cell by the name of its column."""
-    return script("""
-        const table = document.querySelector(`table[aria-label="${arguments[0]}"]`);
-        return table ? [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].map((cell) => [cell.dataset.label, cell.innerText.trim()]))) : null;
-    """, label)
+begin(PICTURES)
 
 
 @test
 def a_wrong_token_is_told_and_forgotten():
-    driver.get(f"{BASE}/")
-    wait(lambda: driver.find_elements(By.ID, "token"))
-    driver.find_element(By.ID, "token").send_keys("0" * 64 + Keys.ENTER)
+    driver().get(f"{BASE}/")
+    wait(lambda: driver().find_elements(By.ID, "token"))
+    driver().find_element(By.ID, "token").send_keys("0" * 64 + Keys.ENTER)
     wait(lambda: "not the server's token" in text())
     assert script("return sessionStorage.getItem('cenote-token')") is None
     # The refusal itself is in the browser's log.
@@ -85,21 +39,21 @@ def a_wrong_token_is_told_and_forgotten():
 
 @test
 def a_token_that_is_typed_logs_in():
-    driver.find_element(By.ID, "token").clear()
-    driver.find_element(By.ID, "token").send_keys(TOKEN + Keys.ENTER)
+    driver().find_element(By.ID, "token").clear()
+    driver().find_element(By.ID, "token").send_keys(TOKEN + Keys.ENTER)
     wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
-    driver.find_element(By.XPATH, "//button[text()='Log out']").click()
-    wait(lambda: driver.find_elements(By.ID, "token"))
+    driver().find_element(By.XPATH, "//button[text()='Log out']").click()
+    wait(lambda: driver().find_elements(By.ID, "token"))
     assert script("return sessionStorage.getItem('cenote-token')") is None
 
 
 @test
 def the_link_logs_in_and_its_token_leaves_the_address():
-    driver.get("about:blank")
+    driver().get("about:blank")
     link = subprocess.run([CENOTE, "--data", DATA, "dashboard"], capture_output=True, text=True, check=True).stdout.strip()
-    driver.get(link)
+    driver().get(link)
     wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
-    assert TOKEN not in driver.current_url, "the token stays in the address"
+    assert TOKEN not in driver().current_url, "the token stays in the address"
     assert TOKEN not in script("return document.documentElement.outerHTML")
     assert script("return Object.keys(localStorage).length") == 0
 
@@ -134,7 +88,7 @@ def disks_are_those_of_the_api():
         row = found[os.path.basename(disk["path"])]
         assert disk["path"] in row["Disk"], row
         assert "Healthy" in row["State"] and row["Faults"] == "none", row
-        assert "of 1.00 GiB" in row["Given to volumes"], row
+        assert "of 1.00 GiB" in row["Given"], row
     assert len(found) == 4
 
 
@@ -172,11 +126,15 @@ def jobs_and_health_are_empty_when_nothing_is_wrong():
 @test
 def performance_has_charts_and_history():
     go("performance")
-    wait(lambda: len(driver.find_elements(By.CSS_SELECTOR, ".chart canvas")) == 5)
-    driver.find_element(By.XPATH, "//button[text()='Hour']").click()
+    wait(lambda: len(driver().find_elements(By.CSS_SELECTOR, ".chart canvas")) == 5)
+    driver().find_element(By.XPATH, "//button[text()='Hour']").click()
     wait(lambda: script("return document.querySelectorAll('.chart canvas').length") == 5)
     assert rows("Shares")[0]["Share"] == os.environ["SMB_SHARE"] and rows("Volumes")[0]["Volume"] == api("/volumes")[0]["name"]
     assert rows("Clients")[0]["Client"] == "127.0.0.1"
+    # Everything that is asked is asked by this client; pipes are read and written, too.
+    timed, total = api("/perf/clients"), api("/perf")
+    measured = total["read"]["measured_operations"] + total["write"]["measured_operations"]
+    assert [client["client"] for client in timed] == ["127.0.0.1"] and 0 < timed[0]["count"] <= measured, (timed, total)
     layers = {(row["Layer"], row.get("")): row for row in rows("Layers")}
     assert "MiB" in layers[("Clients", "write")]["Bytes"], layers
     history = api("/dashboard/history?span=hour")
@@ -210,7 +168,7 @@ def a_plan_is_that_of_the_command_line():
     go("plan")
     wait(lambda: rows("Capacity"))
     mine = subprocess.run([CENOTE, "--data", DATA, "--json", "plan", "--pool", api("/pools")[0]["name"], "--add-nodes", "2"], capture_output=True, text=True, check=True)
-    driver.find_element(By.ID, "plan-add_nodes").send_keys("2")
+    driver().find_element(By.ID, "plan-add_nodes").send_keys("2")
     wait(lambda: rows("Capacity") and len(rows("Capacity")) == len(json.loads(mine.stdout)["choices"]) and "3 in" not in text() and "--add-nodes 2" in text())
     expected = [f"{choice['efficiency_percent']:.1f} %" for choice in json.loads(mine.stdout)["choices"]]
     wait(lambda: [row["Of raw"] for row in rows("Capacity")] == expected)
@@ -228,62 +186,48 @@ def answered(words):
 @test
 def a_volume_is_created_and_resized_and_a_disk_added():
     go("storage")
-    driver.find_element(By.XPATH, "//button[text()='Create a volume']").click()
-    wait(lambda: driver.find_elements(By.ID, "field-name"))
-    driver.find_element(By.ID, "field-name").send_keys("second")
-    driver.find_element(By.ID, "field-size").send_keys("100 tapes")
-    driver.find_element(By.XPATH, "//dialog//button[text()='Create']").click()
+    driver().find_element(By.XPATH, "//button[text()='Create a volume']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-name"))
+    driver().find_element(By.ID, "field-name").send_keys("second")
+    driver().find_element(By.ID, "field-size").send_keys("100 tapes")
+    driver().find_element(By.XPATH, "//dialog//button[text()='Create']").click()
     wait(lambda: "is no size" in text())
-    field = driver.find_element(By.ID, "field-size")
+    field = driver().find_element(By.ID, "field-size")
     field.clear()
     field.send_keys("256MiB")
     assert "cenote volume create second --size 256MiB --resiliency two-way-mirror" in text()
     picture("dialog")
-    driver.find_element(By.XPATH, "//dialog//button[text()='Create']").click()
+    driver().find_element(By.XPATH, "//dialog//button[text()='Create']").click()
     answered("Volume second is there")
-    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    driver().find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     wait(lambda: any(row["Volume"] == "second" for row in rows("Volumes")))
-    driver.find_element(By.XPATH, "//button[@aria-label='Resize second']").click()
-    wait(lambda: driver.find_elements(By.ID, "field-size"))
-    driver.find_element(By.ID, "field-size").send_keys("512MiB" + Keys.ENTER)
+    driver().find_element(By.XPATH, "//button[@aria-label='Resize second']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-size"))
+    driver().find_element(By.ID, "field-size").send_keys("512MiB" + Keys.ENTER)
     answered("Done.")
     assert {volume["name"]: volume["size_bytes"] for volume in api("/volumes")}["second"] == 512 << 20
-    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    driver().find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     go("disks")
-    driver.find_element(By.XPATH, "//button[text()='Add a disk']").click()
-    wait(lambda: driver.find_elements(By.ID, "field-path"))
-    driver.find_element(By.ID, "field-path").send_keys(f"{DATA}/disks/added")
-    driver.find_element(By.ID, "field-create").send_keys("1GiB" + Keys.ENTER)
+    driver().find_element(By.XPATH, "//button[text()='Add a disk']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-path"))
+    driver().find_element(By.ID, "field-path").send_keys(f"{DATA}/disks/added")
+    driver().find_element(By.ID, "field-create").send_keys("1GiB" + Keys.ENTER)
     answered("is in the pool")
-    driver.find_element(By.XPATH, "//dialog//button[text()='Close']").click()
+    driver().find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     wait(lambda: len(rows("Disks")) == 5)
 
 
 @test
 def keys_lead_from_page_to_page():
-    body = driver.find_element(By.TAG_NAME, "body")
+    body = driver().find_element(By.TAG_NAME, "body")
     for key, page in [("7", "health"), ("0", "plan"), ("1", "overview")]:
         body.send_keys(key)
         wait(lambda: script("return document.querySelector('main').dataset.page") == page)
 
 
-def pictures_of(name):
-    for page in PAGES:
-        go(page)
-        time.sleep(0.6 if page == "plan" else 0.2)
-        picture(f"{page}-{name}")
-        wide = script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 1, f"{page} ({name}) is {wide} pixels too wide"
-
-
 @test
 def pages_fit_light_dark_and_narrow():
-    pictures_of("light")
-    driver.find_element(By.CSS_SELECTOR, "button[aria-label^='Colours']").click()
-    pictures_of("dark")
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 400, "height": 850, "deviceScaleFactor": 1, "mobile": True})
-    pictures_of("narrow")
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    in_all_looks(lambda look: [picture_of(page, look) for page in PAGES])
 
 
 @test
@@ -314,5 +258,5 @@ def nothing_was_asked_elsewhere_and_no_script_failed():
 
 
 status = run("dashboard")
-driver.quit()
+end()
 sys.exit(status)

@@ -12,6 +12,7 @@ use crate::requests::{
     Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
     UserView,
 };
+use crate::seconds::Seconds;
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
@@ -75,6 +76,8 @@ pub trait Management: Send + Sync + 'static {
     fn figures(&self) -> Answer<'_, Box<Snapshot>> {
         self.snapshot()
     }
+    /// Where whoever looks at the server each second notes what it saw.
+    fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
     /// The same, as values by section and key.

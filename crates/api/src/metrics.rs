@@ -25,6 +25,14 @@ pub fn text(snapshot: &Snapshot) -> String {
     rdma(snapshot, &mut families);
     bus(snapshot, &mut families);
     process::add(&mut families);
+    for client in &snapshot.clients {
+        families.histogram(
+            "cenote_smb_client_request_seconds",
+            "From the arrival of a client's read or write to its answer, without those that wait for another client.",
+            &[("client", client.client.as_deref().unwrap_or("others"))],
+            &client.latency,
+        );
+    }
     for latency in &snapshot.latencies {
         let name = format!("cenote_{}_seconds", latency.name);
         families.histogram(&name, &latency.help, &borrowed(&latency.labels), &latency.histogram);

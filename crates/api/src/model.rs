@@ -269,6 +269,13 @@ pub struct Session {
     pub written_bytes: u64,
 }
 
+impl Session {
+    /// It is another server's of the cluster: it has connected to the share of the storage bus, which no client may.
+    pub fn is_of_server(&self) -> bool {
+        self.shares.iter().any(|share| share.eq_ignore_ascii_case("bus$"))
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OpenFile {
     pub id: u64,
@@ -480,6 +487,17 @@ pub struct ShareFigures {
     pub latency: LatencyHistogram,
 }
 
+/// How long reads and writes of a client took.
+#[derive(Debug, Clone)]
+pub struct ClientFigures {
+    /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
+    pub client: Option<String>,
+    /// Those that it has now.
+    pub sessions: usize,
+    /// Of those that did not wait for another client, since the client was first seen.
+    pub latency: LatencyHistogram,
+}
+
 /// Everything the data plane shows, as of one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -488,6 +506,7 @@ pub struct Snapshot {
     pub volumes: Vec<Volume>,
     pub sessions: Vec<Session>,
     pub shares: Vec<ShareFigures>,
+    pub clients: Vec<ClientFigures>,
     pub opens: Vec<OpenFile>,
     /// Running ones, and the last 100 that ended.
     pub jobs: Vec<Job>,

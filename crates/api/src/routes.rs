@@ -5,11 +5,12 @@
 
 mod freeing;
 mod nodes;
+mod performance;
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
-    Configuration, Disk, HealthReport, Job, OpenFile, Performance, Pool, QuotaReport, QuotaView, Rdma,
-    RdmaTrace, Session, Snapshot, Volume, VolumeDamage,
+    Configuration, Disk, HealthReport, Job, OpenFile, Pool, QuotaReport, QuotaView, Rdma, RdmaTrace, Session,
+    Snapshot, Volume, VolumeDamage,
 };
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
@@ -639,12 +640,6 @@ async fn health(State(m): State<Shared>) -> Reply<HealthReport> {
     part(&m, |snapshot| snapshot.health).await
 }
 
-/// Tells what clients asked of the server since the start.
-#[utoipa::path(get, path = "/perf", responses((status = OK, description = "Totals since the start", body = Performance)))]
-async fn perf(State(m): State<Shared>) -> Reply<Performance> {
-    part(&m, |snapshot| snapshot.performance).await
-}
-
 /// Tells the configuration in effect: as TOML, or as JSON for `Accept: application/json`.
 #[utoipa::path(get, path = "/config", responses((status = OK, description = "Keys and values by section", content(
     (String = "text/plain"), (Configuration = "application/json")
@@ -695,6 +690,6 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(resume_job))
         .merge(nodes::router())
         .routes(routes!(health))
-        .routes(routes!(perf))
+        .merge(performance::router())
         .routes(routes!(config))
 }

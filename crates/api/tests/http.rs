@@ -7,9 +7,11 @@ use api::cluster::{
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
-    Health, HealthIssue, HealthReport, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+    Health, HealthIssue, HealthReport, Performance, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot,
+    VolumeDamage,
 };
 use api::requests::*;
+use api::seconds::{LastSecond, Seconds};
 use api::{Answer, ApiError, Errands, ErrorKind, Management, Subject, Token};
 use cluster::audit::Outcome;
 use serde_json::Value;
@@ -17,12 +19,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{DiskId, NodeId, PoolId, VolumeId};
 
 #[derive(Default)]
 struct Daemon {
     snapshots: AtomicUsize,
+    seconds: Seconds,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
 }
@@ -127,6 +130,9 @@ impl Management for Daemon {
         };
         let health = HealthReport { health: Health::Warning, issues: vec![issue] };
         Box::pin(async { Ok(Box::new(Snapshot { disks: vec![disk()], health, ..Snapshot::default() })) })
+    }
+    fn seconds(&self) -> &Seconds {
+        &self.seconds
     }
     fn config(&self) -> String {
         "[smb]\n".into()
@@ -471,6 +477,14 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         let carried = errands.carry_out(peer, bad).await;
         assert_eq!(carried.status, status, "{}", carried.body);
     }
+    // What another server's dashboard asks each second.
+    let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""));
+    assert_eq!(asked().await.status, 503);
+    for uptime_us in [1, 2] {
+        management.seconds().note(Performance { uptime_us, ..Performance::default() }, Instant::now());
+    }
+    let second: LastSecond = serde_json::from_str(&asked().await.body).unwrap();
+    assert_eq!((second.before.uptime_us, second.after.uptime_us), (1, 2));
     drop(management);
     let carried = errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body)).await;
     assert_eq!(carried.status, 503);

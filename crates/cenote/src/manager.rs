@@ -25,6 +25,7 @@ use api::requests::{
     Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
     UserView,
 };
+use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, Subject};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
@@ -63,6 +64,7 @@ pub struct Manager {
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
+    seconds: Seconds,
 }
 
 impl Manager {
@@ -86,6 +88,7 @@ impl Manager {
             devices: Arc::default(),
             moving: tokio::sync::Mutex::default(),
             cluster,
+            seconds: Seconds::default(),
         }
     }
 
@@ -218,6 +221,10 @@ impl Management for Manager {
 
     fn figures(&self) -> Answer<'_, Box<Snapshot>> {
         Box::pin(async move { Ok(self.told(self.control.figures().await.map_err(failed)?)) })
+    }
+
+    fn seconds(&self) -> &Seconds {
+        &self.seconds
     }
 
     fn config(&self) -> String {

@@ -1,7 +1,7 @@
 //! Disks as the pages show them: what each does, and how its times compare with its peers'.
 
-use crate::latency::Percentiles;
 use crate::rates::{DiskTotals, Totals};
+use api::latency::Percentiles;
 use api::model::Disk;
 use serde::Serialize;
 

@@ -12,7 +12,6 @@ mod disks;
 mod files;
 mod fleet;
 pub mod history;
-mod latency;
 mod live;
 mod next_failure;
 mod others;

@@ -1,15 +1,17 @@
-//! What the other servers of the cluster do: while somebody watches, each is asked for its counters once a second, over the cluster's port.
+//! What the other servers of the cluster do: while somebody watches, each is asked once a second for what it counted in its last one, over the
+//! cluster's port.
 //!
 //! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
-//! or is late; rates are by each server's own clock.
+//! or is late; rates are by each server's own clock, and of the same seconds everywhere.
 
-use crate::latency::Percentiles;
 use crate::rates::Sample;
 use crate::slow::Slow;
 use api::Management;
 use api::cluster::Errand;
+use api::latency::Percentiles;
 use api::model::{OperationCounters, Performance};
 use api::printed::{OperationSample, PerformanceSample};
+use api::seconds::LastSecond;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// A server that takes longer to answer is asked anew.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// All servers look at themselves when a second of the wall clock begins: they are asked when all have done so.
+const ASK_AFTER: Duration = Duration::from_millis(300);
 /// What is older is not shown, nor are rates reckoned from it.
 const AGE_MAX: Duration = Duration::from_secs(4);
 
@@ -76,8 +80,6 @@ impl NodeFigures {
 
     fn between(before: &Performance, after: &Performance) -> Self {
         let PerformanceSample { interval_s, read, write, .. } = PerformanceSample::between(before, after);
-        let nothing = Performance::default();
-        let before = if after.uptime_us < before.uptime_us { &nothing } else { before };
         let sample = NodeSample {
             interval_s,
             read: NodeOperations::between(&before.read, &after.read, &read),
@@ -91,9 +93,7 @@ impl NodeFigures {
 #[derive(Clone)]
 struct Told {
     at: Instant,
-    performance: Performance,
-    /// `None`: there was none before that it could be compared with.
-    figures: Option<NodeFigures>,
+    figures: NodeFigures,
 }
 
 #[derive(Default)]
@@ -111,9 +111,10 @@ impl Others {
             let (management, name) = (management.clone(), name.to_owned());
             let asked = name.clone();
             server.refresh(async move {
-                let performance = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
-                let figures = last.map(|last| NodeFigures::between(&last.performance, &performance));
-                Some(Told { at: Instant::now(), performance, figures })
+                tokio::time::sleep(ASK_AFTER).await;
+                let second = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
+                let before = second.since(last.as_ref().map(|last| &last.figures.performance));
+                Some(Told { at: Instant::now(), figures: NodeFigures::between(&before, &second.after) })
             });
             self.servers.insert(name, server);
         }
@@ -123,13 +124,13 @@ impl Others {
     pub fn figures(&self, now: Instant) -> BTreeMap<String, NodeFigures> {
         let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
         let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
-        fresh.filter_map(|(name, told)| Some((name.clone(), told.figures?))).collect()
+        fresh.map(|(name, told)| (name.clone(), told.figures)).collect()
     }
 }
 
-/// Asks a server for its counters.
-async fn ask(management: &dyn Management, name: String) -> Option<Performance> {
-    let errand = Errand { method: "GET".into(), path: "/api/v1/perf".into(), body: String::new() };
+/// Asks a server for its last second.
+async fn ask(management: &dyn Management, name: String) -> Option<LastSecond> {
+    let errand = Errand { method: "GET".into(), path: "/api/v1/perf/second".into(), body: String::new() };
     let carried = management.cluster().send(name.clone(), errand).await;
     let carried = carried.inspect_err(|error| tracing::debug!(name, %error, "a server's counters")).ok()?;
     serde_json::from_str(&carried.body).ok().filter(|_| carried.status == 200)
@@ -155,8 +156,6 @@ mod tests {
         let found = NodeFigures::between(&performance(1_000_000, 100), &performance(3_000_000, 500));
         assert_eq!((found.sample.read.operations_per_s, found.sample.read.count), (200.0, 400));
         assert_eq!(found.sample.read.mean_us, Some(50.0));
-        let restarted = NodeFigures::between(&performance(9_000_000, 900), &performance(1_000_000, 10));
-        assert_eq!((restarted.sample.read.operations_per_s, restarted.sample.read.count), (10.0, 10));
     }
 
     #[tokio::test]
@@ -165,7 +164,7 @@ mod tests {
         let mut server = Slow::new();
         let figures = NodeFigures::between(&performance(0, 0), &performance(1_000_000, 10));
         let at = Instant::now();
-        let told = Told { at, performance: performance(1_000_000, 10), figures: Some(figures) };
+        let told = Told { at, figures };
         server.refresh(async move { Some(told) });
         while server.last().is_none() {
             tokio::task::yield_now().await;

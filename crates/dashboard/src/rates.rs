@@ -1,6 +1,6 @@
 //! What a server did between two looks at its counters.
 
-use crate::latency::Percentiles;
+use api::latency::Percentiles;
 use api::model::{Disk, Latency, Performance, ShareFigures, Snapshot};
 use api::printed::{OperationSample, PerformanceSample};
 use serde::Serialize;
@@ -16,8 +16,10 @@ pub struct Totals {
     disk_operations: [u64; 3],
     rdma_bytes: u64,
     /// Reads, writes, bytes read and written by session.
-    sessions: BTreeMap<u64, [u64; 4]>,
+    pub sessions: BTreeMap<u64, [u64; 4]>,
     pub shares: BTreeMap<(String, VolumeId), ShareTotals>,
+    /// Times by client; those of all that are not kept apart have none.
+    pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
     session_count: usize,
 }
@@ -113,6 +115,7 @@ impl Totals {
                 })
                 .collect(),
             shares: snapshot.shares.iter().map(of_share).collect(),
+            clients: snapshot.clients.iter().map(|client| (client.client.clone(), client.latency)).collect(),
             disks,
             session_count: snapshot.sessions.len(),
         }

@@ -1,4 +1,4 @@
-//! Looks at the server once a second: for the history always, for the streams and at the cluster while somebody watches.
+//! Looks at the server when a second begins: for the history always, for the streams and at the cluster while somebody watches.
 //!
 //! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
 
@@ -13,9 +13,9 @@ use api::model::{Rdma, Snapshot};
 use cluster::clock::unix_now_s;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::time::MissedTickBehavior;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Two looks are at least this far apart, whatever becomes of the wall clock meanwhile.
+const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 /// A data plane that takes longer is shown as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Times of disks are those of so long.
@@ -35,15 +35,16 @@ struct Looks {
 
 /// Until the task is dropped.
 pub async fn watch(shared: Arc<Shared>) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = None;
     loop {
-        ticks.tick().await;
+        tokio::time::sleep(until_next_look(unix_ms())).await;
         // Without what clients have open: there may be a great many.
         let look = tokio::time::timeout(PATIENCE, shared.management.figures()).await;
         let why = match look {
-            Ok(Ok(snapshot)) => {
+            Ok(Ok(mut snapshot)) => {
+                // Other servers of the cluster are no clients.
+                snapshot.sessions.retain(|session| !session.is_of_server());
+                shared.management.seconds().note(snapshot.performance, Instant::now());
                 note(&shared, &mut looks, &snapshot);
                 continue;
             }
@@ -58,6 +59,12 @@ pub async fn watch(shared: Arc<Shared>) {
         };
         publish(&shared, &silent);
     }
+}
+
+/// All servers look when a second of the wall clock begins, so that what they did in one second can be added up.
+fn until_next_look(unix_ms: u64) -> Duration {
+    let left = Duration::from_millis(1000 - unix_ms % 1000);
+    if left < LOOKS_APART_MIN { left + Duration::from_secs(1) } else { left }
 }
 
 fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
@@ -147,4 +154,15 @@ fn publish(shared: &Shared, event: &impl serde::Serialize) {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_at_whole_seconds_and_never_twice_at_one() {
+        let after = |unix_ms| until_next_look(unix_ms).as_millis();
+        assert_eq!([5000, 5003, 5500, 5501, 5999].map(after), [1000, 997, 500, 1499, 1001]);
+    }
 }

@@ -32,6 +32,9 @@ const pageOf = () => {
   return PAGES.some(([known]) => known === name) ? name : "overview";
 };
 
+// The server looks for what is wrong with its cluster every ten seconds, and knows at once who lives.
+const healthOf = (live) => (live.health.health === "healthy" && live.cluster?.nodes.some((node) => node.state === "down") ? "warning" : live.health.health);
+
 // Samples that came while the page is open: five minutes of them.
 const SAMPLES_MAX = 300;
 
@@ -161,7 +164,7 @@ const App = () => {
     <header class="top">
       <img src="/dashboard/icon.svg" alt="" width="28" height="28" />
       <b>${live?.cluster?.name ?? live?.server ?? "Cenote"}</b>
-      ${live && html`<${State} of=${live.health.health} />`}
+      ${live && html`<${State} of=${healthOf(live)} />`}
       <span class="fill"></span>
       ${live?.cluster?.name && html`<span class="quiet">by ${live.server}</span>`}
       <${Theme} changed=${setTheme} />

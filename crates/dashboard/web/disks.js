@@ -45,7 +45,7 @@ export const Disks = ({ live }) => {
     { name: "Disk", of: (disk) => html`<b>${baseName(disk.path)}</b><small class="path">${disk.path}${disk.fault_domain ? `, in ${disk.fault_domain}` : ""}</small>` },
     { name: "State", of: (disk) => html`<${State} of=${disk.status === "ok" ? disk.health : disk.status} />` },
     { name: "Pool", of: poolOf },
-    { name: "Given to volumes", of: (disk) => html`<${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} label=${`${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}`} /><small>${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}</small>` },
+    { name: "Given", about: "To volumes", of: (disk) => html`<${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} label=${`${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}`} /><small>${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}</small>` },
     { name: "Wear", about: "What the device says of itself", of: local(wear) },
     { name: "Faults", about: "Found by this server since it has the disk", of: local(faults) },
     { name: "Read / write", right: true, of: local((disk) => pair(rate(disk.read_bytes_per_s), rate(disk.write_bytes_per_s))) },

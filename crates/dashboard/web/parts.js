@@ -1,7 +1,7 @@
 // Pieces that pages are made of.
 
 import { html, useEffect, useRef, useState } from "./dom.js";
-import { TONES, count, spoken, tone } from "./words.js";
+import { TONES, count, rate, spoken, tone } from "./words.js";
 
 // A state: a sign and a word, and a colour beside them.
 export const State = ({ of, word }) => {
@@ -65,6 +65,10 @@ export const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+// Steps between marks of an axis: whole seconds, minutes, hours and days; bytes by powers of two.
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000];
+const BYTE_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
 // A time on an axis of so many seconds.
 const moment = (at, span) => {
   const text = new Date(at * 1000).toLocaleString("sv-SE");
@@ -88,10 +92,11 @@ export const Chart = ({ title, data, series, write, height = 190 }) => {
       cursor: { y: false },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      padding: [null, 28, null, null],
       axes: [
-        { stroke: ink, grid, ticks: grid, values: (_, times) => times.map((at) => moment(at, times.at(-1) - times[0])) },
+        { stroke: ink, grid, ticks: grid, space: 72, incrs: TIME_STEPS, values: (_, times) => times.map((at) => moment(at, times.at(-1) - times[0])) },
         // A scale of small numbers would write some twice.
-        { stroke: ink, grid, ticks: grid, size: 76, values: (_, values) => values.map(write).map((word, at, all) => (word === all[at - 1] ? "" : word)) },
+        { stroke: ink, grid, ticks: grid, size: 80, ...(write === rate ? { incrs: BYTE_STEPS } : {}), values: (_, values) => values.map(write).map((word, at, all) => (word === all[at - 1] ? "" : word)) },
       ],
       series: [
         { value: (_, at) => (at == null ? "–" : new Date(at * 1000).toLocaleString("sv-SE")) },

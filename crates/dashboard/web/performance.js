@@ -110,19 +110,6 @@ const Parts = ({ title, name, parts, empty }) => html`<${Card} title=${title}>
   <${Table} label=${title} columns=${partColumns(name)} rows=${parts ?? []} keyOf=${(part) => part.name} empty=${empty} />
 </${Card}>`;
 
-// Sessions of one address together.
-function clients(live) {
-  const found = new Map();
-  for (const session of live.sessions) {
-    const name = (session.client[0] ?? "?").replace(/:\d+$/, "");
-    const client = found.get(name) ?? { name, read_bytes_per_s: 0, written_bytes_per_s: 0 };
-    client.read_bytes_per_s += session.read_bytes_per_s;
-    client.written_bytes_per_s += session.written_bytes_per_s;
-    found.set(name, client);
-  }
-  return [...found.values()];
-}
-
 export const Performance = ({ live, samples }) => {
   const [span, setSpan] = useState("now");
   const [history, setHistory] = useState(null);
@@ -151,6 +138,6 @@ export const Performance = ({ live, samples }) => {
     </${Card}>
     <${Parts} title="Volumes" name="Volume" parts=${live.volume_figures} empty="Nothing was asked of a volume yet." />
     <${Parts} title="Shares" name="Share" parts=${live.shares} empty="Nothing was asked of a share yet." />
-    <${Parts} title="Clients" name="Client" parts=${live.client_figures ?? clients(live)} empty="No client is connected." />
+    <${Parts} title="Clients" name="Client" parts=${live.client_figures} empty="No client is connected." />
     <${Card} title="Layer by layer"><${Layers} live=${live} /></${Card}>`;
 };

@@ -7,6 +7,7 @@ use api::fleet::FleetProgress;
 use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions};
+use api::seconds::LastSecond;
 use api::{ErrorKind, model};
 use cli::args::Global;
 use cli::{Client, Failure};
@@ -55,6 +56,14 @@ impl Server {
     /// If the server does not answer.
     pub fn performance(&self) -> Result<Performance, String> {
         self.0.get("/perf").map_err(told)
+    }
+
+    /// What the server counted in its last second, as its dashboard shows it.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn last_second(&self) -> Result<LastSecond, String> {
+        self.0.get("/perf/second").map_err(told)
     }
 
     /// Tells the dashboard of a run.

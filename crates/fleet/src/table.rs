@@ -32,6 +32,8 @@ impl Rates {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub node: String,
+    /// From when to when, by the node's own clock: microseconds since it was started.
+    pub between_us: Option<[u64; 2]>,
     pub rates: Option<Rates>,
 }
 
@@ -195,7 +197,10 @@ mod tests {
             write_ms: Some(write_ms),
             ..Rates::default()
         };
-        PUBLISHED.into_iter().map(|row| Row { node: row.0.into(), rates: Some(rates(row)) }).collect()
+        PUBLISHED
+            .into_iter()
+            .map(|row| Row { node: row.0.into(), between_us: None, rates: Some(rates(row)) })
+            .collect()
     }
 
     #[test]
@@ -240,7 +245,7 @@ mod tests {
             worker_ms: Some(4.54),
             ..Rates::default()
         };
-        let rows = [Row { node: "one".into(), rates: Some(rates) }];
+        let rows = [Row { node: "one".into(), between_us: None, rates: Some(rates) }];
         assert!(text(&rows).lines().next().unwrap().ends_with("| Worker Lat  Above"));
         assert!(text(&rows).ends_with("| 4.540       1.650\n"), "{}", text(&rows));
         let line = tsv(7, &rows);

@@ -40,6 +40,7 @@ pub use lists::{Caching, Gauges, OpenInfo, SessionInfo};
 pub use logon::audit::{LogonAction, LogonLine};
 pub use server::Server;
 pub use state::RandomSource;
+pub use state::client_figures::ClientFigures;
 pub use state::connections::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use state::counters::{Counters, RequestKind};
 pub use state::share_figures::ShareFigures;

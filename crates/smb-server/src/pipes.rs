@@ -135,6 +135,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
         lease: None,
         tree_id: context.tree_id,
         figures: FiguresSlot::default(),
+        client: session.client(),
         kind: OpenKind::Pipe(Box::new(Pipe::new(end))),
         persistent,
         path,

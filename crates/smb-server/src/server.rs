@@ -6,6 +6,7 @@ use crate::lists::{self, Gauges, OpenInfo, SessionInfo};
 use crate::logon::audit::LogonLine;
 use crate::request::Requests;
 use crate::request::breaks::{self, LeaseStep};
+use crate::state::client_figures::ClientFigures;
 use crate::state::connections::{ConnectionId, ConnectionInfo, Outgoing};
 use crate::state::counters::{Counters, RequestKind};
 use crate::state::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
@@ -303,10 +304,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Tells the time at which the transport was given the answers since the last call, as `now` of other calls stands still while a
     /// turn of the loop lasts.
     pub fn settle_latencies(&mut self, now: Monotonic) {
-        self.state.latencies.settle(&mut self.state.share_figures, now);
+        self.state.latencies.settle(&mut self.state.share_figures, &mut self.state.sessions.clients, now);
     }
 
-    /// Requests of this kind, from being taken in to being answered; without those that waited for another client.
+    /// Requests of this kind, from being taken in to being answered; without those that waited for another client, and without those that
+    /// name an open of another server of the cluster.
     pub fn latency(&self, kind: RequestKind) -> &LatencyHistogram {
         self.state.latencies.of(kind)
     }
@@ -314,6 +316,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// What was asked of each share that was connected to since the start; of pipes first, under an empty name.
     pub fn share_figures(&self) -> &[ShareFigures] {
         self.state.share_figures.all()
+    }
+
+    /// What was asked by each client that had a session lately; by those without a place of their own first.
+    pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
+        self.state.sessions.clients.all()
     }
 
     pub fn gauges(&self) -> Gauges {

@@ -65,6 +65,14 @@ impl LatencyHistogram {
         self.sum_ns = self.sum_ns.wrapping_add(taken_ns);
     }
 
+    /// Counts what `other` has counted, too.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+
     /// The number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -123,5 +131,8 @@ mod tests {
         assert_eq!(histogram.sum(), Duration::from_micros(30_000_028));
         assert_eq!(histogram.buckets().next().unwrap().0, Some(Duration::from_micros(10)));
         assert_eq!(histogram.buckets().last().unwrap().0, None);
+        let one = histogram;
+        histogram.add(&one);
+        assert_eq!((histogram.count(), histogram.sum()), (2 * one.count(), 2 * one.sum()));
     }
 }

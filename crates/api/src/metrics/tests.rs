@@ -178,6 +178,13 @@ fn snapshot() -> Snapshot {
         volumes: vec![volume("one"), volume("two")],
         performance: Performance { read: of(1), write: of(2), metadata: of(4), ..Performance::default() },
         metrics: vec![metric("smb_sessions", MetricKind::Gauge), metric("smb_logons", MetricKind::Counter)],
+        clients: [Some("10.0.0.9".to_owned()), None]
+            .map(|client| ClientFigures {
+                client,
+                sessions: 1,
+                latency: latency("", "", &[80, 80]).histogram,
+            })
+            .into(),
         latencies: vec![
             latency("smb_request", "read", &[5, 80, 80, 20_000_000]),
             latency("smb_request", "write", &[]),
@@ -278,6 +285,11 @@ fn histograms_count_up_to_their_last_bucket_which_has_all() {
     );
     assert_eq!((at("bucket", Some("+Inf")), at("count", None)), (4.0, 4.0));
     assert!((at("sum", None) - 20.000_165).abs() < 1e-9);
+    for client in ["10.0.0.9", "others"] {
+        let labels = Labels::from([("client".to_owned(), client.to_owned())]);
+        let name = "cenote_smb_client_request_seconds";
+        assert_eq!(families()[name].samples[&(format!("{name}_count"), labels)], 2.0);
+    }
 }
 
 #[test]

@@ -616,6 +616,14 @@ fn a_volume_has_its_copies_on_two_nodes_and_outlives_one() {
     });
     let is_whole = |snapshot: &api::model::Snapshot| snapshot.volumes[0].status == VolumeStatus::Ok;
     until_shown(&first, "the volume is served", is_whole);
+    // The copy was written over the bus, which is no client.
+    until_shown(&second, "no client asked anything of the second", |snapshot| {
+        let performance = &snapshot.performance;
+        let disks_were_written = performance.disk_write_bytes > 0;
+        let of_clients =
+            performance.write.operations + performance.write.bytes + performance.write.measured_operations;
+        disks_were_written && of_clients == 0 && snapshot.clients.is_empty() && snapshot.shares.is_empty()
+    });
     drain(second);
     tell_life(&first, &[(1, true), (2, false)]);
     until_shown(&first, "the copy is missed", |snapshot| !is_whole(snapshot));

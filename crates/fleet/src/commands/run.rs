@@ -85,7 +85,7 @@ pub fn summary(outcome: &Outcome) -> String {
                 volume_ms,
                 worker_ms: all.mean_ms(),
             };
-            Row { node: node.node.clone(), rates: Some(rates) }
+            Row { node: node.node.clone(), between_us: None, rates: Some(rates) }
         })
         .collect();
     let mut text = table::text(&rows);

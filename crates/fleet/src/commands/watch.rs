@@ -1,4 +1,6 @@
 //! `fleet watch`: VMFleet's table, once a second, from each node's own counters; beside it what the workers see.
+//!
+//! Promises: rows are of the seconds that the dashboards show: each node counts them when a second of the wall clock begins.
 
 use super::{Failure, nodes_of, say};
 use crate::args::Watch;
@@ -39,13 +41,14 @@ pub fn watch(directory: &Path, options: &Watch) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     let mut watched: Vec<Watched> = nodes.into_iter().map(Watched::new).collect();
-    let mut before = live(directory);
-    watched.iter_mut().for_each(|node| drop(node.look()));
     let is_terminal = std::io::stdout().is_terminal();
     if options.tsv {
         say(table::TSV_HEADER);
     }
-    let mut next = Instant::now();
+    let mut next = Instant::now() + until_half_second(unix_ms());
+    std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    let mut before = live(directory);
+    watched.iter_mut().for_each(|node| drop(node.look()));
     let mut shown = 0;
     while options.count == 0 || shown < options.count {
         next += Duration::from_secs(options.interval);
@@ -72,16 +75,21 @@ pub fn watch(directory: &Path, options: &Watch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A node, its API, and its counters when it was last looked at.
+/// To the middle of a second: all nodes have counted the last one.
+fn until_half_second(unix_ms: u64) -> Duration {
+    Duration::from_millis((1500 - unix_ms % 1000) % 1000)
+}
+
+/// A node, its API, and its counters at the end of the second that was last shown.
 struct Watched {
     node: Node,
     server: Option<Server>,
-    before: Option<Performance>,
+    seen: Option<Performance>,
 }
 
 impl Watched {
     fn new(node: Node) -> Self {
-        Self { node, server: None, before: None }
+        Self { node, server: None, seen: None }
     }
 
     /// A row of what happened since the last look. A node that is away is looked for again each time.
@@ -89,13 +97,18 @@ impl Watched {
         if self.server.is_none() {
             self.server = self.node.api.as_ref().and_then(|access| Server::connect(access).ok());
         }
-        let now = self.server.as_ref().and_then(|server| server.performance().ok());
-        if now.is_none() {
+        let second = self.server.as_ref().and_then(|server| server.last_second().ok());
+        if second.is_none() {
             self.server = None;
         }
-        let rates = self.before.zip(now).map(|(before, now)| rates(&before, &now));
-        self.before = now;
-        Row { node: self.node.name.clone(), rates }
+        let before = second.map(|second| second.since(self.seen.as_ref()));
+        self.seen = second.map(|second| second.after);
+        let both = before.zip(self.seen);
+        Row {
+            node: self.node.name.clone(),
+            between_us: both.map(|(before, after)| [before.uptime_us, after.uptime_us]),
+            rates: both.map(|(before, after)| rates(&before, &after)),
+        }
     }
 }
 
@@ -142,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_workers_latency_is_that_of_the_interval() {
-        let row = || vec![Row { node: "one".into(), rates: Some(Rates::default()) }];
+        let row = || vec![Row { node: "one".into(), between_us: None, rates: Some(Rates::default()) }];
         let worker = |before: FleetProgress, now: FleetProgress| {
             let mut rows = row();
             add_workers(&mut rows, Some(&before), Some(&now));
@@ -151,6 +164,12 @@ mod tests {
         assert_eq!(worker(live_of("a", 100, 0), live_of("a", 300, 400_000_000)), Some(2.0));
         assert_eq!(worker(live_of("a", 900, 1), live_of("b", 100, 100_000_000)), Some(1.0), "another run");
         assert_eq!(worker(live_of("a", 5, 5), live_of("a", 5, 5)), None);
+    }
+
+    #[test]
+    fn nodes_are_asked_in_the_middle_of_a_second() {
+        let until = |unix_ms| until_half_second(unix_ms).as_millis();
+        assert_eq!([0, 499, 500, 501, 999].map(until), [500, 1, 0, 999, 501]);
     }
 
     #[test]

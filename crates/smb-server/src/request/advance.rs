@@ -6,6 +6,7 @@ use super::{REQUEST_BYTES, Request, Requests, send};
 use crate::commands::{self, Work};
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
+use crate::state::client_figures::ClientSlot;
 use crate::state::connections::{Connection, ConnectionId, Outgoing};
 use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
@@ -436,18 +437,18 @@ fn finish_element<B: Backend, D: Directory>(
     body: Body,
 ) {
     let command = context.to.command;
-    let mut share = FiguresSlot::default();
+    let (mut share, mut client) = (FiguresSlot::default(), ClientSlot::default());
     if let Some(key) = context.open
         && let Ok(open) = state.opens.get_mut(key)
     {
         if context.counted {
             open.end_outstanding(context.channel_sequence);
         }
-        share = open.figures;
+        (share, client) = (open.figures, open.client);
         state.share_figures.of(share).requests[RequestKind::of(command) as usize] += 1;
     }
     if let Some(since) = context.measured_since {
-        state.latencies.note(RequestKind::of(command), share, since);
+        state.latencies.note(RequestKind::of(command), share, client, since);
     }
     // A logon that takes two exchanges has not failed.
     if status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED {

@@ -8,7 +8,9 @@ use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element};
 use crate::remote::registration_to_end;
 use crate::state::State;
+use crate::state::client_figures::ClientSlot;
 use crate::state::connections::{ConnectionId, Negotiation, Transport};
+use crate::state::counters::RequestKind;
 use crate::state::keys::SessionKey;
 use crate::state::proof::Verified;
 use crate::state::sessions::SessionState;
@@ -300,6 +302,9 @@ fn authorize<B: Backend, D: Directory>(
         return Err(NtStatus::ACCESS_DENIED);
     }
     session.last_request_at = now;
+    if session.client() == ClientSlot::SERVERS {
+        state.counters.requests_of_servers[RequestKind::of(command) as usize] += 1;
+    }
     if matches!(command, Command::Logoff | Command::TreeConnect | Command::Echo) {
         return Ok(());
     }

@@ -30,6 +30,8 @@ impl RequestKind {
 pub struct Counters {
     /// By [`Command`]'s number.
     pub requests: [u64; Command::ALL.len()],
+    /// Of these, those of other servers of the cluster, by [`RequestKind`].
+    pub requests_of_servers: [u64; RequestKind::ALL.len()],
     /// Requests answered with an error, by [`RequestKind`].
     pub errors: [u64; RequestKind::ALL.len()],
     pub messages_received: u64,

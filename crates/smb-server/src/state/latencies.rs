@@ -1,5 +1,6 @@
 //! How long requests take.
 
+use super::client_figures::{AllClientFigures, ClientSlot};
 use super::counters::RequestKind;
 use super::share_figures::{AllShareFigures, FiguresSlot};
 use types::{LatencyHistogram, Monotonic};
@@ -13,9 +14,10 @@ const NOTED_MAX: usize = 4096;
 ///
 /// Invariant: at most [`NOTED_MAX`] answers are noted, in memory that was allocated at the start.
 pub(crate) struct Latencies {
+    /// Without those of other servers of the cluster.
     by_kind: [LatencyHistogram; RequestKind::ALL.len()],
     /// Requests answered since the last call of [`Self::settle`], and when they were taken in.
-    noted: Vec<(Monotonic, RequestKind, FiguresSlot)>,
+    noted: Vec<(Monotonic, RequestKind, FiguresSlot, ClientSlot)>,
 }
 
 impl Default for Latencies {
@@ -27,9 +29,9 @@ impl Default for Latencies {
 impl Latencies {
     /// Notes that a request which was taken in at `since` has been answered.
     #[inline]
-    pub fn note(&mut self, kind: RequestKind, share: FiguresSlot, since: Monotonic) {
+    pub fn note(&mut self, kind: RequestKind, share: FiguresSlot, client: ClientSlot, since: Monotonic) {
         if self.noted.len() < NOTED_MAX {
-            self.noted.push((since, kind, share));
+            self.noted.push((since, kind, share, client));
         }
     }
 
@@ -40,11 +42,14 @@ impl Latencies {
     }
 
     /// Takes `now` for the time at which all noted answers were handed over.
-    pub fn settle(&mut self, shares: &mut AllShareFigures, now: Monotonic) {
-        for (since, kind, share) in self.noted.drain(..) {
-            self.by_kind[kind as usize].record(now.since(since));
+    pub fn settle(&mut self, shares: &mut AllShareFigures, clients: &mut AllClientFigures, now: Monotonic) {
+        for (since, kind, share, client) in self.noted.drain(..) {
+            if client != ClientSlot::SERVERS {
+                self.by_kind[kind as usize].record(now.since(since));
+            }
             if kind != RequestKind::Metadata {
                 shares.of(share).latency.record(now.since(since));
+                clients.of(client).latency.record(now.since(since));
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::arena::Arena;
 use super::bounded::Bounded;
 use super::budget::{Budget, HolderId};
+use super::client_figures::ClientSlot;
 use super::connections::ConnectionId;
 use super::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use super::pipe::Pipe;
@@ -43,6 +44,8 @@ pub(crate) struct Open {
     pub tree_id: u32,
     /// Of the share that it was opened through.
     pub figures: FiguresSlot,
+    /// Of the client whose session it is.
+    pub client: ClientSlot,
     pub kind: OpenKind,
     pub persistent: u64,
     /// From the share's root.

@@ -1,6 +1,7 @@
 //! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
 
 use super::bindings::Bindings;
+use super::client_figures::{AllClientFigures, ClientSlot};
 use super::connections::ConnectionId;
 use super::keys::{OpenKey, SessionKey};
 use super::session_shares::{Holder, SessionShares};
@@ -14,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Monotonic, NtStatus, PeerHost};
+use types::{Monotonic, NtStatus, PeerHost, Sid};
 use volume::backend::{AccessToken, Caller, ShareRoot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub(crate) struct Channel {
 pub(crate) struct Session {
     pub state: SessionState,
     holder: Holder,
+    client: ClientSlot,
     pub dialect: Dialect,
     pub client_guid: Guid,
     pub account: String,
@@ -75,6 +77,7 @@ impl Session {
         Self {
             state: SessionState::Valid,
             holder: Holder { user: account.token.user.clone(), host },
+            client: ClientSlot::default(),
             dialect,
             client_guid,
             credential: Credential::of(&account),
@@ -99,6 +102,11 @@ impl Session {
             read_bytes: 0,
             written_bytes: 0,
         }
+    }
+
+    /// Where what its client asks is counted.
+    pub fn client(&self) -> ClientSlot {
+        self.client
     }
 
     #[inline]
@@ -189,6 +197,8 @@ const NAMES_KEPT: usize = 4096;
 pub(crate) struct Sessions {
     table: HashMap<SessionKey, Session, BuildHasherDefault<IdHasher>>,
     shares: SessionShares,
+    /// Each session is counted in the place that it was given.
+    pub clients: AllClientFigures,
     uses: ShareUses,
     /// Names of those that ended last, at most [`NAMES_KEPT`].
     ended: VecDeque<SessionKey>,
@@ -221,6 +231,7 @@ impl Sessions {
         Self {
             table: HashMap::default(),
             shares: SessionShares::new(most),
+            clients: AllClientFigures::default(),
             uses: ShareUses::default(),
             ended: VecDeque::new(),
         }
@@ -248,10 +259,14 @@ impl Sessions {
     }
 
     /// Takes in a session under a name from [`Self::unused_name`]; refused when its user or host holds its share.
-    pub fn insert(&mut self, key: SessionKey, session: Session) -> Result<(), NtStatus> {
+    pub fn insert(&mut self, key: SessionKey, mut session: Session) -> Result<(), NtStatus> {
         if !self.shares.take(&session.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
+        session.client = match session.token.groups.contains(&Sid::cluster_nodes()) {
+            true => self.clients.enter_server(),
+            false => self.clients.enter(session.holder.host),
+        };
         let replaced = self.table.insert(key, session);
         assert!(replaced.is_none(), "a session's name is its own");
         Ok(())
@@ -274,6 +289,7 @@ impl Sessions {
         }
         self.ended.push_back(key);
         self.shares.give_back(&session.holder);
+        self.clients.leave(session.client);
         for (_, tree) in &session.trees {
             self.uses.remove(tree.name());
         }

@@ -4,7 +4,7 @@ use crate::dataplane::clients::SmbServer;
 use crate::limits::Limits;
 use api::model::{Metric, MetricKind, OperationCounters, Performance, SmbDirectCounters};
 use smb::wire::Command;
-use smb_server::RequestKind;
+use smb_server::{RequestKind, ShareFigures};
 use smb_transport::server::tcp::Tcp;
 use types::Monotonic;
 
@@ -18,8 +18,11 @@ pub(super) fn show_performance(
 ) -> Performance {
     let counters = server.counters();
     let requests = |command: Command| counters.requests.get(command as usize).copied().unwrap_or(0);
-    let (reads, writes) = (requests(Command::Read), requests(Command::Write));
-    let all: u64 = counters.requests.iter().sum();
+    let servers = of_other_servers(server.share_figures());
+    let of_servers = |kind: RequestKind| counters.requests_of_servers[kind as usize];
+    let reads = requests(Command::Read) - of_servers(RequestKind::Read);
+    let writes = requests(Command::Write) - of_servers(RequestKind::Write);
+    let all = counters.requests.iter().sum::<u64>() - counters.requests_of_servers.iter().sum::<u64>();
     let (disk_read_bytes, disk_write_bytes) = transferred_bytes;
     let of = |kind: RequestKind, operations: u64, bytes: u64| {
         let latency = server.latency(kind);
@@ -33,13 +36,19 @@ pub(super) fn show_performance(
     };
     Performance {
         uptime_us: u64::try_from(now.since(started).as_micros()).unwrap_or(u64::MAX),
-        read: of(RequestKind::Read, reads, counters.read_bytes),
-        write: of(RequestKind::Write, writes, counters.written_bytes),
+        read: of(RequestKind::Read, reads, counters.read_bytes - servers.read_bytes),
+        write: of(RequestKind::Write, writes, counters.written_bytes - servers.written_bytes),
         metadata: of(RequestKind::Metadata, all - reads - writes, 0),
         disk_write_bytes,
         disk_read_bytes,
         ..Performance::default()
     }
+}
+
+/// What other servers of the cluster asked of this one's disks. They are no clients: what they ask is what clients asked of them.
+fn of_other_servers(shares: &[ShareFigures]) -> ShareFigures {
+    let is_theirs = |share: &&ShareFigures| share.volume == Some(bus::VOLUME);
+    shares.iter().find(is_theirs).cloned().unwrap_or_default()
 }
 
 /// Shows the part of "SMB Server Shares: Received, Sent and Transferred Bytes/sec" that went via SMB Direct.

@@ -111,6 +111,7 @@ impl Show {
                 .map(|session| sessions::show_session(session, direct, &copies, wall))
                 .collect(),
             shares: sessions::show_shares(server.share_figures()),
+            clients: sessions::show_clients(server.client_figures()),
             performance: metrics::show_performance(&server, transferred, self.started, now),
             latencies: latencies::show_latencies(&server, &node.disks),
             rdma,

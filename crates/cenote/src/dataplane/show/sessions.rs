@@ -2,7 +2,7 @@
 
 use super::rdma::show_channel;
 use crate::rdma_devices::transport_name;
-use api::model::{Channel, OpenFile, Session, ShareFigures};
+use api::model::{Channel, ClientFigures, OpenFile, Session, ShareFigures};
 use rdma::providers::Providers;
 use smb_server::{Caching, ConnectionInfo, OpenInfo, SessionInfo, Transport};
 use smb_transport::server::smb_direct::SmbDirect;
@@ -86,7 +86,8 @@ pub(super) fn show_session(
 
 /// Shows what was asked of each share.
 pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures> {
-    let shown = all.iter().filter_map(|figures| {
+    let of_clients = all.iter().filter(|figures| figures.volume != Some(bus::VOLUME));
+    let shown = of_clients.filter_map(|figures| {
         let [reads, writes, others] = figures.requests;
         Some(ShareFigures {
             name: figures.name.clone(),
@@ -100,6 +101,19 @@ pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures>
         })
     });
     shown.collect()
+}
+
+/// Shows how long requests of each client took.
+pub(super) fn show_clients<'a>(
+    all: impl Iterator<Item = &'a smb_server::ClientFigures>,
+) -> Vec<ClientFigures> {
+    let shown = all.map(|figures| ClientFigures {
+        client: figures.host.map(|host| host.to_string()),
+        sessions: figures.sessions,
+        latency: figures.latency,
+    });
+    // The first is of those without a place: mostly there is none.
+    shown.filter(|client| client.client.is_some() || client.latency.count() > 0).collect()
 }
 
 /// Shows an open file.

@@ -354,6 +354,7 @@ fn take_in<B: Backend, D: Directory>(
         lease,
         tree_id: work.tree_id,
         figures,
+        client: session.client(),
         kind: OpenKind::File { volume: work.volume, open: created.open },
         persistent: created.open.0,
         path: created.path.clone(),

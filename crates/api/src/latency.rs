@@ -1,10 +1,11 @@
 //! Percentiles of times that were counted in buckets.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use types::LatencyHistogram;
+use utoipa::ToSchema;
 
 /// Times in microseconds; `None`: nothing was measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Percentiles {
     pub count: u64,
     pub mean_us: Option<f64>,
@@ -12,6 +13,18 @@ pub struct Percentiles {
     pub p90_us: Option<f64>,
     pub p99_us: Option<f64>,
     pub p999_us: Option<f64>,
+}
+
+/// How long reads and writes of one client took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClientLatency {
+    /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
+    pub client: Option<String>,
+    /// Those that it has now.
+    pub sessions: usize,
+    /// Without those that waited for another client.
+    #[serde(flatten)]
+    pub latency: Percentiles,
 }
 
 impl Percentiles {

@@ -1,0 +1,83 @@
+//! What a server counted in its last second: the same for everybody who asks, so that what is shown here and there agrees.
+//!
+//! Promises: asking costs the data plane nothing. Whoever looks at the server each second notes what it saw.
+
+use crate::model::Performance;
+use serde::{Deserialize, Serialize};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+
+/// What was noted longer ago is not told.
+const LASTS_FOR: Duration = Duration::from_millis(2500);
+
+/// Totals at both ends of the last second; `uptime_us` is the time of each, by the server's own clock.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+pub struct LastSecond {
+    pub before: Performance,
+    pub after: Performance,
+}
+
+impl LastSecond {
+    /// From where to reckon what happened until `after`: from the end of the last second that was seen before, so that nothing is left
+    /// out if one was missed. If that is this very second, or was counted before the server started anew: from its beginning.
+    pub fn since(&self, seen: Option<&Performance>) -> Performance {
+        let seen = seen.filter(|seen| seen.uptime_us < self.after.uptime_us);
+        seen.copied().unwrap_or(self.before)
+    }
+}
+
+/// The last two looks at the server's counters.
+#[derive(Default)]
+pub struct Seconds(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    before: Option<Performance>,
+    after: Option<(Instant, Performance)>,
+}
+
+impl Seconds {
+    /// Notes what was counted up to `now`.
+    pub fn note(&self, performance: Performance, now: Instant) {
+        let noted = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.before = noted.after.replace((now, performance)).map(|(_, before)| before);
+    }
+
+    /// `None`: the server was not looked at twice, or not lately.
+    pub fn last(&self, now: Instant) -> Option<LastSecond> {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, after) = noted.after?;
+        (now.saturating_duration_since(at) < LASTS_FOR).then_some(LastSecond { before: noted.before?, after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(uptime_us: u64) -> Performance {
+        Performance { uptime_us, ..Performance::default() }
+    }
+
+    #[test]
+    fn a_second_is_known_after_two_looks_and_for_a_while() {
+        let (seconds, now) = (Seconds::default(), Instant::now());
+        seconds.note(at(1), now);
+        assert!(seconds.last(now).is_none());
+        seconds.note(at(2), now);
+        seconds.note(at(3), now);
+        let last = seconds.last(now).unwrap();
+        assert_eq!((last.before.uptime_us, last.after.uptime_us), (2, 3));
+        assert!(seconds.last(now + LASTS_FOR).is_none());
+    }
+
+    #[test]
+    fn a_second_that_was_missed_is_not_left_out() {
+        let last = LastSecond { before: at(20), after: at(30) };
+        let since = |seen: Option<u64>| last.since(seen.map(at).as_ref()).uptime_us;
+        assert_eq!([None, Some(20), Some(10)].map(since), [20, 20, 10]);
+        assert_eq!(since(Some(30)), 20, "it is asked for once more");
+        assert_eq!(since(Some(900)), 20, "the server was started anew");
+    }
+}
