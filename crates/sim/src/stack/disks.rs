@@ -32,6 +32,9 @@ pub(crate) struct Control {
     pub lost: Cell<bool>,
     /// When it has answers.
     pub due: Cell<Option<Monotonic>>,
+    /// How often it was opened.
+    openings: Cell<u64>,
+    is_open: Cell<bool>,
     /// Reads that it answered with an error of the medium.
     pub medium_errors: Cell<u64>,
 }
@@ -65,6 +68,8 @@ impl SimDisk {
             latency: Cell::new(Duration::from_micros(80)),
             lost: Cell::default(),
             due: Cell::default(),
+            openings: Cell::default(),
+            is_open: Cell::default(),
             medium_errors: Cell::default(),
         });
         Self { id, node: 0, medium, layout, control }
@@ -87,12 +92,20 @@ impl SimDisk {
         self.control.due.set(None);
     }
 
+    /// It answers again. Of one that nobody has open nobody would take answers, and the run would go on in the shortest of steps.
+    pub fn wake(&self) {
+        self.control.due.set(self.control.is_open.get().then(|| self.control.now.get()));
+    }
+
     /// The disk as a process opens it.
     pub fn open(&self) -> TimedDisk {
         self.medium.abandon();
         self.control.lost.set(false);
         self.control.due.set(None);
+        self.control.openings.update(|openings| openings + 1);
+        self.control.is_open.set(true);
         TimedDisk {
+            opening: self.control.openings.get(),
             disk: self.medium.clone(),
             control: self.control.clone(),
             waiting: BTreeMap::new(),
@@ -103,6 +116,8 @@ impl SimDisk {
 
 /// A [`CrashDisk`] that takes time, hangs, and goes away.
 pub(crate) struct TimedDisk {
+    /// Which of its disk's it is.
+    opening: u64,
     disk: CrashDisk,
     control: Rc<Control>,
     /// Operations without an answer, and when they were asked for.
@@ -126,6 +141,15 @@ impl TimedDisk {
     fn fail_all(&mut self, error: &DiskError) {
         for token in std::mem::take(&mut self.waiting).into_keys() {
             self.answers.push(DiskCompletion { token, result: Err(error.clone()) });
+        }
+    }
+}
+
+impl Drop for TimedDisk {
+    fn drop(&mut self) {
+        if self.control.openings.get() == self.opening {
+            self.control.is_open.set(false);
+            self.control.due.set(None);
         }
     }
 }
