@@ -300,15 +300,17 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     let mut late = Vec::new();
     for one in running {
         let errors = text_of(&one.files.errors, 64 << 10)?;
+        let first = one.process.targets.first().map_or("", String::as_str);
+        let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
+        let last_words = lines.into_iter().rev().collect::<Vec<&str>>().join("; ");
         if !one.exit.is_some_and(|exit| exit.success()) {
-            let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
-            let lines: Vec<&str> = lines.into_iter().rev().collect();
-            let first = one.process.targets.first().map_or("", String::as_str);
-            return Err(format!("the worker of {first} failed: {}", lines.join("; ")));
+            return Err(format!("the worker of {first} failed: {last_words}"));
         }
         late.extend(errors.lines().find(|line| line.contains("--start-at")).and_then(late_ms));
         let results = text_of(&one.files.results, RESULTS_BYTES_MAX)?;
-        let spans = xml::read_results(results.as_bytes()).map_err(|error| error.to_string())?;
+        // One that could not begin ends well, with a report without figures: why is among its errors.
+        let spans = xml::read_results(results.as_bytes())
+            .map_err(|error| format!("the worker of {first} measured nothing: {error}; {last_words}"))?;
         let node = done.nodes.entry(one.process.node.clone()).or_default();
         node.workers += one.process.targets.len() as u64;
         let seconds: f64 = spans.iter().map(|span| span.seconds).sum();

@@ -19,7 +19,7 @@ pub enum SpaceRequest {
     /// of blocks of class `Append` is read as without `copy`: all are compared, and made equal.
     Read { lba: Lba, blocks: u32, copy: Option<u8> },
     /// Answers `Done` when durable on every in-sync copy (I1). Whole blocks; any length; a write within one 1 MiB-aligned
-    /// range is atomic unless of class `Append`. Every block of class `Append` must prove itself ([`codes::seal_block`]), with an order
+    /// range is atomic unless of class `Append` (docs/PROTOCOL.md, *After a crash*, has the exception). Every block of class `Append` must prove itself ([`codes::seal_block`]), with an order
     /// that grows with every write of its place.
     Write { lba: Lba, class: WriteClass, data: Payload },
     /// The blocks read as zeroes afterwards, and can be written with class `Fresh` without a step of their own. Of whole chunks the space is given
