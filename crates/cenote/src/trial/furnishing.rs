@@ -15,6 +15,7 @@ use cli::args::{Global, Quickstart};
 use cli::{Client, Failure};
 use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -140,7 +141,8 @@ impl Work<'_> {
         }
     }
 
-    /// One pool over the disks of all servers; each adds its own.
+    /// One pool over the disks of all servers; each adds its own. A server that has disks since an earlier start keeps these, however many are asked
+    /// for now.
     fn make_pool(&self) -> Result<(), Failure> {
         let first = &self.plans[0];
         for plan in self.plans {
@@ -154,18 +156,26 @@ impl Work<'_> {
             let request = CreatePool { name: POOL.into(), disks, reserve_disks: None };
             let _: Created = self.client(first)?.post("/pools", &request)?;
         }
+        let has_volume = !self.client(first)?.get::<Vec<Volume>>("/volumes")?.is_empty();
         for plan in &self.plans[1..] {
             self.until(&format!("the pool at {}", plan.name), || {
                 let pools: Vec<Pool> = self.client(plan)?.get("/pools")?;
                 Ok((!pools.is_empty()).then_some(()))
             })?;
+            let own = plan.data.join("disks");
+            let known: Vec<Disk> = self.client(plan)?.get("/disks")?;
+            if has_volume && known.iter().any(|disk| Path::new(&disk.path).starts_with(&own)) {
+                continue;
+            }
             for number in 1..=self.options.disks {
                 let request = self.disk(plan, number, Some(POOL.into()));
-                let disks: Vec<Disk> = self.client(plan)?.get("/disks")?;
-                if !disks.iter().any(|disk| disk.path == request.path) {
+                if !known.iter().any(|disk| disk.path == request.path) {
                     let _: Created = self.client(plan)?.post("/disks", &request)?;
                 }
             }
+        }
+        if has_volume {
+            return Ok(());
         }
         let all = self.options.disks as usize * self.plans.len();
         self.until(&format!("the pool's {all} disks at {}", first.name), || {
