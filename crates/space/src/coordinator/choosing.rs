@@ -51,23 +51,21 @@ pub(super) struct RegionCopy<'a> {
     pub blocks: Vec<Option<&'a Candidate>>,
 }
 
-impl RegionCopy<'_> {
-    fn is_written(&self, at: usize) -> bool {
-        self.blocks.get(at).copied().flatten().is_some_and(|found| found.rank > 0)
+impl<'a> RegionCopy<'a> {
+    /// What is written there, if it is intact.
+    fn written_at(&self, at: usize) -> Option<&'a Candidate> {
+        self.blocks.get(at).copied().flatten().filter(|found| found.rank > 0)
     }
 
     fn written(&self) -> usize {
-        (0..self.blocks.len()).filter(|at| self.is_written(*at)).count()
+        (0..self.blocks.len()).filter(|at| self.written_at(*at).is_some()).count()
     }
 
     /// Whether its blocks where `base` was never written go with one next to them that differs: what wrote all these may have been under way to this copy alone.
     fn is_torn_from(&self, base: &Self, at: usize) -> bool {
-        let fills = |at: usize| self.is_written(at) && !base.is_written(at) && at < base.blocks.len();
-        let differs = |at: usize| match (
-            self.blocks.get(at).copied().flatten(),
-            base.blocks.get(at).copied().flatten(),
-        ) {
-            (Some(own), Some(bases)) => own.rank > 0 && bases.rank > 0 && own.data != bases.data,
+        let fills = |at: usize| self.written_at(at).is_some() && base.written_at(at).is_none();
+        let differs = |at: usize| match (self.written_at(at), base.written_at(at)) {
+            (Some(own), Some(bases)) => own.data != bases.data,
             _ => false,
         };
         let before = (0..at).rev().find(|at| !fills(*at));
@@ -100,14 +98,17 @@ pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Vec<Option<Candid
         };
         votes.iter().zip(&copy.blocks).filter(is).count()
     };
-    first.sort_by_cached_key(|copy| (outvoted(copy), copy.belief, std::cmp::Reverse(copy.written())));
-    let Some(base) = first.first() else { return Vec::new() };
-    let right: Vec<&RegionCopy<'_>> = first.iter().copied().filter(|copy| outvoted(copy) == 0).collect();
+    let mut first: Vec<(usize, &RegionCopy<'_>)> =
+        first.into_iter().map(|copy| (outvoted(copy), copy)).collect();
+    first.sort_by_cached_key(|(outvoted, copy)| (*outvoted, copy.belief, std::cmp::Reverse(copy.written())));
+    let Some((_, base)) = first.first() else { return Vec::new() };
     let block = |at: usize| {
-        let fits = |copy: &&&RegionCopy<'_>| copy.belief == base.belief || !copy.is_torn_from(base, at);
+        let fits = |(outvoted, copy): &&(usize, &RegionCopy<'_>)| {
+            *outvoted == 0 && (copy.belief == base.belief || !copy.is_torn_from(base, at))
+        };
         votes[at]
-            .or_else(|| choose(right.iter().filter(fits).filter_map(|copy| copy.blocks[at])))
-            .or_else(|| choose(first.iter().filter_map(|copy| copy.blocks[at])))
+            .or_else(|| choose(first.iter().filter(fits).filter_map(|(_, copy)| copy.blocks[at])))
+            .or_else(|| choose(first.iter().filter_map(|(_, copy)| copy.blocks[at])))
             .or_else(|| copies.iter().find_map(|copy| copy.blocks[at]))
             .cloned()
     };

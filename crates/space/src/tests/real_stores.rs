@@ -80,6 +80,15 @@ impl RealBench {
         }
     }
 
+    /// Two disks, and block 3 with 1 and then with 2: what follows is under the same epoch, so that only the journal's end can tell that it is missing.
+    fn with_block_3_written_twice() -> Self {
+        let mut bench = Self::new(2);
+        bench.write(3, WriteClass::Overwrite, 1, 1);
+        bench.pass(20);
+        bench.write(3, WriteClass::Overwrite, 1, 2);
+        bench
+    }
+
     fn power_cut(&mut self, seed: u64) {
         for (at, disk) in self.disks.iter().enumerate() {
             disk.crash(&disk.random_choice(seed + at as u64));
@@ -172,11 +181,7 @@ fn a_disk_pulled_and_put_back_is_resynced_and_serves_alone_afterwards() {
 pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch() {
     let parts = [Some(0), Some(4096 - 100), Some(4096 - 3), Some(4096 - 17), None];
     for (rotten, before_data) in [0, 1].into_iter().flat_map(|disk| parts.map(|part| (disk, part))) {
-        let mut bench = RealBench::new(2);
-        bench.write(3, WriteClass::Overwrite, 1, 1);
-        bench.pass(20);
-        // Under one epoch, so that only the journal's end can tell that the second is missing.
-        bench.write(3, WriteClass::Overwrite, 1, 2);
+        let mut bench = RealBench::with_block_3_written_twice();
         bench.write(3, WriteClass::Overwrite, 1, 7);
         let crash_disk = &bench.disks[rotten];
         let data = in_journal(crash_disk, 7);
@@ -202,10 +207,7 @@ pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disk
 fn an_acknowledged_write_survives_a_power_cut_and_a_disk_that_lost_its_last_batch_without_a_trace() {
     for loser in [0, 1] {
         for is_checkpointed in [false, true] {
-            let mut bench = RealBench::new(2);
-            bench.write(3, WriteClass::Overwrite, 1, 1);
-            bench.pass(20);
-            bench.write(3, WriteClass::Overwrite, 1, 2);
+            let mut bench = RealBench::with_block_3_written_twice();
             if is_checkpointed {
                 // The journal fills, and the stamp is in the page of the slab.
                 for round in 0..100 {
@@ -226,10 +228,7 @@ fn an_acknowledged_write_survives_a_power_cut_and_a_disk_that_lost_its_last_batc
 #[test]
 fn the_copy_with_an_acknowledged_write_is_believed_though_the_power_cut_tore_the_end_of_its_journal() {
     for (loser, seed) in [0, 1].into_iter().flat_map(|loser| (0..20).map(move |seed| (loser, seed))) {
-        let mut bench = RealBench::new(2);
-        bench.write(3, WriteClass::Overwrite, 1, 1);
-        bench.pass(20);
-        bench.write(3, WriteClass::Overwrite, 1, 2);
+        let mut bench = RealBench::with_block_3_written_twice();
         bench.disks[loser].inject(Fault::every(FaultTarget::Write, FaultAction::LoseWrite));
         bench.write(3, WriteClass::Overwrite, 1, 7);
         // Under way when the power goes: it leaves the whole slab of the sound disk in doubt.
@@ -295,10 +294,7 @@ fn what_a_disk_may_have_lost_since_its_last_promise_is_copied_when_it_returns() 
 
 #[test]
 fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_may_have_lost() {
-    let mut bench = RealBench::new(2);
-    bench.write(3, WriteClass::Overwrite, 1, 1);
-    bench.pass(20);
-    bench.write(3, WriteClass::Overwrite, 1, 2);
+    let mut bench = RealBench::with_block_3_written_twice();
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[0].clone();
     let data = in_journal(&crash_disk, 7);
@@ -317,10 +313,7 @@ fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_ma
 
 #[test]
 fn a_disk_that_comes_back_before_it_was_put_out_is_compared_if_its_journal_leaves_a_doubt() {
-    let mut bench = RealBench::new(2);
-    bench.write(3, WriteClass::Overwrite, 1, 1);
-    bench.pass(20);
-    bench.write(3, WriteClass::Overwrite, 1, 2);
+    let mut bench = RealBench::with_block_3_written_twice();
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[0].clone();
     let data = in_journal(&crash_disk, 7);
