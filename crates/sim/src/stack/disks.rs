@@ -6,7 +6,7 @@ use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
 use space::seam::BlockStore;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::api::{StoreCompletion, StoreRequest};
 use store::{FormatParameters, Layout, Store};
@@ -32,9 +32,8 @@ pub(crate) struct Control {
     pub lost: Cell<bool>,
     /// When it has answers.
     pub due: Cell<Option<Monotonic>>,
-    /// How often it was opened.
-    openings: Cell<u64>,
-    is_open: Cell<bool>,
+    /// Of who has it open, as long as he has.
+    opener: RefCell<Weak<()>>,
     /// Reads that it answered with an error of the medium.
     pub medium_errors: Cell<u64>,
 }
@@ -68,8 +67,7 @@ impl SimDisk {
             latency: Cell::new(Duration::from_micros(80)),
             lost: Cell::default(),
             due: Cell::default(),
-            openings: Cell::default(),
-            is_open: Cell::default(),
+            opener: RefCell::default(),
             medium_errors: Cell::default(),
         });
         Self { id, node: 0, medium, layout, control }
@@ -92,9 +90,9 @@ impl SimDisk {
         self.control.due.set(None);
     }
 
-    /// It answers again. Of one that nobody has open nobody would take answers, and the run would go on in the shortest of steps.
-    pub fn wake(&self) {
-        self.control.due.set(self.control.is_open.get().then(|| self.control.now.get()));
+    /// When there are answers for who has it open: nobody else would take them, and the run would go on in the shortest of steps.
+    pub fn due(&self) -> Option<Monotonic> {
+        self.control.due.get().filter(|_| self.control.opener.borrow().strong_count() > 0)
     }
 
     /// The disk as a process opens it.
@@ -102,10 +100,10 @@ impl SimDisk {
         self.medium.abandon();
         self.control.lost.set(false);
         self.control.due.set(None);
-        self.control.openings.update(|openings| openings + 1);
-        self.control.is_open.set(true);
+        let opener = Rc::new(());
+        self.control.opener.replace(Rc::downgrade(&opener));
         TimedDisk {
-            opening: self.control.openings.get(),
+            _opener: opener,
             disk: self.medium.clone(),
             control: self.control.clone(),
             waiting: BTreeMap::new(),
@@ -116,8 +114,7 @@ impl SimDisk {
 
 /// A [`CrashDisk`] that takes time, hangs, and goes away.
 pub(crate) struct TimedDisk {
-    /// Which of its disk's it is.
-    opening: u64,
+    _opener: Rc<()>,
     disk: CrashDisk,
     control: Rc<Control>,
     /// Operations without an answer, and when they were asked for.
@@ -141,15 +138,6 @@ impl TimedDisk {
     fn fail_all(&mut self, error: &DiskError) {
         for token in std::mem::take(&mut self.waiting).into_keys() {
             self.answers.push(DiskCompletion { token, result: Err(error.clone()) });
-        }
-    }
-}
-
-impl Drop for TimedDisk {
-    fn drop(&mut self) {
-        if self.control.openings.get() == self.opening {
-            self.control.is_open.set(false);
-            self.control.due.set(None);
         }
     }
 }

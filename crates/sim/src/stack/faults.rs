@@ -210,7 +210,7 @@ impl Striking {
             disk.medium.clear_faults();
             disk.medium.limit_allocation(None);
             // What waited through a hang is answered now.
-            disk.wake();
+            disk.control.due.set(Some(disk.control.now.get()));
         }
     }
 

@@ -167,7 +167,7 @@ impl StackWorld {
 
     /// Goes on to the next time at which something happens, and lets it happen.
     pub fn turn(&mut self) {
-        let disks = self.disks.iter().filter_map(|disk| disk.control.due.get());
+        let disks = self.disks.iter().filter_map(SimDisk::due);
         let nodes = self.nodes.iter().flatten().map(Node::next_timeout);
         let clients = self.clients.iter().map(|client| client.wake_at).filter(|at| *at > self.now);
         let next = disks.chain(nodes).chain(clients).min().unwrap_or(self.now);
