@@ -243,17 +243,16 @@ impl Membership {
             match self.peers.get_mut(&member.node) {
                 Some(peer) => peer.address = member.address,
                 None => {
-                    self.peers.insert(member.node, Peer::new(member.address, now));
+                    self.peers.insert(member.node, Peer::new(member.address, self.keys.number(), now));
                 }
             }
         }
         self.judge_all(now);
     }
 
-    /// Another key from now on. The one before is good for [`keys::OVERLAP`] for peers that were not heard by the new one.
+    /// Another key from now on. Those before are good for [`keys::OVERLAP`], each for peers that were not heard by a later one.
     pub fn set_key(&mut self, key: HeartbeatKey, now: Monotonic) {
         self.keys.replace(key, now);
-        self.peers.values_mut().for_each(|peer| peer.has_current_key = false);
         self.next_send = now;
     }
 
@@ -304,17 +303,17 @@ impl Membership {
     }
 
     fn take(&mut self, datagram: &[u8], now: Monotonic) -> Result<(), Refused> {
-        let (heartbeat, is_current) = self.keys.parse(datagram, self.options.cluster, now)?;
+        let (heartbeat, key) = self.keys.parse(datagram, self.options.cluster, now)?;
         let stamp = self.stamp(now).max(self.last_stamp);
         let (me, incarnation, timing) = (self.options.me, self.options.incarnation, self.options.timing);
         let peer = self.peers.get_mut(&heartbeat.from).ok_or(Refused::Stranger)?;
         if heartbeat.to != me {
             return Err(Refused::Stranger);
         }
-        if peer.has_current_key && !is_current {
+        if key < peer.shown_key {
             return Err(Refused::Signature);
         }
-        peer.has_current_key |= is_current;
+        peer.shown_key = key;
         let echo = heartbeat.echo.filter(|echo| echo.incarnation == incarnation && echo.stamp <= stamp);
         let is_fresh = echo.is_some_and(|echo| Duration::from_nanos(stamp - echo.stamp) < timing.dead);
         let echoed = echo.map(|echo| self.started.after(Duration::from_nanos(echo.stamp)));
@@ -392,7 +391,7 @@ impl Membership {
                 refused_term,
                 votes: votes.clone(),
             };
-            let datagrams = self.keys.encode(&heartbeat, self.options.cluster, peer.has_current_key, now);
+            let datagrams = self.keys.encode(&heartbeat, self.options.cluster, peer.shown_key, now);
             out.extend(datagrams.into_iter().map(|datagram| (peer.address, datagram)));
             peer.note_sent(sent_at);
         }

@@ -1,5 +1,6 @@
 //! What one node knows of another.
 
+use super::keys::KeyNumber;
 use super::{Echo, Heartbeat, Incarnation, Refused, Timing, Verdict, Vote};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -77,8 +78,8 @@ pub(super) struct Peer {
     unproven: Vec<Unproven>,
     /// Which of them is echoed next.
     echoed_next: usize,
-    /// It signs by the present key.
-    pub has_current_key: bool,
+    /// The last key by which it was heard, or which was the present one when it was first known: none before that is good for it.
+    pub shown_key: KeyNumber,
     /// When the first word was sent to it that it did not echo.
     unheard_since: Option<Monotonic>,
     last_sent: Monotonic,
@@ -103,13 +104,13 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn new(address: SocketAddr, now: Monotonic) -> Self {
+    pub fn new(address: SocketAddr, key: KeyNumber, now: Monotonic) -> Self {
         Self {
             address,
             last: None,
             unproven: Vec::new(),
             echoed_next: 0,
-            has_current_key: true,
+            shown_key: key,
             unheard_since: None,
             last_sent: now,
             is_cut_off: false,

@@ -943,6 +943,24 @@ fn replays_of_earlier_processes_do_not_keep_a_new_one_out() {
 }
 
 #[test]
+fn who_was_heard_by_a_key_is_not_heard_by_one_before_it_when_there_is_a_third() {
+    let mut world = World::new(3, 25);
+    world.run(Duration::from_secs(2));
+    let is_3_to_1 = |(to, bytes): &&(u32, Vec<u8>)| *to == 1 && bytes[16] == 3;
+    let (_, by_first) = world.recorded.iter().rev().find(is_3_to_1).unwrap().clone();
+    for key in [b"second".as_slice(), b"third"] {
+        for node in [1, 2, 3] {
+            let now = world.now;
+            world.processes.get_mut(&node).unwrap().membership.set_key(HeartbeatKey::derive(key), now);
+        }
+        let now = world.now;
+        let heard = world.processes.get_mut(&1).unwrap().membership.receive(&by_first, now);
+        assert_eq!(matches!(heard, Err(Refused::Signature)), key == b"third", "{heard:?}");
+        world.run(Duration::from_secs(1));
+    }
+}
+
+#[test]
 fn words_that_echo_what_was_said_long_ago_do_not_push_out_a_process_that_lives() {
     let mut world = World::new(3, 22);
     let mut old = Vec::new();
