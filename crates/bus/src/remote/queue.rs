@@ -25,7 +25,7 @@
 //! # How long a request waits
 //!
 //! As long as others need, which says nothing of its disk. Coordinators are told of what waits, and count the disk's time from when the request
-//! has left ([`Queue::tell`]). How many wait is bounded by what coordinators ask at once: a client's requests in work, and a few regions of each
+//! has left ([`Queue::tell`]). They are not told of what waits for a disk that has something to answer and answers nothing: then it is the disk that is waited for. How many wait is bounded by what coordinators ask at once: a client's requests in work, and a few regions of each
 //! volume in the background.
 
 use super::PortId;
@@ -58,6 +58,8 @@ impl Default for Windows {
 const MESSAGE_BYTES: u64 = 64 << 10;
 /// How often coordinators are told of what waits: several times within the time that they give a disk, which is seconds.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// A disk that has something to answer and answers nothing from one time of telling to so many later is waited for itself.
+const SILENT_TELLS: u8 = 2;
 
 /// How much later than it did a request counts as having come. Short, since a step of a job has the lock of the region that it copies, for which a
 /// client may wait.
@@ -111,6 +113,8 @@ pub struct Load {
 struct AtDisk {
     all: u64,
     background: u64,
+    /// Times of telling since it answered, or since it has something to answer.
+    silent_tells: u8,
 }
 
 /// Why a request does not leave now.
@@ -230,6 +234,9 @@ impl Queue {
         self.bytes[load.priority as usize] += load.bytes;
         self.incoming_bytes += load.incoming_bytes;
         let disk = self.disks.entry(load.disk).or_default();
+        if disk.all == 0 {
+            disk.silent_tells = 0;
+        }
         disk.all += load.bytes;
         disk.background += if load.priority == Priority::Client { 0 } else { load.bytes };
     }
@@ -244,13 +251,24 @@ impl Queue {
         }
     }
 
-    /// Tells of what waits, if it is time.
+    /// The disk has answered something.
+    pub fn answered(&mut self, disk: DiskId) {
+        if let Some(disk) = self.disks.get_mut(&disk) {
+            disk.silent_tells = 0;
+        }
+    }
+
+    /// Tells of what waits for others, if it is time.
     pub fn tell(&mut self, now: Monotonic, mut out: impl FnMut(PortId, Waiting)) {
         if self.lanes.is_empty() || now < self.tell_at {
             return;
         }
         self.tell_at = now.after(TELL_INTERVAL);
-        for queued in self.lanes.values().flatten() {
+        for disk in self.disks.values_mut().filter(|disk| disk.all > 0) {
+            disk.silent_tells = disk.silent_tells.saturating_add(1);
+        }
+        let is_silent = |disk| self.disks.get(&disk).is_some_and(|disk| disk.silent_tells > SILENT_TELLS);
+        for queued in self.lanes.values().flatten().filter(|queued| !is_silent(queued.disk)) {
             let Request { volume, session, id, .. } = queued.request;
             out(queued.port, Waiting { disk: queued.disk, volume, session, id });
         }
@@ -273,6 +291,7 @@ impl Queue {
 mod tests {
     use super::*;
     use space::message::{RequestId, SessionId};
+    use std::collections::BTreeSet;
     use types::{Epoch, Lba, VolumeId};
 
     const WINDOWS: Windows =
@@ -320,6 +339,27 @@ mod tests {
             assert!(of_one >= 2, "{of_one}");
             queue.push(ask(priority, 2, 256, 200, 1), at(1));
             assert_eq!(leaving(&mut queue), [200], "{priority:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_others_is_told_and_what_waits_for_a_disk_that_answers_nothing_is_not() {
+        let asked = (0..100).map(|id| ask(Priority::Client, 1 + id as u8 % 2, 256, id, 0));
+        let mut queue = queue_of(WINDOWS, asked);
+        leaving(&mut queue);
+        // Nothing is under way there.
+        queue.push(ask(Priority::Client, 3, 256, 200, 0), at(0));
+        for second in 1..=8 {
+            let mut told = BTreeSet::new();
+            queue.tell(at(1000 * second), |_, waiting| {
+                told.insert(waiting.disk.to_bytes()[0]);
+            });
+            queue.answered(DiskId::from_bytes([2; 16]));
+            // A new session of another volume takes off what was under way there: that is no answer.
+            queue.ended(&ask(Priority::Client, 1, 256, 0, 0).load());
+            leaving(&mut queue);
+            let expected = if second <= u64::from(SILENT_TELLS) { vec![1, 2, 3] } else { vec![2, 3] };
+            assert_eq!(told.into_iter().collect::<Vec<_>>(), expected, "after {second} s");
         }
     }
 

@@ -212,6 +212,7 @@ impl Sessions {
         counters: &mut PeerCounters,
     ) -> Result<Option<(PortId, Response)>, PeerError> {
         let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
+        queue.answered(asked.disk);
         if let Some(load) = &asked.load {
             queue.ended(load);
         }
