@@ -43,6 +43,8 @@ const LATE_UNMEASURED: Duration = Duration::from_millis(100);
 const MEASURED_LEAST: u64 = 20;
 /// A measure is of between one and two of these.
 const MEASURED_FOR: Duration = Duration::from_secs(4);
+/// What 99 of 100 reads took is reckoned so often: each read asks for it.
+const RECKONED_FOR: Duration = Duration::from_millis(100);
 /// A read that is asked twice spends so much, of which each read gives one back.
 const HEDGE_COST: u32 = 50;
 const SPENT_MAX: u32 = 5 * HEDGE_COST;
@@ -76,6 +78,9 @@ struct Manner {
     /// Times of the present stretch, and of the one before.
     times: (LatencyHistogram, LatencyHistogram),
     stretch_until: Monotonic,
+    /// A time within which 99 of 100 of these were answered, as it was reckoned last, and until when that is good enough.
+    usual: Option<Duration>,
+    usual_until: Monotonic,
     /// Reads that were late since the last one that was not, each asked after the one before was late; and when the last was.
     late_in_a_row: u32,
     late_at: Monotonic,
@@ -104,7 +109,14 @@ impl Manner {
 
     /// A time within which 99 of 100 reads were answered.
     fn usual(&mut self, now: Monotonic) -> Option<Duration> {
-        self.advance(now);
+        if now >= self.usual_until {
+            self.advance(now);
+            (self.usual, self.usual_until) = (self.reckon(), now.after(RECKONED_FOR));
+        }
+        self.usual
+    }
+
+    fn reckon(&self) -> Option<Duration> {
         let count = self.times.0.count() + self.times.1.count();
         if count < MEASURED_LEAST {
             return None;
@@ -298,11 +310,18 @@ pub(super) fn choose_copy(
         return Some(mirror);
     }
     let now = ground.setting.now;
-    let open = holders.iter().copied().filter(|disk| ground.calls.is_open(*disk));
-    let prompt = open.clone().any(|disk| !hedges.rests(disk, now));
-    let open = open.filter(|disk| !prompt || !hedges.rests(*disk, now));
+    let mut copies = holders;
+    copies.retain(|disk| ground.calls.is_open(*disk));
+    prefer(&mut copies, |disk| !hedges.rests(disk, now));
     // A copy of this node is read without the network.
-    let near = open.clone().any(|disk| !ground.calls.is_far(disk));
-    let nearest = open.filter(|disk| !near || !ground.calls.is_far(*disk));
-    choose_by_load(lba, nearest.map(|disk| (disk, ground.calls.load(disk))))
+    prefer(&mut copies, |disk| !ground.calls.is_far(disk));
+    choose_by_load(lba, copies.iter().map(|disk| (*disk, ground.calls.load(*disk))))
+}
+
+/// Leaves only the better ones, if there are any.
+fn prefer(disks: &mut SmallVec<[DiskId; 3]>, is_better: impl Fn(DiskId) -> bool) {
+    let better: SmallVec<[DiskId; 3]> = disks.iter().copied().filter(|disk| is_better(*disk)).collect();
+    if !better.is_empty() {
+        *disks = better;
+    }
 }
