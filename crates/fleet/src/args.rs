@@ -160,6 +160,9 @@ pub struct Limits {
     /// Workers of one process; 0: as many as keep the processes of a machine to 64
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub workers_per_process: Option<u32>,
+    /// Percent of the workers that run at the node which has their volume; the others are spread over the other nodes
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub alignment: Option<u32>,
     /// How workers reach the nodes
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
@@ -351,8 +354,8 @@ pub struct Sweep {
     /// Operations a second of a worker
     #[arg(long, value_delimiter = ',')]
     pub iops: Vec<u32>,
-    /// Percents of workers that ask the node which has their volume
-    #[arg(long, value_delimiter = ',', default_value = "100")]
+    /// Percents of workers that run at the node which has their volume [default: the fleet's]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     pub alignment: Vec<u32>,
     /// A word at the end of each label
     #[arg(long, default_value = "")]
@@ -368,8 +371,8 @@ pub struct Measure {
     /// Only workloads whose name begins so, such as General4K
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
-    /// Percents of workers that ask the node which has their volume [default: 100]
-    #[arg(long, value_delimiter = ',')]
+    /// Percents of workers that run at the node which has their volume [default: 100,70; with --workload or one node: 100]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     pub alignment: Vec<u32>,
     /// A profile of one's own (a file), or a name, instead of the core workloads
     #[arg(long, value_name = "PROFILE")]

@@ -15,6 +15,8 @@ pub mod job;
 pub mod machine;
 pub mod nodes;
 pub mod outcome;
+pub mod owners;
+pub mod placement;
 pub mod plot;
 pub mod report;
 pub mod row;

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const TELL: Duration = Duration::from_millis(500);
 /// How long processes may go on after their time: they wait for their last operations.
 const GRACE: Duration = Duration::from_secs(60);
-/// Lines of an error that are told.
+/// Of what a process says of errors, what is read, and lines that are told.
+const ERROR_BYTES_MAX: u64 = 64 << 10;
 const ERROR_LINES: usize = 5;
 
 /// Reads the job, does it, and answers. `is_interrupted`: whether somebody asked for an end.
@@ -86,6 +87,13 @@ struct Running<'a> {
     files: Files,
     progress: Option<ProgressLine>,
     exit: Option<std::process::ExitStatus>,
+}
+
+impl Running<'_> {
+    /// The file of its first worker, by which a message names it.
+    fn first(&self) -> &str {
+        self.process.targets.first().map_or("", String::as_str)
+    }
 }
 
 struct Files {
@@ -298,19 +306,20 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     let mut histograms: BTreeMap<String, (Histogram, Histogram)> = BTreeMap::new();
     let mut processors = Vec::new();
     let mut late = Vec::new();
+    // Others were stopped because of it, and would only say so.
+    let failed = running.iter().find(|one| !one.exit.is_some_and(|exit| exit.success()));
+    if let Some(failed) = failed {
+        let errors = text_of(&failed.files.errors, ERROR_BYTES_MAX)?;
+        return Err(format!("the worker of {} failed: {}", failed.first(), last_lines(&errors)));
+    }
     for one in running {
-        let errors = text_of(&one.files.errors, 64 << 10)?;
-        let first = one.process.targets.first().map_or("", String::as_str);
-        let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
-        let last_words = lines.into_iter().rev().collect::<Vec<&str>>().join("; ");
-        if !one.exit.is_some_and(|exit| exit.success()) {
-            return Err(format!("the worker of {first} failed: {last_words}"));
-        }
+        let errors = text_of(&one.files.errors, ERROR_BYTES_MAX)?;
         late.extend(errors.lines().find(|line| line.contains("--start-at")).and_then(late_ms));
         let results = text_of(&one.files.results, RESULTS_BYTES_MAX)?;
         // One that could not begin ends well, with a report without figures: why is among its errors.
-        let spans = xml::read_results(results.as_bytes())
-            .map_err(|error| format!("the worker of {first} measured nothing: {error}; {last_words}"))?;
+        let spans = xml::read_results(results.as_bytes()).map_err(|error| {
+            format!("the worker of {} measured nothing: {error}; {}", one.first(), last_lines(&errors))
+        })?;
         let node = done.nodes.entry(one.process.node.clone()).or_default();
         node.workers += one.process.targets.len() as u64;
         let seconds: f64 = spans.iter().map(|span| span.seconds).sum();
@@ -348,6 +357,12 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
         ));
     }
     Ok(done)
+}
+
+/// The last lines of what a process said of errors.
+fn last_lines(errors: &str) -> String {
+    let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
+    lines.into_iter().rev().collect::<Vec<&str>>().join("; ")
 }
 
 fn late_ms(line: &str) -> Option<u64> {

@@ -110,7 +110,7 @@ pub struct State {
     pub version: u32,
     pub name: String,
     pub nodes: Vec<Node>,
-    /// The nodes are of one cluster: each serves every volume.
+    /// The nodes are of one cluster, in which a volume may go from one to another.
     #[serde(default)]
     pub is_cluster: bool,
     pub workers_per_node: u32,
@@ -129,11 +129,18 @@ pub struct State {
     /// Workers of one process; 0: as many as keep the processes of a machine few.
     #[serde(default)]
     pub workers_per_process: u32,
+    /// Of the workers: those that run at the node which their volume was made for.
+    #[serde(default = "aligned")]
+    pub alignment_percent: u32,
     /// The user that was made for the workers, which `fleet remove` deletes.
     #[serde(default)]
     pub user: Option<String>,
     #[serde(default)]
     pub running: Option<Running>,
+}
+
+const fn aligned() -> u32 {
+    100
 }
 
 /// Why there is no fleet to work with.
@@ -161,6 +168,7 @@ impl State {
             qos: 0,
             running_percent: 100,
             workers_per_process: 0,
+            alignment_percent: aligned(),
             user: None,
             running: None,
         }
@@ -204,6 +212,9 @@ impl State {
         }
         if !(1..=100).contains(&self.running_percent) {
             return Err("1 to 100 % of the workers run".into());
+        }
+        if self.alignment_percent > 100 {
+            return Err("0 to 100 % of the workers run where their volume is".into());
         }
         let mut names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         names.sort_unstable();
@@ -292,6 +303,7 @@ pub(crate) mod tests {
         assert!(wrong(|state| state.version = 2).contains("version"));
         assert!(wrong(|state| state.nodes.clear()).contains("nodes"));
         assert!(wrong(|state| state.workers_per_node = 0).contains("workers"));
+        assert!(wrong(|state| state.alignment_percent = 101).contains("where their volume is"));
         assert!(wrong(|state| state.nodes[1].name = "one".into()).contains("one name"));
         assert!(wrong(|state| state.nodes[0].host = Some("-oProxyCommand=x".into())).contains("ssh"));
         assert!(State::parse("{}").is_err());

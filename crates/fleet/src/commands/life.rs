@@ -162,7 +162,7 @@ pub fn prepare(directory: &Path, state: &State) -> Result<(), Failure> {
     let span = TimeSpan { duration_s: 1, warm_up_s: 0, targets: vec![target], ..TimeSpan::default() };
     let profile = Profile { format: ResultFormat::Xml, time_spans: vec![span], ..Profile::default() };
     // All workers have files, also those that rest today; and nothing holds them while they write.
-    let whole = State { running_percent: 100, template: None, ..state.clone() };
+    let whole = State { running_percent: 100, alignment_percent: 100, template: None, ..state.clone() };
     let durations = crate::args::Durations::default();
     // Files are made before the start: it is late for all alike, and nothing is measured.
     let mut ready = super::Ready::new(directory, &whole, &durations);
@@ -199,6 +199,8 @@ fn apply(state: &mut State, limits: &Limits) -> Result<(), Failure> {
     state.qos = limits.qos.unwrap_or(state.qos);
     state.running_percent = limits.running.unwrap_or(state.running_percent);
     state.workers_per_process = limits.workers_per_process.unwrap_or(state.workers_per_process);
+    state.alignment_percent = limits.alignment.unwrap_or(state.alignment_percent);
+    super::check_alignments(state, &[state.alignment_percent])?;
     state.transport = limits.transport.unwrap_or(state.transport);
     Ok(())
 }
