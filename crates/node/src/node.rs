@@ -484,6 +484,7 @@ impl Shared {
             events: self.events.clone(),
             disks: self.disks.clone(),
             pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
             jobs: self.jobs.clone(),
             started,
             period: settings.scrub_period,

@@ -7,14 +7,15 @@
 use crate::disks::Disks;
 use crate::events::{Events, ScrubStep};
 use crate::jobs::{JobId, JobKind, JobState, Jobs};
-use crate::pools::Pools;
+use crate::pools::{PoolEntry, Pools};
 use crate::state::State;
 use crate::tasks::Tasks;
+use crate::volumes::Volumes;
 use cluster::{DiskRecord, Typed};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{DiskId, Monotonic};
+use types::{DiskId, Monotonic, PoolId};
 
 /// Bytes that a disk is asked to verify in one go.
 const STEP_BYTES: u64 = 4 << 20;
@@ -22,7 +23,7 @@ const STEP_BYTES: u64 = 4 << 20;
 const REST_MIN: Duration = Duration::from_millis(1);
 /// Pause before the first scrub after the start: clients, and the repair after a crash, come first.
 const START_DELAY: Duration = Duration::from_secs(60);
-/// How long the first scrub waits at most for copies that may differ since a crash: some volumes cannot be opened for long.
+/// How long the first scrub waits at most for what a crash may have torn to be written again: some volumes cannot be opened for long.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(3600);
 /// How long a disk may take for a step before it counts as being taken out.
 const STEP_MAX: Duration = Duration::from_secs(120);
@@ -35,6 +36,7 @@ pub(crate) struct Scrubs {
     pub events: Rc<Events>,
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
+    pub volumes: Rc<Volumes>,
     pub jobs: Rc<RefCell<Jobs>>,
     /// When the server started.
     pub started: Monotonic,
@@ -72,9 +74,13 @@ impl Scrubs {
         self.tasks.spawn(async move { scrub.run().await });
     }
 
-    /// Whether a scrub finds none of what a crash tore in volumes that are served, or being opened, here.
+    /// Whether a scrub finds none of what a crash tore in volumes of this node: their copies are equal, and their file systems are open,
+    /// which writes again what was torn in the journal of a volume with one copy.
     fn is_reconciled(&self) -> bool {
-        self.pools.entries().values().all(|entry| entry.space.is_reconciled())
+        let equal = |(&pool, entry): (&PoolId, &PoolEntry)| {
+            entry.space.is_reconciled() && self.volumes.are_served_of(pool)
+        };
+        self.pools.entries().iter().all(equal)
     }
 
     fn due(&self, unix_s: u64) -> Option<DiskRecord> {

@@ -175,10 +175,12 @@ impl Node {
         }
     }
 
-    /// Whether no copies may differ any more since a crash: those of a volume that is not open yet may.
+    /// Whether nothing that a crash tore is left: copies do not differ any more, and each file system has been opened, which writes
+    /// again what was torn in its journal.
     pub fn is_reconciled(&self) -> bool {
         let reconciled = |volume: &Served| {
-            self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled()).unwrap_or(false)
+            let equal = self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled());
+            equal.unwrap_or(false) && volume.serves
         };
         self.volumes.iter().all(reconciled)
     }
