@@ -1,6 +1,6 @@
 //! The command line: one definition for parser, help and man pages. Owns names and options only.
 
-use crate::state::Transport;
+use crate::state::{Accelerator, Transport};
 use crate::workload::{Changes, Pattern, Times};
 use clap::{Args, Parser, Subcommand};
 use cli::args::Resiliency;
@@ -70,6 +70,18 @@ pub enum Command {
     /// Do one machine's part in a run, which is read from standard input; started by the others
     #[command(hide = true)]
     Worker,
+    /// Do one job in a microVM, as its first process
+    #[command(hide = true)]
+    Guest,
+    /// Become QEMU, and end with the process that started it
+    #[command(hide = true)]
+    Microvm {
+        /// The process that started it
+        parent: u32,
+        /// QEMU and its arguments
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Write man pages into a directory
     Man {
         /// Made if there is none
@@ -151,6 +163,21 @@ pub struct Limits {
     /// Hold workers to nothing
     #[arg(long)]
     pub unrestricted: bool,
+    /// Run each process of workers in a QEMU machine with the template's processors and memory
+    #[arg(long, conflicts_with_all = ["processes", "unrestricted"])]
+    pub microvms: bool,
+    /// Run workers as processes in control groups again, as they do at first
+    #[arg(long, conflicts_with_all = ["accelerator", "kernel", "modules"])]
+    pub processes: bool,
+    /// How QEMU runs the processors of its machines
+    #[arg(long, value_enum)]
+    pub accelerator: Option<Accelerator>,
+    /// Kernel of the machines, a bzImage or vmlinux [default: the one that runs here, of /boot]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// Its modules, with modules.dep [default: of /lib/modules; with --kernel: none, all is built in]
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
     /// Operations a second of a worker; 0: no limit
     #[arg(long, value_name = "IOPS")]
     pub qos: Option<u32>,

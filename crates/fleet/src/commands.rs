@@ -10,6 +10,7 @@ mod sweep;
 mod watch;
 
 use crate::args::{Cli, Command, Output, Servers, Shape};
+use crate::microvm;
 use crate::nodes;
 use crate::runner::{RunError, unix_ms};
 use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, State};
@@ -73,8 +74,11 @@ pub fn main(cli: &Cli) -> Result<(), Failure> {
         Command::Remove { yes } => life::remove(directory, yes.as_deref()),
         Command::Profile { name, shape } => show::profile(name.as_deref(), shape),
         Command::Worker => sys::interrupt::install()
-            .and_then(|()| crate::machine::serve(&|| sys::interrupt::received() > 0))
+            .and_then(|()| crate::worker::serve(&|| sys::interrupt::received() > 0))
             .map_err(|error| Failure::new(format!("worker: {error}"))),
+        Command::Guest => microvm::guest::run().map_err(|error| Failure::new(format!("guest: {error}"))),
+        Command::Microvm { parent, words } => microvm::host::become_qemu(*parent, words)
+            .map_err(|error| Failure::new(format!("microvm: {error}"))),
         Command::Man { directory } => show::man(directory),
     }
 }

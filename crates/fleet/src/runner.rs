@@ -8,7 +8,7 @@ use crate::outcome::{self, NodeOutcome, Outcome, Side, VolumeFigures};
 use crate::owners::{Owner, Owners};
 use crate::placement;
 use crate::server::{self, Counters, Server};
-use crate::state::{ApiAccess, Node, State, Transport, replace};
+use crate::state::{Accelerator, ApiAccess, Node, State, Transport, replace};
 use crate::workload::{Times, fit_offsets};
 use api::fleet::{FleetNode, FleetProgress};
 use diskspd::profile::Profile;
@@ -26,6 +26,10 @@ const PROCESSES_MAX: u32 = 64;
 /// Time to start a machine's part, to log on with a worker, and to open its files.
 const LEAD: Duration = Duration::from_millis(1500);
 const LEAD_OF_WORKER: Duration = Duration::from_millis(12);
+/// Time to pack an initramfs and to boot a machine, and what each machine takes of the host beside others; emulated ones in turns of it.
+const LEAD_OF_BOOT: Duration = Duration::from_secs(4);
+const LEAD_OF_MICROVM: Duration = Duration::from_millis(200);
+const LEAD_OF_EMULATED_BOOT: Duration = Duration::from_secs(8);
 
 /// One run.
 pub struct Plan<'a> {
@@ -81,9 +85,7 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     let mut profile = plan.profile.clone();
     let is_scaled = fit_offsets(&mut profile, plan.state.data_bytes);
     let times = times_of(&profile)?;
-    let lead = plan
-        .lead
-        .unwrap_or_else(|| LEAD + LEAD_OF_WORKER * (plan.state.running_workers() * plan.nodes.len() as u32));
+    let lead = plan.lead.unwrap_or_else(|| usual_lead(plan));
     let start_ms = unix_ms() + lead.as_millis() as u64;
     let length_ms = times.total_s() * 1000 + plan.preparation.as_millis() as u64;
     let jobs = jobs(plan, &profile, start_ms, length_ms)?;
@@ -115,6 +117,22 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     }
     outcome.notes.extend(note_of_placement(plan));
     Ok(outcome)
+}
+
+/// Time for machines to boot, if there are any, and for workers to log on.
+fn usual_lead(plan: &Plan<'_>) -> Duration {
+    let workers = plan.state.running_workers() * plan.nodes.len() as u32;
+    let log_on = LEAD + LEAD_OF_WORKER * workers;
+    let Some(microvms) = &plan.state.microvms else { return log_on };
+    let processes = match plan.state.workers_per_process {
+        0 => workers.min(PROCESSES_MAX * plan.nodes.len() as u32),
+        count => workers.div_ceil(count),
+    };
+    log_on
+        + match microvms.accelerator {
+            Accelerator::Kvm => LEAD_OF_BOOT + LEAD_OF_MICROVM * processes,
+            Accelerator::Tcg => LEAD_OF_EMULATED_BOOT * (1 + processes),
+        }
 }
 
 /// What a reader must know of workers that run elsewhere.
@@ -177,6 +195,7 @@ pub fn jobs(
             length_ms,
             options: options(plan),
             template: plan.state.template,
+            microvms: plan.state.microvms.clone(),
             profiles: Vec::new(),
             processes: Vec::new(),
         });

@@ -7,7 +7,7 @@ use crate::args::{Cli, Shape};
 use crate::fit::Fit;
 use crate::row;
 use crate::search::{Cutoff, RunType};
-use crate::state::State;
+use crate::state::{Accelerator, State};
 use crate::table::commas;
 use crate::tsv::Table;
 use crate::workload::{self, limit_iops};
@@ -31,6 +31,13 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
         || "held to nothing".to_owned(),
         |template| format!("{} processors, {} of memory", template.vcpus, show_size(template.memory_bytes)),
     );
+    let place = match &state.microvms {
+        None => "as processes".to_owned(),
+        Some(microvms) => {
+            let how = if microvms.accelerator == Accelerator::Kvm { "KVM" } else { "emulation" };
+            format!("in QEMU machines by {how}")
+        }
+    };
     let qos = if state.qos == 0 { "none".to_owned() } else { format!("{} I/O per s", state.qos) };
     let mut text = format!("fleet    {}\nruns     {runs}\n", state.name);
     text += &format!(
@@ -39,7 +46,7 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
         state.running_workers(),
         show_size(state.data_bytes)
     );
-    text += &format!("worker   {template}; limit {qos}; by {}\n", show_transport(state.transport));
+    text += &format!("worker   {template}, {place}; limit {qos}; by {}\n", show_transport(state.transport));
     text += &format!("placed   {} % of the workers where their volume is\n", state.alignment_percent);
     text += &format!(
         "cluster  {}\n\n",

@@ -177,6 +177,18 @@ fn a_pool_of_threads_and_a_path_of_its_own_are_refused() {
 }
 
 #[test]
+fn machines_are_part_of_the_job_and_get_time_to_boot() {
+    let (mut state, profile) = (state(), named("peak").unwrap().profile());
+    let lead = usual_lead(&plan(&state, &profile));
+    state.microvms = Some(crate::state::Microvms::default());
+    assert_eq!(jobs_of(&plan(&state, &profile))[&None].microvms, state.microvms);
+    let by_kvm = usual_lead(&plan(&state, &profile));
+    assert!(by_kvm >= lead + LEAD_OF_BOOT, "{by_kvm:?}");
+    state.microvms = Some(crate::state::Microvms { accelerator: Accelerator::Tcg, ..Default::default() });
+    assert!(usual_lead(&plan(&state, &profile)) > by_kvm);
+}
+
+#[test]
 fn answers_end_at_the_first_that_is_none() {
     let text = format!(
         "{}nonsense\n{}",
