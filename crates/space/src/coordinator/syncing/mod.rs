@@ -57,7 +57,7 @@
 
 mod region;
 
-use super::calls::{Failure, Owner};
+use super::calls::{Failure, LostRead, Owner};
 use super::choosing::{candidates, is_intact};
 use super::chunks::ChunkState;
 use super::ground::Ground;
@@ -241,6 +241,36 @@ impl Syncing {
         sync.expect_read(disk);
         let owner = Owner::SyncRead { sync: key, purpose: sync.purpose, start, blocks };
         ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
+    }
+
+    /// Takes the answer of a copy to a read that another one has answered. If it tells of bad blocks and still counts, the region is repaired, as
+    /// if it had won: the repair reads it anew, under the lock that this read has given back, and finds out what is true by now.
+    pub fn lost_answered(
+        &mut self,
+        LostRead { lba: Lba(lba), blocks }: LostRead,
+        disk: DiskId,
+        result: &Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        let index = ground.setting.geometry.chunk_of(lba);
+        let is_served = ground.setting.serving() && ground.chunks.is_mapped(index);
+        if !is_served || !ground.holders_of(index).contains(&disk) {
+            return;
+        }
+        let (append, is_far) = (ground.chunks.is_append(index), ground.calls.is_far(disk));
+        let is_bad = match result {
+            Ok(Answer::Data { data, checksums }) => {
+                !is_intact(&ground.setting, is_far, append, lba, blocks.into(), data, checksums)
+            }
+            Err(Failure::Store(error)) => {
+                matches!(error, StoreError::Corrupt { .. } | StoreError::NotMapped)
+            }
+            Ok(_) | Err(Failure::Gone) => false,
+        };
+        if is_bad {
+            self.start_sync(index, lba, Purpose::Repair, ground, operations);
+        }
     }
 
     pub fn sync_read(
