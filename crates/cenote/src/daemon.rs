@@ -269,7 +269,7 @@ impl Daemon {
             rdma_listeners: listeners.rdma,
             rdma_devices,
             state: state.clone(),
-            cluster: identity.as_ref().map(|identity| cluster_options(identity, &shared_with_nodes)),
+            cluster: identity.as_ref().map(|identity| cluster_options(identity, &shared_with_nodes, config)),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
@@ -490,12 +490,13 @@ fn spawn_cluster_tasks(
 }
 
 /// What makes the data plane a node's.
-fn cluster_options(identity: &Identity, shared: &cluster_side::Shared) -> ClusterOptions {
+fn cluster_options(identity: &Identity, shared: &cluster_side::Shared, config: &Config) -> ClusterOptions {
+    let channels = Some(config.cluster.bus_channels as usize).filter(|wanted| *wanted > 0);
     ClusterOptions {
         node: identity.facts.node,
         name: identity.facts.name.clone(),
         lease: Timing::default().lease,
-        bus: bus::RemoteOptions::default(),
+        bus: bus::RemoteOptions { channels, ..bus::RemoteOptions::default() },
         accounts: shared.accounts.clone(),
         heartbeats: shared.link.clone(),
     }
