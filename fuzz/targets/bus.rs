@@ -89,7 +89,7 @@ fn request(kind: u8, which: u8, bytes: &[u8], opens: &[OpenId]) -> Operation {
             Operation::Write { open, offset: number * 4096, data, write_through: true, unbuffered: false }
         }
         3 => Operation::Close { open, query: false },
-        4 => Operation::EndSession { session: SessionId(number & 1), logoff: false },
+        4 => Operation::EndSession { session: SessionId(number & 1) },
         5 => Operation::Flush { open },
         _ => Operation::Control {
             open,

@@ -26,6 +26,7 @@ check "... a volume of the node" test -n "$volume"
 equal "the password is the owner's alone" 600 "$(stat -c %a fleet/credentials)"
 refuses "a second fleet in the same place" "already" fleet new --data data
 equal "show has the workers" 4 "$(fleet show --json | python3 -c "import json, sys; print(json.load(sys.stdin)['workers_per_node'])")"
+refuses "workers away from their volume take two nodes" "two nodes" fleet set --alignment 70
 refuses "a profile that is not there" "neither a profile" fleet run nothing
 printf '<Profile><TimeSpans></TimeSpans></Profile>' >wrong.xml
 refuses "a profile without targets" "\*1" fleet run wrong.xml

@@ -2,7 +2,7 @@
 //!
 //! Owns the opens of the share, each of which is one session with one disk, and the requests that a replica has not answered. A request's
 //! id within its session is given here, in the order in which requests came: SMB2 delivers each at most once, so that no two have one.
-//! Promises: whatever was taken in is answered, when its peer's session ends or its time is over at the latest.
+//! Promises: whatever was taken in is answered, when its session with the disk ends, its peer's session does or its time is over at the latest.
 
 use crate::wire::{self, Malformed};
 use cluster::ClusterState;
@@ -60,7 +60,7 @@ impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
     }
 }
 
-/// A replica has so long to answer: several times what any disk is given. Opens that a newer one overtook are never answered.
+/// A replica has so long to answer: several times what any disk is given.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// How often requests are looked at that may have waited for longer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -78,6 +78,23 @@ enum Target {
     Node,
     /// A session with a disk.
     Session { disk: DiskId, volume: VolumeId, session: SessionId, epoch: Epoch, next: u64 },
+}
+
+impl Target {
+    /// Whether it is a session of the volume with the disk that such a newer one ends.
+    fn is_before(&self, of_disk: DiskId, of_volume: VolumeId, newer: (Epoch, SessionId)) -> bool {
+        match *self {
+            Self::Node => false,
+            Self::Session { disk, volume, session, epoch, .. } => {
+                disk == of_disk && volume == of_volume && (epoch, session) < newer
+            }
+        }
+    }
+}
+
+/// Whether a request's id is one of those of the open of this number.
+fn is_of(id: u64, open: u64) -> bool {
+    id >> COUNTER_BITS == open & OPEN_MASK
 }
 
 struct Open {
@@ -218,6 +235,7 @@ impl<L: LocalDisks> Inner<L> {
             Asked::Close { open, .. } | Asked::ForceClose { open } => {
                 if self.open_mut(open).is_some() {
                     self.opens.remove(&(open.0 & OPEN_MASK));
+                    self.end_requests(|id, _| is_of(id, open.0));
                 }
                 Some(Ok(Reply::Closed(None)))
             }
@@ -252,6 +270,7 @@ impl<L: LocalDisks> Inner<L> {
             Err(error) => return malformed(error),
         };
         let (volume, session, epoch) = (asked.volume(), asked.session(), asked.epoch());
+        self.end_older(disk, volume, (epoch, session));
         let peer = PeerId(request.caller.session.0);
         let number = self.free_number();
         let id = (number & OPEN_MASK) << COUNTER_BITS;
@@ -315,6 +334,34 @@ impl<L: LocalDisks> Inner<L> {
             disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
         let output = wire::put_status(&reports, output_bytes_max);
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL))
+    }
+
+    /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].
+    /// If the replica does not, the older coordinator begins another session, no more.
+    fn end_older(&mut self, disk: DiskId, volume: VolumeId, newer: (Epoch, SessionId)) {
+        let is_older = |open: &Open| open.target.is_before(disk, volume, newer);
+        let older: Vec<u64> =
+            self.opens.values().filter(|open| is_older(open)).map(|open| open.number).collect();
+        self.end_requests(|id, pending| {
+            pending.opens.as_ref().is_some_and(is_older) || older.iter().any(|number| is_of(id, *number))
+        });
+    }
+
+    /// Answers requests whose session is over with [`BusError::NoSession`]: a disk that hangs would have them hold their peer's SMB2 credits,
+    /// which requests to healthy disks need.
+    ///
+    /// What the replica has taken in goes on, with the memory that it was given, and its answer goes nowhere. A write of these that lands
+    /// later harms nothing: it lands before the replica answers the opening of the volume's next session, which waits for what is in work of all before
+    /// ([`space::replica`]). Until then no coordinator writes to this disk under the volume: neither the one that asked, whose calls that are not
+    /// answered are sent again in its next session under the same numbers, nor another one with a higher epoch. And nobody acknowledges the
+    /// write by this answer, which says as little of it as a lost connection does.
+    fn end_requests(&mut self, is_over: impl Fn(u64, &Pending) -> bool) {
+        let over = self.pending.iter().filter(|(id, pending)| is_over(**id, pending));
+        let mut ids: Vec<u64> = over.map(|(&id, _)| id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.give_up(id, Ok(refuse(&BusError::NoSession)));
+        }
     }
 
     fn end_peer(&mut self, peer: PeerId) {
@@ -448,7 +495,7 @@ impl<L: LocalDisks> Backend for Exports<L> {
         for id in refused {
             inner.give_up(id, Err(NtStatus::NETWORK_NAME_DELETED));
         }
-        let mut closed = Vec::new();
+        let (mut closed, mut ended) = (Vec::new(), Vec::new());
         inner.opens.retain(|_, open| match judge(&open.standing) {
             Ruling::Keep => true,
             Ruling::Amend(terms) => {
@@ -457,9 +504,11 @@ impl<L: LocalDisks> Backend for Exports<L> {
             }
             Ruling::Close => {
                 closed.push(Event::Closed { open: OpenId(open.number) });
+                ended.push(open.number);
                 false
             }
         });
+        inner.end_requests(|id, _| ended.iter().any(|number| is_of(id, *number)));
         inner.events.append(&mut closed);
     }
 

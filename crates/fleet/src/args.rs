@@ -1,6 +1,6 @@
 //! The command line: one definition for parser, help and man pages. Owns names and options only.
 
-use crate::state::Transport;
+use crate::state::{Accelerator, Transport};
 use crate::workload::{Changes, Pattern, Times};
 use clap::{Args, Parser, Subcommand};
 use cli::args::Resiliency;
@@ -70,6 +70,18 @@ pub enum Command {
     /// Do one machine's part in a run, which is read from standard input; started by the others
     #[command(hide = true)]
     Worker,
+    /// Do one job in a microVM, as its first process
+    #[command(hide = true)]
+    Guest,
+    /// Become QEMU, and end with the process that started it
+    #[command(hide = true)]
+    Microvm {
+        /// The process that started it
+        parent: u32,
+        /// QEMU and its arguments
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Write man pages into a directory
     Man {
         /// Made if there is none
@@ -151,6 +163,21 @@ pub struct Limits {
     /// Hold workers to nothing
     #[arg(long)]
     pub unrestricted: bool,
+    /// Run each process of workers in a QEMU machine with the template's processors and memory
+    #[arg(long, conflicts_with_all = ["processes", "unrestricted"])]
+    pub microvms: bool,
+    /// Run workers as processes in control groups again, as they do at first
+    #[arg(long, conflicts_with_all = ["accelerator", "kernel", "modules"])]
+    pub processes: bool,
+    /// How QEMU runs the processors of its machines
+    #[arg(long, value_enum)]
+    pub accelerator: Option<Accelerator>,
+    /// Kernel of the machines, a bzImage or vmlinux [default: the one that runs here, of /boot]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// Its modules, with modules.dep [default: of /lib/modules; with --kernel: none, all is built in]
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
     /// Operations a second of a worker; 0: no limit
     #[arg(long, value_name = "IOPS")]
     pub qos: Option<u32>,
@@ -160,6 +187,9 @@ pub struct Limits {
     /// Workers of one process; 0: as many as keep the processes of a machine to 64
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub workers_per_process: Option<u32>,
+    /// Percent of the workers that run at the node which has their volume; the others are spread over the other nodes
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub alignment: Option<u32>,
     /// How workers reach the nodes
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
@@ -351,8 +381,8 @@ pub struct Sweep {
     /// Operations a second of a worker
     #[arg(long, value_delimiter = ',')]
     pub iops: Vec<u32>,
-    /// Percents of workers that ask the node which has their volume
-    #[arg(long, value_delimiter = ',', default_value = "100")]
+    /// Percents of workers that run at the node which has their volume [default: the fleet's]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     pub alignment: Vec<u32>,
     /// A word at the end of each label
     #[arg(long, default_value = "")]
@@ -368,8 +398,8 @@ pub struct Measure {
     /// Only workloads whose name begins so, such as General4K
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
-    /// Percents of workers that ask the node which has their volume [default: 100]
-    #[arg(long, value_delimiter = ',')]
+    /// Percents of workers that run at the node which has their volume [default: 100,70; with --workload or one node: 100]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     pub alignment: Vec<u32>,
     /// A profile of one's own (a file), or a name, instead of the core workloads
     #[arg(long, value_name = "PROFILE")]

@@ -29,7 +29,6 @@ pub struct Groups {
     interface: Interface,
     /// All directories that were made, the inner ones last.
     made: Vec<PathBuf>,
-    name: String,
 }
 
 impl Groups {
@@ -70,7 +69,7 @@ impl Groups {
             Interface::Unified(parent) => vec![parent.clone()],
             Interface::Legacy { cpu, memory } => vec![cpu.clone(), memory.clone()],
         };
-        Ok(Self { interface, made, name: name.to_owned() })
+        Ok(Self { interface, made })
     }
 
     /// Puts a process into a group of its own, which may use so much of the template as `workers` workers may.
@@ -120,10 +119,10 @@ impl Groups {
     }
 
     /// What holds the workers, in words.
-    pub fn describe(&self) -> String {
+    pub const fn describe(&self) -> &'static str {
         match &self.interface {
-            Interface::Unified(_) => format!("control groups (version 2) below {}", self.name),
-            Interface::Legacy { .. } => format!("control groups (version 1) below {}", self.name),
+            Interface::Unified(_) => "control groups (version 2)",
+            Interface::Legacy { .. } => "control groups (version 1)",
         }
     }
 }

@@ -2,25 +2,24 @@
 
 mod life;
 mod measure;
+mod ready;
 mod rows;
 mod run;
 mod show;
 mod sweep;
 mod watch;
 
-use crate::args::{Cli, Command, Durations, Output, Servers, Shape};
+use crate::args::{Cli, Command, Output, Servers, Shape};
+use crate::microvm;
 use crate::nodes;
-use crate::outcome::Outcome;
-use crate::runner::{self, Plan, RunError, Watching, unix_ms};
+use crate::runner::{RunError, unix_ms};
 use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, State};
-use crate::telling::Telling;
 use crate::workload::{self, Times};
-use api::fleet::{FleetNode, FleetProgress};
 use diskspd::profile::Profile;
+use ready::Ready;
 use std::fs;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Why a command ends, and its exit status.
 #[derive(Debug, thiserror::Error)]
@@ -75,8 +74,11 @@ pub fn main(cli: &Cli) -> Result<(), Failure> {
         Command::Remove { yes } => life::remove(directory, yes.as_deref()),
         Command::Profile { name, shape } => show::profile(name.as_deref(), shape),
         Command::Worker => sys::interrupt::install()
-            .and_then(|()| crate::machine::serve(&|| sys::interrupt::received() > 0))
+            .and_then(|()| crate::worker::serve(&|| sys::interrupt::received() > 0))
             .map_err(|error| Failure::new(format!("worker: {error}"))),
+        Command::Guest => microvm::guest::run().map_err(|error| Failure::new(format!("guest: {error}"))),
+        Command::Microvm { parent, words } => microvm::host::become_qemu(*parent, words)
+            .map_err(|error| Failure::new(format!("microvm: {error}"))),
         Command::Man { directory } => show::man(directory),
     }
 }
@@ -166,92 +168,14 @@ fn credentials(directory: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// A run with the fleet as it is described.
-struct Ready<'a> {
-    directory: &'a Path,
-    state: &'a State,
-    lead: Option<Duration>,
-    preparation: Duration,
-    alignment_percent: u32,
-}
-
-impl<'a> Ready<'a> {
-    fn new(directory: &'a Path, state: &'a State, durations: &Durations) -> Self {
-        let lead = durations.lead.map(|seconds| Duration::from_secs(seconds.into()));
-        Self { directory, state, lead, preparation: Duration::ZERO, alignment_percent: 100 }
+/// Refuses alignments that the fleet has too few nodes for, before anything is measured.
+fn check_alignments(state: &State, percents: &[u32]) -> Result<(), Failure> {
+    match percents.iter().find(|percent| **percent < 100) {
+        Some(percent) if state.nodes.len() < 2 => Err(Failure::new(format!(
+            "an alignment of {percent} % takes two nodes, and the fleet has one: workers run where their volume is not"
+        ))),
+        _ => Ok(()),
     }
-
-    /// Does a run on all nodes, or on some; shows progress on a terminal. `behind`: seconds of the runs that follow.
-    fn run(
-        &self,
-        label: &str,
-        profile: &Profile,
-        nodes: Vec<usize>,
-        behind_s: u64,
-    ) -> Result<Outcome, Failure> {
-        sys::interrupt::install().map_err(|error| Failure::new(format!("Ctrl-C: {error}")))?;
-        let plan = Plan {
-            state: self.state,
-            nodes,
-            profile,
-            transport: self.state.transport,
-            alignment_percent: self.alignment_percent,
-            label: label.to_owned(),
-            credentials: credentials(self.directory)?,
-            lead: self.lead,
-            preparation: self.preparation,
-        };
-        let is_terminal = std::io::stderr().is_terminal();
-        let mut last = (unix_ms(), 0);
-        let telling = Telling::begin(self.state.nodes.clone());
-        let mut show = |live: &FleetProgress| {
-            telling.tell(live);
-            let operations: u64 = live.nodes.values().map(|node| node.operations).sum();
-            let seconds = live.updated_unix_ms.saturating_sub(last.0).max(1) as f64 / 1000.0;
-            let rate = operations.saturating_sub(last.1) as f64 / seconds;
-            last = (live.updated_unix_ms, operations);
-            if is_terminal {
-                let left = live.ends_unix_ms.saturating_sub(live.updated_unix_ms) / 1000;
-                eprint!("\r\x1b[K{}", progress_line(live, rate, left, behind_s));
-                let _ = std::io::stderr().flush();
-            }
-        };
-        let is_interrupted = || sys::interrupt::received() > 0;
-        let mut watching =
-            Watching { directory: self.directory, is_interrupted: &is_interrupted, show: &mut show };
-        let outcome = runner::run(&plan, &mut watching);
-        if is_terminal {
-            eprint!("\r\x1b[K");
-        }
-        Ok(outcome?)
-    }
-
-    /// As [`Ready::run`]; an end before its time is a failure.
-    fn run_whole(
-        &self,
-        label: &str,
-        profile: &Profile,
-        nodes: Vec<usize>,
-        behind_s: u64,
-    ) -> Result<Outcome, Failure> {
-        let outcome = self.run(label, profile, nodes, behind_s)?;
-        if outcome.is_interrupted { Err(RunError::Interrupted.into()) } else { Ok(outcome) }
-    }
-}
-
-fn progress_line(live: &FleetProgress, rate: f64, left_s: u64, behind_s: u64) -> String {
-    let sum = |of: fn(&FleetNode) -> u64| live.nodes.values().map(of).sum::<u64>();
-    let (ready, processes) = (sum(|node| node.ready), sum(|node| node.processes));
-    let phase = if ready < processes {
-        format!("{ready} of {processes} processes are ready")
-    } else if live.updated_unix_ms < live.measure_from_unix_ms {
-        "warm-up".into()
-    } else {
-        "measuring".into()
-    };
-    let behind =
-        if behind_s > 0 { format!(", {} of all", show_seconds(left_s + behind_s)) } else { String::new() };
-    format!("{}: {phase}, {rate:.0} I/O per s, {} left{behind}", live.label, show_seconds(left_s))
 }
 
 /// `40 s`, `5 min 10 s`, `2 h 3 min`.
@@ -313,21 +237,5 @@ mod tests {
         fs::write(&path, text.replace("*1", "/etc/passwd")).unwrap();
         assert!(profile_of(path.to_str().unwrap(), &shape).unwrap_err().message.contains("*1"));
         assert!(profile_of("nothing", &shape).unwrap_err().message.contains("peak"));
-    }
-
-    #[test]
-    fn progress_tells_what_is_waited_for() {
-        let node = FleetNode { ready: 1, processes: 2, ..Default::default() };
-        let mut live = FleetProgress {
-            label: "x".into(),
-            nodes: [("n".to_owned(), node)].into(),
-            ..FleetProgress::default()
-        };
-        assert!(progress_line(&live, 0.0, 5, 0).contains("1 of 2 processes are ready"));
-        live.nodes.get_mut("n").unwrap().ready = 2;
-        assert_eq!(
-            progress_line(&live, 12.3, 65, 60),
-            "x: measuring, 12 I/O per s, 1 min 5 s left, 2 min 5 s of all"
-        );
     }
 }

@@ -1,6 +1,6 @@
 //! What the coordinator tells a machine to do, and what that answers: one JSON object a line, over pipes or ssh.
 
-use crate::state::Template;
+use crate::state::{Microvms, Template};
 use api::fleet::FleetNode;
 use diskspd::statistics::Histogram;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ pub struct Job {
     /// Options of DiskSpd beside the profile.
     pub options: Vec<String>,
     pub template: Option<Template>,
+    /// Each process is one in a machine of its own; `None`: in a control group.
+    #[serde(default)]
+    pub microvms: Option<Microvms>,
     /// Profiles as XML; processes name them by their places.
     pub profiles: Vec<String>,
     pub processes: Vec<Process>,
@@ -60,6 +63,17 @@ pub enum Answer {
     Failed(String),
 }
 
+/// What a microVM says, one object a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// It asks for the host's time, and is answered nanoseconds since 1970 in a line.
+    Clock,
+    /// Its clock is set and its network up: the line behind is to be the job, and any line after that asks it to stop.
+    Ready,
+    Answer(Answer),
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     pub nodes: BTreeMap<String, NodeDone>,
@@ -69,6 +83,36 @@ pub struct Done {
     pub transports: Vec<String>,
     /// What held the workers, and what a reader of the figures must know.
     pub notes: Vec<String>,
+}
+
+impl Done {
+    /// Adds what another part of the same run found. CPU use stays as it is: parts of one machine have all looked at the same one.
+    ///
+    /// # Errors
+    /// If counts do not fit.
+    pub fn add(&mut self, other: Self) -> Result<(), String> {
+        for (name, found) in other.nodes {
+            let node = self.nodes.entry(name).or_default();
+            node.workers += found.workers;
+            for (sum, rate) in [(&mut node.read, found.read), (&mut node.write, found.write)] {
+                *sum = Rate { iops: sum.iops + rate.iops, bytes_per_s: sum.bytes_per_s + rate.bytes_per_s };
+            }
+            for (sum, more) in [
+                (&mut node.read_latencies, found.read_latencies),
+                (&mut node.write_latencies, found.write_latencies),
+            ] {
+                let mut merged = histogram(sum)?;
+                merged.merge(&histogram(&more)?);
+                *sum = merged.entries().collect();
+            }
+        }
+        self.transports.extend(other.transports);
+        self.transports.sort_unstable();
+        self.transports.dedup();
+        self.notes.extend(other.notes);
+        self.notes.dedup();
+        Ok(())
+    }
 }
 
 /// One node's workers on one machine.
@@ -132,6 +176,21 @@ mod tests {
         let received = histogram(&entries).unwrap();
         assert_eq!(received.entries().collect::<Vec<_>>(), entries);
         assert!(histogram(&[(1, u64::MAX), (1, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn parts_of_a_machine_add_up() {
+        let part = |iops, us| {
+            let read = Rate { iops, bytes_per_s: iops * 4096.0 };
+            let node = NodeDone { workers: 1, read, read_latencies: vec![(us, 5)], ..NodeDone::default() };
+            Done { nodes: [("one".into(), node)].into(), transports: vec!["TCP".into()], ..Done::default() }
+        };
+        let mut sum = part(100.0, 70);
+        sum.add(part(50.0, 70)).unwrap();
+        sum.add(part(1.0, 90)).unwrap();
+        let node = &sum.nodes["one"];
+        assert_eq!((node.workers, node.read.iops, sum.transports.len()), (3, 151.0, 1));
+        assert_eq!(node.read_latencies, [(70, 10), (90, 5)]);
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! `fleet worker`: one machine's part in a run. It starts the processes, tells how far they are, and adds up what they found.
+//! One machine's part in a run, in processes of DiskSpd: it starts them, tells how far they are, and adds up what they found.
 //!
-//! It reads one job from its standard input and answers on its standard output; when its input ends, or on SIGINT, the processes are
-//! asked to stop. Promises: no process outlives it in order, and its scratch directory, which has the password, is gone at the end.
+//! Promises: no process outlives it in order, and its scratch directory, which has the password, is gone at the end.
 
 use crate::cgroup::Groups;
-use crate::job::{Answer, Done, Job, LINE_BYTES_MAX, NodeDone, Process, Rate, line};
+use crate::job::{Answer, Done, Job, NodeDone, Process, Rate};
 use api::fleet::FleetNode;
 use diskspd::histogram;
 use diskspd::progress::{PROGRESS_FILE_BYTES, Phase, ProgressLine};
@@ -13,62 +12,40 @@ use diskspd::xml::{self, RESULTS_BYTES_MAX};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often progress is looked at and told.
 const TELL: Duration = Duration::from_millis(500);
 /// How long processes may go on after their time: they wait for their last operations.
 const GRACE: Duration = Duration::from_secs(60);
-/// Lines of an error that are told.
+/// Of what a process says of errors, what is read, and lines that are told.
+const ERROR_BYTES_MAX: u64 = 64 << 10;
 const ERROR_LINES: usize = 5;
 
-/// Reads the job, does it, and answers. `is_interrupted`: whether somebody asked for an end.
-///
-/// # Errors
-/// If the job cannot be read or the answer cannot be written; what goes wrong in the run is an answer.
-pub fn serve(is_interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-    let mut text = String::new();
-    io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut text)?;
-    let job: Job = serde_json::from_str(&text).map_err(io::Error::other)?;
-    let has_ended = Arc::new(AtomicBool::new(false));
-    let ended = has_ended.clone();
-    std::thread::spawn(move || {
-        // Nothing more is said to a machine: the end of its input is the end of the run.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        ended.store(true, Ordering::Relaxed);
-    });
-    let is_stopped = || is_interrupted() || has_ended.load(Ordering::Relaxed);
-    let mut tell = |answer: &Answer| {
-        let mut out = io::stdout().lock();
-        out.write_all(line(answer).as_bytes()).and_then(|()| out.flush())
-    };
-    let answer = match work(&job, &is_stopped, &mut tell) {
-        Ok(done) => Answer::Done(done),
-        Err(why) => Answer::Failed(why),
-    };
-    tell(&answer)
-}
-
 /// DiskSpd beside this program, else on the path.
-fn diskspd() -> PathBuf {
+pub fn diskspd() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|path| path.with_file_name("diskspd"));
     beside.filter(|path| path.exists()).unwrap_or_else(|| "diskspd".into())
 }
 
 /// A scratch directory that nobody else may read; gone with the value.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> io::Result<Self> {
+    /// # Errors
+    /// The system's.
+    pub fn new(name: &str) -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("fleet-{name}-{}", std::process::id()));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -86,6 +63,13 @@ struct Running<'a> {
     files: Files,
     progress: Option<ProgressLine>,
     exit: Option<std::process::ExitStatus>,
+}
+
+impl Running<'_> {
+    /// The file of its first worker, by which a message names it.
+    fn first(&self) -> &str {
+        self.process.targets.first().map_or("", String::as_str)
+    }
 }
 
 struct Files {
@@ -298,19 +282,20 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     let mut histograms: BTreeMap<String, (Histogram, Histogram)> = BTreeMap::new();
     let mut processors = Vec::new();
     let mut late = Vec::new();
+    // Others were stopped because of it, and would only say so.
+    let failed = running.iter().find(|one| !one.exit.is_some_and(|exit| exit.success()));
+    if let Some(failed) = failed {
+        let errors = text_of(&failed.files.errors, ERROR_BYTES_MAX)?;
+        return Err(format!("the worker of {} failed: {}", failed.first(), last_lines(&errors)));
+    }
     for one in running {
-        let errors = text_of(&one.files.errors, 64 << 10)?;
-        let first = one.process.targets.first().map_or("", String::as_str);
-        let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
-        let last_words = lines.into_iter().rev().collect::<Vec<&str>>().join("; ");
-        if !one.exit.is_some_and(|exit| exit.success()) {
-            return Err(format!("the worker of {first} failed: {last_words}"));
-        }
+        let errors = text_of(&one.files.errors, ERROR_BYTES_MAX)?;
         late.extend(errors.lines().find(|line| line.contains("--start-at")).and_then(late_ms));
         let results = text_of(&one.files.results, RESULTS_BYTES_MAX)?;
         // One that could not begin ends well, with a report without figures: why is among its errors.
-        let spans = xml::read_results(results.as_bytes())
-            .map_err(|error| format!("the worker of {first} measured nothing: {error}; {last_words}"))?;
+        let spans = xml::read_results(results.as_bytes()).map_err(|error| {
+            format!("the worker of {} measured nothing: {error}; {}", one.first(), last_lines(&errors))
+        })?;
         let node = done.nodes.entry(one.process.node.clone()).or_default();
         node.workers += one.process.targets.len() as u64;
         let seconds: f64 = spans.iter().map(|span| span.seconds).sum();
@@ -350,6 +335,12 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     Ok(done)
 }
 
+/// The last lines of what a process said of errors.
+fn last_lines(errors: &str) -> String {
+    let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
+    lines.into_iter().rev().collect::<Vec<&str>>().join("; ")
+}
+
 fn late_ms(line: &str) -> Option<u64> {
     line.split_ascii_whitespace().find_map(|word| word.parse().ok())
 }
@@ -380,6 +371,7 @@ mod tests {
             length_ms: 1000,
             options: vec!["--smb-transport=rdma".into()],
             template: None,
+            microvms: None,
             profiles: vec!["<Profile/>".into()],
             processes: vec![Process {
                 node: "one".into(),

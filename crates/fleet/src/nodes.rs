@@ -117,7 +117,7 @@ fn api_of(name: &str, listed: Option<String>, access: &ApiAccess) -> Option<ApiA
 ///
 /// # Errors
 /// If the list is not understood.
-fn of_list(listed: &Value, access: &ApiAccess) -> Result<Vec<Node>, String> {
+pub fn of_list(listed: &Value, access: &ApiAccess) -> Result<Vec<Node>, String> {
     let all = listed
         .as_array()
         .filter(|all| all.len() <= NODES_MAX)

@@ -140,7 +140,8 @@ fn add(sum: &mut Side, part: Side) {
     sum.bytes_per_s += part.bytes_per_s;
 }
 
-fn sum_of(volumes: &[&VolumeFigures]) -> VolumeFigures {
+/// The servers' figures together.
+pub fn sum_of(volumes: &[&VolumeFigures]) -> VolumeFigures {
     let mut sum = VolumeFigures::default();
     for volume in volumes {
         add(&mut sum.read, volume.read);

@@ -43,13 +43,17 @@ const FIGURES: [&str; 20] = [
     "WriteMilliseconds99",
 ];
 /// Columns that VMFleet does not have, at the end.
-const OWN: [&str; 5] = [
+const OWN: [&str; 6] = [
     "TotalMilliseconds999",
     "AboveVolumeReadMilliseconds",
     "AboveVolumeWriteMilliseconds",
     "ServerCPU",
     "Transport",
+    NOTES,
 ];
+/// What a reader must know, several joined by [`NOTES_BETWEEN`].
+pub const NOTES: &str = "Notes";
+pub const NOTES_BETWEEN: &str = " | ";
 const BEFORE_KEYS: &str = "RunLabel";
 const AFTER_KEYS: [&str; 5] = ["RunType", "CutoffType", "QOSperVM", "VMCount", "IOPS"];
 
@@ -127,6 +131,7 @@ pub fn line(run: &RunDescription, outcome: &Outcome) -> String {
         optional(write_above),
         optional(volume.cpu_percent),
         outcome.transport.clone(),
+        outcome.notes.join(NOTES_BETWEEN),
     ]);
     tsv::line(values.iter().map(String::as_str))
 }
@@ -157,6 +162,16 @@ pub fn measured(table: &Table, keys: &[(String, String)]) -> Vec<Measured> {
     found
 }
 
+/// The notes of a row; tables of earlier versions have none.
+pub fn notes(table: &Table, row: &[String]) -> impl Iterator<Item = String> {
+    let text = table.value(row, NOTES).unwrap_or_default();
+    text.split(NOTES_BETWEEN)
+        .filter(|note| !note.is_empty())
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
 /// Read and write latencies that were kept beside a row.
 pub type Histograms = (Histogram, Histogram);
 
@@ -179,6 +194,8 @@ pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Hist
         write_ms: figure("AverageCSVWriteMilliseconds"),
         cpu_percent: figure("ServerCPU"),
     });
+    let earlier =
+        format!("{} was measured by an earlier run", table.value(row, "RunLabel").unwrap_or_default());
     let workers = figure("VMCount")? as u64;
     // Which node did what is not kept in a row.
     let node = NodeOutcome { workers, ..NodeOutcome::default() };
@@ -191,10 +208,7 @@ pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Hist
         cpu_percent: figure("AverageCPU"),
         volume,
         transport: table.value(row, "Transport").unwrap_or_default().to_owned(),
-        notes: vec![format!(
-            "{} was measured by an earlier run",
-            table.value(row, "RunLabel").unwrap_or_default()
-        )],
+        notes: notes(table, row).chain(std::iter::once(earlier)).collect(),
         is_interrupted: false,
     })
 }

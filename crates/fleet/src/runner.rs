@@ -4,9 +4,11 @@
 //! counters are read when measuring begins and when it ends.
 
 use crate::job::{self, Answer, Credentials, Done, Job, LINE_BYTES_MAX, Process};
-use crate::outcome::{NodeOutcome, Outcome, Side, VolumeFigures};
+use crate::outcome::{self, NodeOutcome, Outcome, Side, VolumeFigures};
+use crate::owners::{Owner, Owners};
+use crate::placement;
 use crate::server::{self, Counters, Server};
-use crate::state::{Node, State, Transport, replace};
+use crate::state::{Accelerator, ApiAccess, Node, State, Transport, replace};
 use crate::workload::{Times, fit_offsets};
 use api::fleet::{FleetNode, FleetProgress};
 use diskspd::profile::Profile;
@@ -24,6 +26,10 @@ const PROCESSES_MAX: u32 = 64;
 /// Time to start a machine's part, to log on with a worker, and to open its files.
 const LEAD: Duration = Duration::from_millis(1500);
 const LEAD_OF_WORKER: Duration = Duration::from_millis(12);
+/// Time to pack an initramfs and to boot a machine, and what each machine takes of the host beside others; emulated ones in turns of it.
+const LEAD_OF_BOOT: Duration = Duration::from_secs(4);
+const LEAD_OF_MICROVM: Duration = Duration::from_millis(200);
+const LEAD_OF_EMULATED_BOOT: Duration = Duration::from_secs(8);
 
 /// One run.
 pub struct Plan<'a> {
@@ -33,8 +39,10 @@ pub struct Plan<'a> {
     /// With templates `*1` for a worker's data file.
     pub profile: &'a Profile,
     pub transport: Transport,
-    /// Percent of the workers that ask the node which has their volume; the others ask the next one.
+    /// Percent of the workers that run on the node which their volume was made for; [`placement`] says where the others run.
     pub alignment_percent: u32,
+    /// Which servers the workers ask.
+    pub owners: &'a Owners,
     pub label: String,
     /// The text of the credentials file.
     pub credentials: Option<String>,
@@ -77,9 +85,7 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     let mut profile = plan.profile.clone();
     let is_scaled = fit_offsets(&mut profile, plan.state.data_bytes);
     let times = times_of(&profile)?;
-    let lead = plan
-        .lead
-        .unwrap_or_else(|| LEAD + LEAD_OF_WORKER * (plan.state.running_workers() * plan.nodes.len() as u32));
+    let lead = plan.lead.unwrap_or_else(|| usual_lead(plan));
     let start_ms = unix_ms() + lead.as_millis() as u64;
     let length_ms = times.total_s() * 1000 + plan.preparation.as_millis() as u64;
     let jobs = jobs(plan, &profile, start_ms, length_ms)?;
@@ -101,6 +107,7 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     let _ = std::fs::remove_file(watching.directory.join(LIVE_FILE));
     counting.finish();
     let mut outcome = outcome(done?, counting.figures())?;
+    outcome.volume = counting.sum();
     outcome.is_interrupted = (watching.is_interrupted)();
     if is_scaled {
         outcome.notes.push(format!(
@@ -108,7 +115,41 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
             types::size::show_size(plan.state.data_bytes)
         ));
     }
+    outcome.notes.extend(note_of_placement(plan));
     Ok(outcome)
+}
+
+/// Time for machines to boot, if there are any, and for workers to log on.
+fn usual_lead(plan: &Plan<'_>) -> Duration {
+    let workers = plan.state.running_workers() * plan.nodes.len() as u32;
+    let log_on = LEAD + LEAD_OF_WORKER * workers;
+    let Some(microvms) = &plan.state.microvms else { return log_on };
+    let processes = match plan.state.workers_per_process {
+        0 => workers.min(PROCESSES_MAX * plan.nodes.len() as u32),
+        count => workers.div_ceil(count),
+    };
+    log_on
+        + match microvms.accelerator {
+            Accelerator::Kvm => LEAD_OF_BOOT + LEAD_OF_MICROVM * processes,
+            Accelerator::Tcg => LEAD_OF_EMULATED_BOOT * (1 + processes),
+        }
+}
+
+/// What a reader must know of workers that run elsewhere.
+fn note_of_placement(plan: &Plan<'_>) -> Option<String> {
+    let workers = plan.state.running_workers();
+    let away = placement::away(workers, plan.alignment_percent);
+    if away == 0 {
+        return None;
+    }
+    let mut hosts = plan.nodes.iter().filter_map(|place| plan.state.nodes.get(*place)).map(|node| &node.host);
+    let first = hosts.next();
+    let text = format!("{away} of each node's {workers} workers run at other nodes than their volume's");
+    Some(if hosts.all(|host| Some(host) == first) {
+        format!("{text}; all nodes' workers run on one machine, so that their way to it is the same")
+    } else {
+        format!("{text}; rows of nodes are of the workers there, and of what the servers there answered")
+    })
 }
 
 fn times_of(profile: &Profile) -> Result<Times, RunError> {
@@ -136,11 +177,12 @@ pub fn jobs(
 ) -> Result<BTreeMap<Option<String>, Job>, RunError> {
     let mut jobs: BTreeMap<Option<String>, Job> = BTreeMap::new();
     let workers = plan.state.running_workers();
+    let placed = placed(plan, workers)?;
     let mut on_host: BTreeMap<&Option<String>, u32> = BTreeMap::new();
     for place in &plan.nodes {
         *on_host.entry(&node(plan, *place)?.host).or_default() += workers;
     }
-    for place in &plan.nodes {
+    for (place, at_node) in plan.nodes.iter().zip(&placed) {
         let node = node(plan, *place)?;
         let by_process = match plan.state.workers_per_process {
             0 => on_host.get(&node.host).map_or(1, |all| all.div_ceil(PROCESSES_MAX)),
@@ -153,14 +195,13 @@ pub fn jobs(
             length_ms,
             options: options(plan),
             template: plan.state.template,
+            microvms: plan.state.microvms.clone(),
             profiles: Vec::new(),
             processes: Vec::new(),
         });
-        for first in (0..workers).step_by(by_process.max(1) as usize) {
-            let of_process = first..workers.min(first + by_process);
-            let targets = of_process
-                .map(|worker| target(plan, *place, worker, workers))
-                .collect::<Result<Vec<_>, _>>()?;
+        for of_process in at_node.chunks(by_process.max(1) as usize) {
+            let targets =
+                of_process.iter().map(|worker| target(plan, *worker)).collect::<Result<Vec<_>, _>>()?;
             let text = diskspd::xml::profile(&for_workers(profile, targets.len())?, 0);
             let profile = job.profiles.iter().position(|known| *known == text).unwrap_or_else(|| {
                 job.profiles.push(text);
@@ -172,15 +213,43 @@ pub fn jobs(
     Ok(jobs)
 }
 
+/// A worker: the place of the node that its volume was made for, and its number there.
+#[derive(Debug, Clone, Copy)]
+struct Worker {
+    home: usize,
+    number: u32,
+}
+
+/// The workers that each node of the plan runs.
+fn placed(plan: &Plan<'_>, workers: u32) -> Result<Vec<Vec<Worker>>, RunError> {
+    let away = placement::away(workers, plan.alignment_percent);
+    let nodes = plan.nodes.len();
+    if away > 0 && nodes < 2 {
+        return Err(RunError::Plan(format!(
+            "an alignment of {} % takes two nodes: the others run where their volume is not",
+            plan.alignment_percent
+        )));
+    }
+    let mut placed = vec![Vec::new(); nodes];
+    for (at, home) in plan.nodes.iter().enumerate() {
+        for number in 0..workers {
+            let runs_at = placement::runs_at(at, number, workers, away, nodes);
+            if let Some(there) = placed.get_mut(runs_at) {
+                there.push(Worker { home: *home, number });
+            }
+        }
+    }
+    Ok(placed)
+}
+
 fn node<'a>(plan: &Plan<'a>, place: usize) -> Result<&'a Node, RunError> {
     plan.state.nodes.get(place).ok_or_else(|| RunError::Plan(format!("there is no node {place}")))
 }
 
 /// How the workers of a run come: all alike, so that its figures are of one kind.
 fn transport(plan: &Plan<'_>) -> Transport {
-    let mut nodes = plan.nodes.iter().filter_map(|place| plan.state.nodes.get(*place));
     match plan.transport {
-        Transport::Auto if nodes.all(|node| node.rdma.is_some()) => Transport::Rdma,
+        Transport::Auto if plan.owners.servers().iter().all(|owner| owner.rdma.is_some()) => Transport::Rdma,
         Transport::Auto => Transport::Tcp,
         chosen => chosen,
     }
@@ -191,22 +260,12 @@ fn options(plan: &Plan<'_>) -> Vec<String> {
     vec![format!("--smb-transport={transport}")]
 }
 
-/// The address of a worker's file. The last workers of a node are those that ask another one.
-fn target(plan: &Plan<'_>, place: usize, worker: u32, workers: u32) -> Result<String, RunError> {
-    let own = node(plan, place)?;
-    let aligned = (u64::from(workers) * u64::from(plan.alignment_percent)).div_ceil(100) as u32;
-    let asked = if worker < aligned {
-        own
-    } else {
-        let at = plan.nodes.iter().position(|other| *other == place).unwrap_or_default();
-        let next = plan.nodes.get((at + 1) % plan.nodes.len()).copied().unwrap_or(place);
-        if !plan.state.is_cluster || next == place {
-            return Err(RunError::Plan(
-                "workers away from their volume's node take a cluster of two nodes, in which each serves every volume".into(),
-            ));
-        }
-        node(plan, next)?
-    };
+/// The address of a worker's file: at the server that has its volume, wherever the worker runs.
+fn target(plan: &Plan<'_>, worker: Worker) -> Result<String, RunError> {
+    let own = node(plan, worker.home)?;
+    let asked = plan.owners.of_place(worker.home).ok_or_else(|| {
+        RunError::Plan(format!("it is not known which server has the volume of {}", own.name))
+    })?;
     let address = match (transport(plan), &asked.rdma) {
         (Transport::Rdma, Some(rdma)) => rdma,
         (Transport::Rdma, None) => {
@@ -214,7 +273,7 @@ fn target(plan: &Plan<'_>, place: usize, worker: u32, workers: u32) -> Result<St
         }
         _ => &asked.smb,
     };
-    Ok(format!("smb://{address}/{}/{}", own.share, data_file(worker)))
+    Ok(format!("smb://{address}/{}/{}", own.share, data_file(worker.number)))
 }
 
 /// The profile for a process of so many workers: their targets one after the other, a template number for each worker.
@@ -395,9 +454,11 @@ fn publish(live: &mut FleetProgress, progress: &[BTreeMap<String, FleetNode>], w
     (watching.show)(live);
 }
 
-/// The nodes' counters at both ends of the measured time.
+/// The counters of nodes and of servers that are asked, at both ends of the measured time.
 struct Counting {
-    nodes: Vec<(String, Option<Server>)>,
+    servers: Vec<(String, Option<Server>)>,
+    /// Names of those that workers ask.
+    asked: Vec<String>,
     from_ms: u64,
     to_ms: u64,
     before: Option<Vec<Option<Counters>>>,
@@ -406,17 +467,23 @@ struct Counting {
 
 impl Counting {
     fn new(plan: &Plan<'_>, from_ms: u64, to_ms: u64) -> Self {
-        let nodes = plan.nodes.iter().filter_map(|place| plan.state.nodes.get(*place)).map(|node| {
-            let server = node.api.as_ref().and_then(|access| Server::connect(access).ok());
-            (node.name.clone(), server)
+        let own = plan.nodes.iter().filter_map(|place| plan.state.nodes.get(*place));
+        let own = own.map(|node| (node.name.clone(), node.api.clone()));
+        let asked = plan.owners.servers();
+        let mut access: BTreeMap<String, Option<ApiAccess>> = own.collect();
+        access.extend(asked.iter().map(|owner| (owner.name.clone(), owner.api.clone())));
+        let servers = access.into_iter().map(|(name, access)| {
+            let server = access.and_then(|access| Server::connect(&access).ok());
+            (name, server)
         });
-        Self { nodes: nodes.collect(), from_ms, to_ms, before: None, after: None }
+        let asked = asked.into_iter().map(|owner: &Owner| owner.name.clone()).collect();
+        Self { servers: servers.collect(), asked, from_ms, to_ms, before: None, after: None }
     }
 
     fn look(&mut self) {
         let now = unix_ms();
         let all = || -> Vec<Option<Counters>> {
-            self.nodes
+            self.servers
                 .iter()
                 .map(|(_, server)| server.as_ref().and_then(|server| server.counters().ok()))
                 .collect()
@@ -438,12 +505,19 @@ impl Counting {
         let processors = std::thread::available_parallelism().ok().map(usize::from);
         let mut figures = BTreeMap::new();
         let looks = self.before.iter().flatten().zip(self.after.iter().flatten());
-        for ((name, _), (before, after)) in self.nodes.iter().zip(looks) {
+        for ((name, _), (before, after)) in self.servers.iter().zip(looks) {
             if let (Some(before), Some(after)) = (before, after) {
                 figures.insert(name.clone(), server::figures(before, after, processors));
             }
         }
         figures
+    }
+
+    /// All that the servers counted; `None` if it is not known of one that was asked, since the sum could not be compared with the workers'.
+    fn sum(&self) -> Option<VolumeFigures> {
+        let figures = self.figures();
+        let is_whole = self.asked.iter().all(|name| figures.contains_key(name));
+        is_whole.then(|| outcome::sum_of(&figures.values().collect::<Vec<_>>()))
     }
 }
 

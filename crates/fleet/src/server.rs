@@ -87,6 +87,14 @@ impl Server {
         }
     }
 
+    /// All volumes, those of other servers of the cluster as well.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn volumes(&self) -> Result<Vec<model::Volume>, String> {
+        self.0.get("/volumes").map_err(told)
+    }
+
     /// Where the server listens: SMB, and SMB Direct if it does.
     ///
     /// # Errors

@@ -94,6 +94,33 @@ impl Template {
     }
 }
 
+/// A machine with less than this does not hold its kernel, its initramfs and DiskSpd's buffers.
+const MICROVM_BYTES_MIN: u64 = 256 << 20;
+
+/// How QEMU runs a machine's processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// On the host's processors
+    #[default]
+    Kvm,
+    /// By emulation, for trying it out: figures are worth nothing
+    Tcg,
+}
+
+/// What the machines of a fleet are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Microvms {
+    pub accelerator: Accelerator,
+    /// A bzImage or vmlinux, on each machine that workers run on; `None`: the kernel that runs there.
+    #[serde(default)]
+    pub kernel: Option<PathBuf>,
+    /// The directory of its modules, with modules.dep; `None` beside a kernel: it has all that is needed built in.
+    #[serde(default)]
+    pub modules: Option<PathBuf>,
+}
+
 /// The supervising process of a running fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,7 +137,7 @@ pub struct State {
     pub version: u32,
     pub name: String,
     pub nodes: Vec<Node>,
-    /// The nodes are of one cluster: each serves every volume.
+    /// The nodes are of one cluster, in which a volume may go from one to another.
     #[serde(default)]
     pub is_cluster: bool,
     pub workers_per_node: u32,
@@ -121,6 +148,9 @@ pub struct State {
     /// `None`: workers are not held to anything.
     #[serde(default)]
     pub template: Option<Template>,
+    /// Workers run in machines of their own; `None`: as processes.
+    #[serde(default)]
+    pub microvms: Option<Microvms>,
     /// Operations a second of a worker; 0: no limit.
     #[serde(default)]
     pub qos: u32,
@@ -129,11 +159,18 @@ pub struct State {
     /// Workers of one process; 0: as many as keep the processes of a machine few.
     #[serde(default)]
     pub workers_per_process: u32,
+    /// Of the workers: those that run at the node which their volume was made for.
+    #[serde(default = "aligned")]
+    pub alignment_percent: u32,
     /// The user that was made for the workers, which `fleet remove` deletes.
     #[serde(default)]
     pub user: Option<String>,
     #[serde(default)]
     pub running: Option<Running>,
+}
+
+const fn aligned() -> u32 {
+    100
 }
 
 /// Why there is no fleet to work with.
@@ -158,9 +195,11 @@ impl State {
             data_bytes,
             transport: Transport::Auto,
             template: Template::named("A1v2"),
+            microvms: None,
             qos: 0,
             running_percent: 100,
             workers_per_process: 0,
+            alignment_percent: aligned(),
             user: None,
             running: None,
         }
@@ -204,6 +243,21 @@ impl State {
         }
         if !(1..=100).contains(&self.running_percent) {
             return Err("1 to 100 % of the workers run".into());
+        }
+        if self.alignment_percent > 100 {
+            return Err("0 to 100 % of the workers run where their volume is".into());
+        }
+        if self.microvms.is_some() {
+            match self.template {
+                None => return Err("microVMs take a template: it says how large they are".into()),
+                Some(template) if template.vcpus.fract() != 0.0 => {
+                    return Err("a microVM has whole processors: --vcpus 1, 2, ...".into());
+                }
+                Some(template) if template.memory_bytes < MICROVM_BYTES_MIN => {
+                    return Err("a microVM has 256MiB of memory at least".into());
+                }
+                Some(_) => {}
+            }
         }
         let mut names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         names.sort_unstable();
@@ -292,8 +346,20 @@ pub(crate) mod tests {
         assert!(wrong(|state| state.version = 2).contains("version"));
         assert!(wrong(|state| state.nodes.clear()).contains("nodes"));
         assert!(wrong(|state| state.workers_per_node = 0).contains("workers"));
+        assert!(wrong(|state| state.alignment_percent = 101).contains("where their volume is"));
         assert!(wrong(|state| state.nodes[1].name = "one".into()).contains("one name"));
         assert!(wrong(|state| state.nodes[0].host = Some("-oProxyCommand=x".into())).contains("ssh"));
+        let machines = |change: fn(&mut State)| {
+            let mut state = State { microvms: Some(Microvms::default()), ..state() };
+            change(&mut state);
+            state.check()
+        };
+        assert_eq!(machines(|_| {}), Ok(()));
+        assert!(machines(|state| state.template = None).unwrap_err().contains("template"));
+        let half = |state: &mut State| state.template = Some(Template { vcpus: 0.5, memory_bytes: 1 << 30 });
+        assert!(machines(half).unwrap_err().contains("whole processors"));
+        let small = |state: &mut State| state.template = Some(Template { vcpus: 1.0, memory_bytes: 1 << 20 });
+        assert!(machines(small).unwrap_err().contains("256MiB"));
         assert!(State::parse("{}").is_err());
         assert!(State::parse("{\"version\": 1, \"more\": 2}").is_err());
     }

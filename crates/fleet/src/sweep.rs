@@ -16,7 +16,7 @@ pub struct Sweep {
     pub patterns: Vec<Pattern>,
     /// Limits of a worker; `None`: not limited.
     pub iops: Vec<Option<u32>>,
-    /// Percent of the workers whose volume belongs to the node that they ask.
+    /// Percents of the workers that run where their volume is.
     pub alignment_percent: Vec<u32>,
     /// Stands at the end of each label.
     pub add_spec: String,

@@ -130,7 +130,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         self.requests.end_connection(state, connection, &gone, now);
         for key in ended {
-            state.end_session(key, false);
+            state.end_session(key);
         }
         breaks::tell_again(state, connection);
     }

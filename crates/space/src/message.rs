@@ -97,13 +97,15 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// A request that has not left for its disk yet: it waits for its turn on this side.
+/// A request that waits, or waited, for its turn on this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     pub disk: DiskId,
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
+    /// It has just left for its disk, whose time begins.
+    pub has_left: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -178,6 +180,7 @@ pub trait Transport {
     }
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
-    /// Moves into `out` what waits for its turn; told of each such request about once a second, so that nobody takes its disk for late.
+    /// Moves into `out` what waits for its turn; told of each such request about once a second, so that nobody takes its disk for late. Of a client's
+    /// reads it is told at once as well, and when they leave.
     fn poll_waiting(&mut self, _out: &mut Vec<Waiting>) {}
 }

@@ -583,10 +583,9 @@ pub enum Operation {
         key: Guid,
         state: LeaseState,
     },
-    /// The session ended (`logoff`) or its connection was lost: opens are closed, but durable ones wait for their client.
+    /// The session ended, by a LOGOFF or with its connection: opens are closed, but durable ones wait for their client (MS-SMB2 3.3.5.6).
     EndSession {
         session: SessionId,
-        logoff: bool,
     },
     /// The answer by which the session got the open reached nobody: it waits for its client anew, or is closed if it cannot.
     Abandon(OpenId, SessionId),

@@ -102,7 +102,7 @@ pub struct PeerCounters {
     pub connections: u64,
     /// Times that a request waited because SMB2 credits were used up.
     pub credit_stalls: u64,
-    /// From asking to the answer.
+    /// From when it left to the answer.
     pub latency: LatencyHistogram,
     /// By priority: requests that left, and the longest wait of one for that.
     left: [(u64, Duration); Priority::ALL.len()],
@@ -365,7 +365,11 @@ pub struct Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.inner.borrow_mut().answers.ports[self.id.0] = None;
+        let mut inner = self.inner.borrow_mut();
+        inner.answers.ports[self.id.0] = None;
+        inner.peers.values_mut().for_each(|peer| peer.end_port(self.id));
+        // What its sessions had open is closed by the next poll.
+        inner.unsent = true;
     }
 }
 

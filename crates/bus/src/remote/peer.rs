@@ -5,8 +5,8 @@ use super::pauses::Pauses;
 use super::queue::{Queue, Queued};
 use super::session::{PeerError, Sessions, Turned, create, status_question};
 use super::{
-    Answers, BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, QueueStatus, RemoteOptions, Up,
-    unreachable,
+    Answers, BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, PortId, QueueStatus, RemoteOptions,
+    Up, unreachable,
 };
 use crate::{SHARE, wire};
 use smb::wire::{CreateResponse, Dialect, FileId};
@@ -32,7 +32,9 @@ const CLOSE: Token = Token(4);
 const FIRST_ASKED: u64 = 16;
 
 /// Credits that a peer is asked for: as many requests may be under way, or 64 KiB of payload for each.
-const CREDITS: u16 = 512;
+///
+/// As many as for twice [`super::Windows::peer_bytes`]: what is under way at disks that hang counts as little as a share there.
+const CREDITS: u16 = 1024;
 
 /// A connection that is being set up.
 struct Joining {
@@ -64,6 +66,7 @@ impl Ready {
     fn send(
         &mut self,
         queued: Queued,
+        has_waited: bool,
         options: &Options,
         counters: &mut PeerCounters,
         now: Monotonic,
@@ -71,14 +74,18 @@ impl Ready {
     ) {
         let (requests, longest_wait) = &mut counters.left[queued.request.priority as usize];
         let waited = now.since(queued.asked_at);
+        let left = (has_waited && queued.is_client_read()).then(|| queued.waiting(true));
         let token = Token(self.next_token);
         self.next_token += 1;
         let (port, mut close) = (queued.port, None);
-        match self.sessions.ask(queued, token, &mut self.queue, &mut close) {
+        match self.sessions.ask(queued, token, &mut self.queue, &mut close, now) {
             Turned::Submit(request) => {
                 *requests += 1;
                 *longest_wait = waited.max(*longest_wait);
                 self.channel.submit(token, request, options, now);
+                if let Some(left) = left {
+                    answers.push_waiting(port, left);
+                }
             }
             Turned::Answer(response) => answers.push(port, response),
         }
@@ -97,8 +104,9 @@ impl Ready {
         answers: &mut Answers,
     ) -> bool {
         let mut any = false;
+        self.queue.look(now);
         while let Some(queued) = self.queue.next(elsewhere) {
-            self.send(queued, options, counters, now, answers);
+            self.send(queued, true, options, counters, now, answers);
             any = true;
         }
         any
@@ -198,10 +206,22 @@ impl PeerLink {
         };
         let opens = matches!(queued.request.operation, Operation::Open { .. });
         if opens || ready.queue.admits(&queued.load(), elsewhere) {
-            ready.send(queued, &self.options, &mut self.counters, now, answers);
+            ready.send(queued, false, &self.options, &mut self.counters, now, answers);
         } else {
+            if queued.is_client_read() {
+                answers.push_waiting(queued.port, queued.waiting(false));
+            }
             ready.queue.push(queued, now);
             ready.send_waiting(&self.options, &mut self.counters, elsewhere, now, answers);
+        }
+    }
+
+    /// Nobody asks through the port any more.
+    pub fn end_port(&mut self, port: PortId) {
+        if let Phase::Ready(ready) = &mut self.phase {
+            let Ready { sessions, queue, .. } = &mut **ready;
+            queue.forget(port);
+            sessions.end_port(port, queue);
         }
     }
 
@@ -391,7 +411,7 @@ impl PeerLink {
         }
         let answers = &mut *up.answers;
         ready.queue.tell(common.now, |port, waiting| answers.push_waiting(port, waiting));
-        for file in ready.sessions.take_overtaken() {
+        for file in ready.sessions.take_unused() {
             ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, common.now);
         }
         match result {

@@ -7,7 +7,8 @@
 //! |---|---|---|
 //! | [`Windows::peer_bytes`] | all that is under way at the peer | nothing leaves |
 //! | [`Windows::background_bytes`] | of that, what no client waits for | clients' requests leave |
-//! | one disk's part of either: as much as is still free | what is under way at the disk | requests to other disks leave, so that one which hangs delays none of them |
+//! | one disk's part of either: as much as is still free | what is under way at the disk | requests to other disks leave |
+//! | a silent disk's share of either: one of as many as there are disks, and one more | what is under way at a disk that has answered nothing for [`SILENT_AFTER`] | requests to other disks leave, and what is under way there beyond the share counts no more, up to the whole window once again: disks that hang delay no others |
 //! | [`Windows::incoming_bytes`], the same rule for peers | what READs bring, from all peers | all else leaves; a peer of which nothing is read may have one READ under way in any case |
 //!
 //! Of those that may leave, the one that came first goes first, and work in the background counts as having come a little later than it did
@@ -16,8 +17,9 @@
 //!
 //! # Why others may change places
 //!
-//! A transport may delay and reorder requests anyway ([`space::message::Transport`]), and nothing above relies on more. Writes, discards and
-//! reads of the same blocks are never under way together, since the coordinator locks blocks. A request under an epoch that the disk has left behind is
+//! A transport may delay and reorder requests anyway ([`space::message::Transport`]), and nothing above relies on more. Two changes of the same
+//! blocks are never under way together, since the coordinator locks blocks. A read may be under way beside a change of its blocks: one that was late and
+//! is answered by another copy by now holds no lock any more. Its answer goes nowhere, whichever of both comes first. A request under an epoch that the disk has left behind is
 //! refused, and asked again. The opening of a session does not wait here, and ends the session before it: what waits from that one is answered
 //! with [`space::message::BusError::NoSession`] when its turn comes, and never sent. So a write of which the coordinator has given up to hear
 //! comes to the disk before the next session or not at all.
@@ -25,8 +27,9 @@
 //! # How long a request waits
 //!
 //! As long as others need, which says nothing of its disk. Coordinators are told of what waits, and count the disk's time from when the request
-//! has left ([`Queue::tell`]). They are not told of what waits for a disk that has something to answer and answers nothing: then it is the disk that is waited for. How many wait is bounded by what coordinators ask at once: a client's requests in work, and a few regions of each
-//! volume in the background.
+//! has left ([`Queue::tell`]). They are not told of what waits for a disk that has something to answer and answers nothing: then it is the disk that
+//! is waited for. Of clients' reads they are told at once, and when these leave, since they measure how long disks take for them. How many
+//! wait is bounded by what coordinators ask at once: a client's requests in work, and a few regions of each volume in the background.
 
 use super::PortId;
 use space::message::{Operation, Priority, Request, Waiting};
@@ -58,8 +61,12 @@ impl Default for Windows {
 const MESSAGE_BYTES: u64 = 64 << 10;
 /// How often coordinators are told of what waits: several times within the time that they give a disk, which is seconds.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
-/// A disk that has something to answer and answers nothing from one time of telling to so many later is waited for itself.
-const SILENT_TELLS: u8 = 2;
+/// A disk that has something to answer and answers nothing for so long is waited for itself.
+const WAITED_FOR_AFTER: Duration = Duration::from_secs(2);
+/// With something to answer and nothing answered for so long a disk is silent: longer than a spinning disk takes for all that it may be asked at once.
+pub const SILENT_AFTER: Duration = Duration::from_millis(500);
+/// How often silent disks are looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How much later than it did a request counts as having come. Short, since a step of a job has the lock of the region that it copies, for which a
 /// client may wait.
@@ -94,6 +101,18 @@ impl Queued {
         Load { disk, priority, bytes: payload_bytes + MESSAGE_BYTES, incoming_bytes }
     }
 
+    /// Whether a client waits for it to be read.
+    pub fn is_client_read(&self) -> bool {
+        let Request { priority, operation, .. } = &self.request;
+        *priority == Priority::Client && matches!(operation, Operation::Read { .. })
+    }
+
+    /// What its coordinator is told of it.
+    pub fn waiting(&self, has_left: bool) -> Waiting {
+        let Request { volume, session, id, .. } = self.request;
+        Waiting { disk: self.disk, volume, session, id, has_left }
+    }
+
     fn due(&self) -> Monotonic {
         self.asked_at.after(head_start(self.request.priority))
     }
@@ -108,13 +127,47 @@ pub struct Load {
     incoming_bytes: u64,
 }
 
-/// Bytes under way at one disk.
-#[derive(Default)]
-struct AtDisk {
+/// Bytes under way at one disk, or a part of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bytes {
     all: u64,
     background: u64,
-    /// Times of telling since it answered, or since it has something to answer.
-    silent_tells: u8,
+    incoming: u64,
+}
+
+impl Bytes {
+    fn of(load: &Load) -> Self {
+        let background = if load.priority == Priority::Client { 0 } else { load.bytes };
+        Self { all: load.bytes, background, incoming: load.incoming_bytes }
+    }
+
+    /// As much of each as a window has.
+    fn of_windows(windows: &Windows) -> Self {
+        let Windows { peer_bytes, background_bytes, incoming_bytes } = *windows;
+        Self { all: peer_bytes, background: background_bytes, incoming: incoming_bytes }
+    }
+
+    fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            all: of(self.all, other.all),
+            background: of(self.background, other.background),
+            incoming: of(self.incoming, other.incoming),
+        }
+    }
+}
+
+/// What is under way at one disk.
+struct AtDisk {
+    bytes: Bytes,
+    /// When it last answered, or was first asked after it had answered everything.
+    heard_at: Monotonic,
+    is_silent: bool,
+}
+
+impl AtDisk {
+    fn is_unheard(&self, now: Monotonic, limit: Duration) -> bool {
+        self.bytes.all > 0 && now.since(self.heard_at) >= limit
+    }
 }
 
 /// Why a request does not leave now.
@@ -134,7 +187,10 @@ pub struct Queue {
     /// Bytes under way, by priority.
     bytes: [u64; Priority::ALL.len()],
     incoming_bytes: u64,
+    /// Of all these, what counts no more: it is at disks that are silent, beyond their share.
+    excused: Bytes,
     tell_at: Monotonic,
+    look_at: Monotonic,
 }
 
 /// Whether somebody who has `own` of `taken` bytes may have `more` of a window: only if he has no more than is still free.
@@ -150,7 +206,9 @@ impl Queue {
             disks: BTreeMap::new(),
             bytes: [0; Priority::ALL.len()],
             incoming_bytes: 0,
+            excused: Bytes::default(),
             tell_at: Monotonic(0),
+            look_at: Monotonic(0),
         }
     }
 
@@ -158,9 +216,9 @@ impl Queue {
         self.lanes.is_empty()
     }
 
-    /// What READs under way bring.
+    /// What READs under way bring, as far as it counts.
     pub fn incoming_bytes(&self) -> u64 {
-        self.incoming_bytes
+        self.incoming_bytes - self.excused.incoming
     }
 
     pub fn bytes(&self, priority: Priority) -> u64 {
@@ -210,52 +268,102 @@ impl Queue {
 
     fn check(&self, load: &Load, elsewhere: u64) -> Result<(), Full> {
         let Windows { peer_bytes, background_bytes, incoming_bytes } = self.windows;
-        let taken: u64 = self.bytes.iter().sum();
+        let under_way: u64 = self.bytes.iter().sum();
+        let taken = under_way - self.excused.all;
+        let at_disk = self.disks.get(&load.disk);
+        let own = at_disk.map_or(Bytes::default(), |disk| disk.bytes);
+        if at_disk.is_some_and(|disk| disk.is_silent)
+            && own.all > 0
+            && own.all + load.bytes > self.share().all
+        {
+            return Err(Full::Part);
+        }
         if taken > 0 && taken + load.bytes > peer_bytes {
             return Err(Full::Window);
         }
-        let at_disk = self.disks.get(&load.disk);
-        let own = at_disk.map_or(0, |disk| disk.all);
-        let in_background = taken - self.bytes(Priority::Client);
-        let own_background = at_disk.map_or(0, |disk| disk.background);
-        let fits = taken == 0 || has_room(peer_bytes, taken, own, load.bytes);
+        let in_background = under_way - self.bytes(Priority::Client) - self.excused.background;
+        let fits = taken == 0 || has_room(peer_bytes, taken, own.all, load.bytes);
         let fits_background = load.priority == Priority::Client
             || in_background == 0
-            || has_room(background_bytes, in_background, own_background, load.bytes);
-        let incoming = self.incoming_bytes + elsewhere;
+            || has_room(background_bytes, in_background, own.background, load.bytes);
+        let incoming = self.incoming_bytes();
         let fits_incoming = load.incoming_bytes == 0
-            || self.incoming_bytes == 0
-            || has_room(incoming_bytes, incoming, self.incoming_bytes, load.incoming_bytes);
+            || incoming == 0
+            || has_room(incoming_bytes, incoming + elsewhere, incoming, load.incoming_bytes);
         if fits && fits_background && fits_incoming { Ok(()) } else { Err(Full::Part) }
     }
 
+    /// What a silent disk may have of each window.
+    fn share(&self) -> Bytes {
+        let parts = self.disks.len() as u64 + 1;
+        let windows = Bytes::of_windows(&self.windows);
+        windows.each(windows, |window, _| window / parts)
+    }
+
     /// Counts a request that leaves.
-    pub fn left(&mut self, load: &Load) {
+    pub fn left(&mut self, load: &Load, now: Monotonic) {
         self.bytes[load.priority as usize] += load.bytes;
         self.incoming_bytes += load.incoming_bytes;
-        let disk = self.disks.entry(load.disk).or_default();
-        if disk.all == 0 {
-            disk.silent_tells = 0;
+        let unasked = AtDisk { bytes: Bytes::default(), heard_at: now, is_silent: false };
+        let disk = self.disks.entry(load.disk).or_insert(unasked);
+        if disk.bytes.all == 0 {
+            disk.heard_at = now;
         }
-        disk.all += load.bytes;
-        disk.background += if load.priority == Priority::Client { 0 } else { load.bytes };
+        disk.bytes = disk.bytes.each(Bytes::of(load), |own, more| own + more);
     }
 
     /// Counts a request no more that had left.
     pub fn ended(&mut self, load: &Load) {
         self.bytes[load.priority as usize] -= load.bytes;
         self.incoming_bytes -= load.incoming_bytes;
-        if let Some(disk) = self.disks.get_mut(&load.disk) {
-            disk.all -= load.bytes;
-            disk.background -= if load.priority == Priority::Client { 0 } else { load.bytes };
+        let Some(disk) = self.disks.get_mut(&load.disk) else { return };
+        disk.bytes = disk.bytes.each(Bytes::of(load), |own, less| own - less);
+        if disk.is_silent {
+            disk.is_silent = disk.bytes.all > 0;
+            self.excuse();
         }
     }
 
     /// The disk has answered something.
-    pub fn answered(&mut self, disk: DiskId) {
-        if let Some(disk) = self.disks.get_mut(&disk) {
-            disk.silent_tells = 0;
+    pub fn answered(&mut self, disk: DiskId, now: Monotonic) {
+        let Some(disk) = self.disks.get_mut(&disk) else { return };
+        disk.heard_at = now;
+        if std::mem::take(&mut disk.is_silent) {
+            self.excuse();
         }
+    }
+
+    /// Looks which disks are silent, if it is time.
+    pub fn look(&mut self, now: Monotonic) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now.after(LOOK_INTERVAL);
+        let mut is_changed = false;
+        for disk in self.disks.values_mut().filter(|disk| !disk.is_silent) {
+            disk.is_silent = disk.is_unheard(now, SILENT_AFTER);
+            is_changed |= disk.is_silent;
+        }
+        if is_changed {
+            self.excuse();
+        }
+    }
+
+    /// Reckons what counts no more. At most a whole window, so that SMB2 credits do not end.
+    fn excuse(&mut self) {
+        let share = self.share();
+        let silent = self.disks.values().filter(|disk| disk.is_silent);
+        let beyond = silent.map(|disk| disk.bytes.each(share, u64::saturating_sub));
+        let all = beyond.fold(Bytes::default(), |all, more| all.each(more, |all, more| all + more));
+        self.excused = all.each(Bytes::of_windows(&self.windows), u64::min);
+    }
+
+    /// Forgets what waits for a port that is gone.
+    pub fn forget(&mut self, port: PortId) {
+        self.lanes.retain(|_, lane| {
+            lane.retain(|queued| queued.port != port);
+            !lane.is_empty()
+        });
     }
 
     /// Tells of what waits for others, if it is time.
@@ -264,19 +372,16 @@ impl Queue {
             return;
         }
         self.tell_at = now.after(TELL_INTERVAL);
-        for disk in self.disks.values_mut().filter(|disk| disk.all > 0) {
-            disk.silent_tells = disk.silent_tells.saturating_add(1);
-        }
-        let is_silent = |disk| self.disks.get(&disk).is_some_and(|disk| disk.silent_tells > SILENT_TELLS);
-        for queued in self.lanes.values().flatten().filter(|queued| !is_silent(queued.disk)) {
-            let Request { volume, session, id, .. } = queued.request;
-            out(queued.port, Waiting { disk: queued.disk, volume, session, id });
+        let is_waited_for =
+            |disk| self.disks.get(&disk).is_some_and(|disk| disk.is_unheard(now, WAITED_FOR_AFTER));
+        for queued in self.lanes.values().flatten().filter(|queued| !is_waited_for(queued.disk)) {
+            out(queued.port, queued.waiting(false));
         }
     }
 
-    /// When [`Queue::tell`] wants to be called.
+    /// When [`Queue::tell`] or [`Queue::look`] wants to be called.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        (!self.lanes.is_empty()).then_some(self.tell_at)
+        (!self.lanes.is_empty()).then_some(self.tell_at.min(self.look_at))
     }
 
     /// Takes everything that waits, in the order of asking.
@@ -317,7 +422,7 @@ mod tests {
     fn leaving(queue: &mut Queue) -> Vec<u64> {
         let next = |queue: &mut Queue| {
             let queued = queue.next(0)?;
-            queue.left(&queued.load());
+            queue.left(&queued.load(), at(0));
             Some(queued.request.id.0)
         };
         std::iter::from_fn(|| next(queue)).collect()
@@ -343,6 +448,61 @@ mod tests {
     }
 
     #[test]
+    fn disks_that_hang_keep_a_share_and_the_healthy_one_goes_on() {
+        for priority in [Priority::Client, Priority::Rebuild] {
+            let windows = Windows { peer_bytes: 4 << 20, background_bytes: 4 << 20, incoming_bytes: 4 << 20 };
+            // A request of a healthy disk stands behind others of those that hang.
+            let asked = (0..90).map(|id| ask(priority, 1 + id as u8 % 3, 256, id, id));
+            let mut queue = queue_of(windows, asked);
+            let healthy = ask(priority, 3, 256, 2, 0).load();
+            let mut ids = leaving(&mut queue);
+            let mut answered = 0;
+            for millisecond in 0..2000 {
+                queue.look(at(millisecond));
+                for _ in ids.drain(..).filter(|id| id % 3 == 2) {
+                    queue.answered(healthy.disk, at(millisecond));
+                    queue.ended(&healthy);
+                    answered += 1;
+                }
+                ids = leaving(&mut queue);
+            }
+            assert_eq!(answered, 30, "{priority:?}");
+            // The disks that hang have no more than was under way when they were found silent, and SMB2 credits suffice for that.
+            assert!(queue.bytes.iter().sum::<u64>() <= 2 * windows.peer_bytes);
+            assert!(queue.incoming_bytes() <= windows.incoming_bytes);
+            // When they answer again, all counts again, and all that waits leaves.
+            let before = leaving(&mut queue).len();
+            assert_eq!(before, 0);
+            for disk in [1, 2] {
+                let load = ask(priority, disk, 256, 0, 0).load();
+                queue.answered(load.disk, at(2000));
+                assert_eq!(queue.excused.all == 0, disk == 2, "{priority:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_answers_now_and_then_is_not_silent() {
+        let mut queue = queue_of(WINDOWS, (0..100).map(|id| ask(Priority::Client, 1, 256, id, 0)));
+        leaving(&mut queue);
+        for millisecond in (0..4000).step_by(100) {
+            queue.look(at(millisecond));
+            assert!(!queue.disks.values().any(|disk| disk.is_silent), "after {millisecond} ms");
+            if millisecond % 400 == 0 {
+                queue.answered(DiskId::from_bytes([1; 16]), at(millisecond));
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_port_that_is_gone_is_forgotten() {
+        let mut queue = queue_of(WINDOWS, (0..4).map(|id| ask(Priority::Client, 1, 1, id, 0)));
+        queue.push(Queued { port: PortId(1), ..ask(Priority::Client, 2, 1, 9, 0) }, at(0));
+        queue.forget(PortId(0));
+        assert_eq!(leaving(&mut queue), [9]);
+    }
+
+    #[test]
     fn what_waits_for_others_is_told_and_what_waits_for_a_disk_that_answers_nothing_is_not() {
         let asked = (0..100).map(|id| ask(Priority::Client, 1 + id as u8 % 2, 256, id, 0));
         let mut queue = queue_of(WINDOWS, asked);
@@ -354,11 +514,11 @@ mod tests {
             queue.tell(at(1000 * second), |_, waiting| {
                 told.insert(waiting.disk.to_bytes()[0]);
             });
-            queue.answered(DiskId::from_bytes([2; 16]));
+            queue.answered(DiskId::from_bytes([2; 16]), at(1000 * second));
             // A new session of another volume takes off what was under way there: that is no answer.
             queue.ended(&ask(Priority::Client, 1, 256, 0, 0).load());
             leaving(&mut queue);
-            let expected = if second <= u64::from(SILENT_TELLS) { vec![1, 2, 3] } else { vec![2, 3] };
+            let expected = if second < WAITED_FOR_AFTER.as_secs() { vec![1, 2, 3] } else { vec![2, 3] };
             assert_eq!(told.into_iter().collect::<Vec<_>>(), expected, "after {second} s");
         }
     }
@@ -418,7 +578,7 @@ mod tests {
     fn reads_elsewhere_leave_a_peer_one_read_and_its_writes() {
         let mut queue = queue_of(WINDOWS, (0..4).map(|id| ask(Priority::Client, 1, 256, id, 0)));
         let first = queue.next(WINDOWS.incoming_bytes).unwrap();
-        queue.left(&first.load());
+        queue.left(&first.load(), at(0));
         assert!(queue.next(WINDOWS.incoming_bytes).is_none());
         let mut promise = ask(Priority::Client, 2, 0, 9, 5);
         promise.request.operation = Operation::Promise;

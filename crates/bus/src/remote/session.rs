@@ -40,7 +40,7 @@ struct Asked {
     session: SessionId,
     id: RequestId,
     kind: Kind,
-    /// When it was asked: before it waited for its turn.
+    /// When it left.
     since: Monotonic,
     /// What it counts at the peer; `None`: its session is over, and so is what it may take of others.
     load: Option<Load>,
@@ -53,9 +53,11 @@ impl Asked {
     }
 }
 
-/// A session with a disk. `None`: it is not answered yet.
+/// A session with a disk.
 struct Session {
+    port: PortId,
     id: SessionId,
+    /// `None`: it is not answered yet.
     file: Option<FileId>,
 }
 
@@ -64,8 +66,8 @@ pub(super) struct Sessions {
     tree: u32,
     sessions: BTreeMap<(DiskId, VolumeId), Session>,
     asked: IdentityMap<Token, Asked>,
-    /// Files of sessions that a newer one overtook before they were answered: to be closed.
-    overtaken: Vec<FileId>,
+    /// Files that nobody uses any more, to be closed: a newer session overtook theirs before it was answered, or their port is gone.
+    unused: Vec<FileId>,
 }
 
 /// Why a connection is of no further use.
@@ -131,11 +133,11 @@ fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> O
 
 impl Sessions {
     pub fn new(tree: u32) -> Self {
-        Self { tree, sessions: BTreeMap::new(), asked: IdentityMap::default(), overtaken: Vec::new() }
+        Self { tree, sessions: BTreeMap::new(), asked: IdentityMap::default(), unused: Vec::new() }
     }
 
-    pub fn take_overtaken(&mut self) -> Vec<FileId> {
-        std::mem::take(&mut self.overtaken)
+    pub fn take_unused(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.unused)
     }
 
     pub fn in_flight(&self) -> usize {
@@ -150,18 +152,20 @@ impl Sessions {
         token: Token,
         queue: &mut Queue,
         close: &mut Option<FileId>,
+        now: Monotonic,
     ) -> Turned {
         let load = queued.load();
-        let Queued { port, disk, request, asked_at: since } = queued;
+        let Queued { port, disk, request, .. } = queued;
         let Request { volume, session, id, epoch, operation, .. } = request;
-        let mut asked = Asked { port, disk, volume, session, id, kind: Kind::Done, since, load: Some(load) };
+        let mut asked =
+            Asked { port, disk, volume, session, id, kind: Kind::Done, since: now, load: Some(load) };
         if let Operation::Open { least, settled } = operation {
-            self.end_loads(disk, volume, queue);
-            queue.left(&load);
+            self.end_loads(queue, |asked| asked.disk == disk && asked.volume == volume);
+            queue.left(&load, now);
             let mut contexts = CreateContextWriter::default();
             let context = wire::put_session(volume, epoch, session, least, settled);
             contexts.push(CONTEXT_BUS_SESSION, &context);
-            let before = self.sessions.insert((disk, volume), Session { id: session, file: None });
+            let before = self.sessions.insert((disk, volume), Session { port, id: session, file: None });
             *close = before.and_then(|before| before.file);
             asked.kind = Kind::Open;
             self.asked.insert(token, asked);
@@ -185,14 +189,22 @@ impl Sessions {
         if let Kind::Written { bytes } = &mut asked.kind {
             *bytes = request.payload.len() as u32;
         }
-        queue.left(&load);
+        queue.left(&load, now);
         self.asked.insert(token, asked);
         Turned::Submit(request)
     }
 
-    /// What is under way in sessions that a new one ends counts no more: the disk may never answer it.
-    fn end_loads(&mut self, disk: DiskId, volume: VolumeId, queue: &mut Queue) {
-        for asked in self.asked.values_mut().filter(|asked| asked.disk == disk && asked.volume == volume) {
+    /// The port is gone, and nobody takes answers to what was asked through it: its sessions end.
+    pub fn end_port(&mut self, port: PortId, queue: &mut Queue) {
+        self.end_loads(queue, |asked| asked.port == port);
+        let of_port = self.sessions.extract_if(.., |_, session| session.port == port);
+        self.unused.extend(of_port.filter_map(|(_, session)| session.file));
+    }
+
+    /// What is under way in sessions that end counts no more: the disk may never answer it, and the server gives it up when it hears of
+    /// the end.
+    fn end_loads(&mut self, queue: &mut Queue, is_over: impl Fn(&Asked) -> bool) {
+        for asked in self.asked.values_mut().filter(|asked| is_over(asked)) {
             if let Some(load) = asked.load.take() {
                 queue.ended(&load);
             }
@@ -212,7 +224,6 @@ impl Sessions {
         counters: &mut PeerCounters,
     ) -> Result<Option<(PortId, Response)>, PeerError> {
         let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
-        queue.answered(asked.disk);
         if let Some(load) = &asked.load {
             queue.ended(load);
         }
@@ -222,6 +233,10 @@ impl Sessions {
             NtStatus::SUCCESS => Ok(self.answer(&asked, reply, counters)?),
             status => Err(refusal(status, reply)?),
         };
+        // That a session is over is said by the server: its disk may hang.
+        if !matches!(result, Err(BusError::NoSession)) {
+            queue.answered(asked.disk, now);
+        }
         if result.is_err() && matches!(asked.kind, Kind::Open) {
             let place = (asked.disk, asked.volume);
             if self.sessions.get(&place).is_some_and(|open| open.id == asked.session) {
@@ -248,7 +263,7 @@ impl Sessions {
                 let place = (asked.disk, asked.volume);
                 match self.sessions.get_mut(&place).filter(|open| open.id == asked.session) {
                     Some(open) => open.file = Some(response.file_id),
-                    None => self.overtaken.push(response.file_id),
+                    None => self.unused.push(response.file_id),
                 }
                 Answer::Opened { promised, doubtful }
             }

@@ -6,7 +6,7 @@ use bus::Windows;
 use space::fake_store::FakeFault;
 use space::message::{Answer, BusError, Operation, Priority, RequestId, Response, Transport, Waiting};
 use std::time::{Duration, Instant};
-use types::{ChunkIndex, Lba, NodeId};
+use types::{ChunkIndex, DiskId, Epoch, Lba, NodeId};
 
 const MIB: u64 = 1 << 20;
 /// Blocks of 1 MiB.
@@ -17,14 +17,24 @@ fn world(count: u8, windows: Windows) -> World {
     let mut world = World::with_options(count, Carried::Tcp, |options| options.windows = windows);
     world.settle(0);
     for other in 2..=count {
-        world.open(0, disk(other), 1, 5).unwrap();
-        let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
-        world.call(0, disk(other), 1, 5, allocate).unwrap();
-        for at in 0..SLAB / LARGE {
-            world.call(0, disk(other), 1, 5, write(u64::from(at * LARGE), LARGE as usize, 1)).unwrap();
-        }
+        fill(&mut world, disk(other));
     }
     world
+}
+
+fn fill(world: &mut World, disk: DiskId) {
+    world.open(0, disk, 1, 5).unwrap();
+    let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
+    world.call(0, disk, 1, 5, allocate).unwrap();
+    for at in 0..SLAB / LARGE {
+        world.call(0, disk, 1, 5, write(u64::from(at * LARGE), LARGE as usize, 1)).unwrap();
+    }
+}
+
+/// Requests that node 1 has under way at node 2, and those that wait to.
+fn under_way(world: &World) -> (usize, usize) {
+    let peer = &world.nodes[0].remote.peers()[0];
+    (peer.in_flight, peer.queues.iter().map(|queue| queue.waiting).sum())
 }
 
 fn large_read() -> Operation {
@@ -128,15 +138,78 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
     for at in 0..3 {
         world.send(0, disk(2), 1, 5, write(at * u64::from(LARGE), LARGE as usize, 7));
     }
-    let opening = Operation::Open { least: types::Epoch(0), settled: types::Epoch(0) };
-    world.send(0, disk(2), 2, 5, opening);
     world.pass(Duration::from_millis(20));
+    assert_eq!(under_way(&world), (1, 2));
+    let opening = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let opening = world.send(0, disk(2), 2, 5, opening);
+    // The one that had left is given up by the server, although the disk hangs; the opening waits for it there.
+    let over = answers(&mut world, 3);
+    assert!(over.iter().all(|answer| matches!(answer.result, Err(BusError::NoSession))), "{over:?}");
+    assert_eq!(under_way(&world), (1, 0));
     store.set_fault(FakeFault::None);
-    let answers = answers(&mut world, 4);
-    let refused = answers.iter().filter(|answer| matches!(answer.result, Err(BusError::NoSession)));
-    assert_eq!(refused.count(), 2, "{answers:?}");
+    assert!(matches!(world.answer(0, opening), Ok(Answer::Opened { .. })));
     let found = |at: u32| store.peek(VOLUME_OF_TESTS, Lba(u64::from(at * LARGE))).unwrap()[0];
     assert_eq!((found(0), found(1), found(2)), (7, 1, 1));
+}
+
+#[test]
+fn what_another_node_that_takes_the_volume_over_ends_is_given_up_though_the_disk_hangs() {
+    let mut world = world(3, Windows::default());
+    world.settle(2);
+    let store = world.nodes[1].stores[&disk(2)].clone();
+    store.set_fault(FakeFault::Hang);
+    let asked = world.send(0, disk(2), 1, 5, write(0, 1, 7));
+    world.pass(Duration::from_millis(20));
+    let opening = Operation::Open { least: Epoch(5), settled: Epoch(0) };
+    let opening = world.send(2, disk(2), 9, 6, opening);
+    assert_eq!(world.answer(0, asked).unwrap_err(), BusError::NoSession);
+    store.set_fault(FakeFault::None);
+    // What was given up is in before the newer session begins, and nothing of the older one after that.
+    assert!(matches!(world.answer(2, opening), Ok(Answer::Opened { .. })));
+    assert_eq!(store.peek(VOLUME_OF_TESTS, Lba(0)).unwrap()[0], 7);
+    assert_eq!(world.call(0, disk(2), 1, 5, write(0, 1, 8)).unwrap_err(), BusError::NoSession);
+    assert_eq!(store.peek(VOLUME_OF_TESTS, Lba(0)).unwrap()[0], 7);
+}
+
+#[test]
+fn a_port_that_is_gone_leaves_nothing_under_way_although_the_disk_hangs() {
+    let mut world = world(2, Windows { peer_bytes: 2 * MIB, ..Windows::default() });
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
+    for _ in 0..3 {
+        world.send(0, disk(2), 1, 5, large_read());
+    }
+    world.pass(Duration::from_millis(20));
+    assert_eq!(under_way(&world), (1, 2));
+    let port = world.nodes[0].remote.port();
+    world.nodes[0].port = port;
+    assert_eq!(under_way(&world).1, 0);
+    let queue = |world: &World| world.nodes[0].remote.peers()[0].queues[0];
+    assert_eq!(queue(&world).in_flight_bytes, 0);
+    world.until("the server gives up what was asked", |world| under_way(world) == (0, 0));
+    world.until("its session is closed", |world| {
+        world.nodes[1].serving.as_ref().unwrap().exports.session_count() == 0
+    });
+}
+
+#[test]
+fn two_disks_of_three_that_hang_do_not_stop_the_third() {
+    let mut world = world(2, Windows { peer_bytes: 4 * MIB, ..Windows::default() });
+    for more in [21, 22] {
+        world.add_disk(1, disk(more));
+        fill(&mut world, disk(more));
+    }
+    for hanging in [21, 22] {
+        world.nodes[1].stores[&disk(hanging)].set_fault(FakeFault::Hang);
+    }
+    for other in [21, 22, 2] {
+        for _ in 0..20 {
+            world.send(0, disk(other), 1, 5, large_read());
+        }
+    }
+    let start = Instant::now();
+    let healthy = answers(&mut world, 20);
+    assert!(healthy.iter().all(|answer| answer.from == disk(2) && answer.result.is_ok()));
+    assert!(start.elapsed() < Duration::from_secs(3), "after {:?}", start.elapsed());
 }
 
 #[test]
@@ -149,5 +222,19 @@ fn a_request_that_waits_for_long_is_told_of() {
         Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
         !told.is_empty()
     });
-    assert_eq!(told.iter().map(|waiting| waiting.id).collect::<Vec<_>>(), asked[1..]);
+    // Of reads at once, each second, and when they leave.
+    let ids = |told: &[Waiting]| told.iter().map(|waiting| waiting.id).collect::<Vec<_>>();
+    assert_eq!(ids(&told), asked[1..]);
+    told.clear();
+    world.until("the space is told once more", |world| {
+        Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
+        !told.is_empty()
+    });
+    assert_eq!(ids(&told), asked[1..]);
+    assert!(told.drain(..).all(|waiting| !waiting.has_left));
+    world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
+    answers(&mut world, 3);
+    Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
+    assert_eq!(ids(&told), asked[1..]);
+    assert!(told.iter().all(|waiting| waiting.has_left));
 }

@@ -339,6 +339,14 @@ impl World {
         }
     }
 
+    /// Gives a node one more disk.
+    pub fn add_disk(&mut self, at: usize, disk: DiskId) {
+        let (node, store) = (&mut self.nodes[at], FakeStore::new(SLAB, 64));
+        node.space.attach_disk(disk, store.clone(), domain(node.id)).unwrap();
+        node.stores.insert(disk, store);
+        self.introduce();
+    }
+
     /// One turn of the loop.
     pub fn turn(&mut self) {
         for _ in 0..100 {

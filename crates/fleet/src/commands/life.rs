@@ -2,6 +2,7 @@
 
 use super::{Failure, nodes_of, say, tell};
 use crate::args::{Limits, New, Set, Start};
+use crate::microvm;
 use crate::runner::{self, unix_ms};
 use crate::server::Server;
 use crate::state::{CREDENTIALS_FILE, Node, Running, State, Template, replace};
@@ -162,7 +163,13 @@ pub fn prepare(directory: &Path, state: &State) -> Result<(), Failure> {
     let span = TimeSpan { duration_s: 1, warm_up_s: 0, targets: vec![target], ..TimeSpan::default() };
     let profile = Profile { format: ResultFormat::Xml, time_spans: vec![span], ..Profile::default() };
     // All workers have files, also those that rest today; and nothing holds them while they write.
-    let whole = State { running_percent: 100, template: None, ..state.clone() };
+    let whole = State {
+        running_percent: 100,
+        alignment_percent: 100,
+        template: None,
+        microvms: None,
+        ..state.clone()
+    };
     let durations = crate::args::Durations::default();
     // Files are made before the start: it is late for all alike, and nothing is measured.
     let mut ready = super::Ready::new(directory, &whole, &durations);
@@ -196,10 +203,48 @@ fn apply(state: &mut State, limits: &Limits) -> Result<(), Failure> {
         }
         state.template = Some(Template { vcpus, memory_bytes });
     }
+    apply_microvms(state, limits)?;
     state.qos = limits.qos.unwrap_or(state.qos);
     state.running_percent = limits.running.unwrap_or(state.running_percent);
     state.workers_per_process = limits.workers_per_process.unwrap_or(state.workers_per_process);
+    state.alignment_percent = limits.alignment.unwrap_or(state.alignment_percent);
+    super::check_alignments(state, &[state.alignment_percent])?;
     state.transport = limits.transport.unwrap_or(state.transport);
+    Ok(())
+}
+
+/// Whether workers run in machines of their own, and in which.
+fn apply_microvms(state: &mut State, limits: &Limits) -> Result<(), Failure> {
+    if limits.processes {
+        state.microvms = None;
+        return Ok(());
+    }
+    if limits.microvms {
+        state.microvms.get_or_insert_default();
+    }
+    let is_about_machines =
+        limits.accelerator.is_some() || limits.kernel.is_some() || limits.modules.is_some();
+    let Some(microvms) = &mut state.microvms else {
+        return if is_about_machines {
+            Err(Failure::new("--accelerator, --kernel and --modules are of microVMs: give --microvms"))
+        } else {
+            Ok(())
+        };
+    };
+    microvms.accelerator = limits.accelerator.unwrap_or(microvms.accelerator);
+    // Later commands may be given elsewhere.
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if let Some(kernel) = &limits.kernel {
+        microvms.kernel = Some(whole(kernel));
+    }
+    if let Some(modules) = &limits.modules {
+        microvms.modules = Some(whole(modules));
+    }
+    // Those of other hosts are looked at when they are started.
+    if state.nodes.iter().all(|node| node.host.is_none()) {
+        microvm::host::check(microvms)?;
+        microvm::image::kernel(microvms)?;
+    }
     Ok(())
 }
 
@@ -457,6 +502,7 @@ mod tests {
             Limits { template: Some("B2ms".into()), ..Limits::default() },
             Limits { vcpus: Some(0.0), ..Limits::default() },
             Limits { memory: Some(1), ..Limits::default() },
+            Limits { accelerator: Some(crate::state::Accelerator::Tcg), ..Limits::default() },
         ] {
             assert!(with(wrong).is_err());
         }

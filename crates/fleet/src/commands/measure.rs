@@ -74,31 +74,48 @@ pub fn measure(directory: &Path, options: &args::Measure) -> Result<(), Failure>
     if let Some(only) = &options.only {
         workloads.retain(|one| one.name.to_ascii_lowercase().starts_with(&only.to_ascii_lowercase()));
     }
-    // VMFleet measures at 70 % too: shares that every server reaches are not there yet.
-    let alignments = if options.alignment.is_empty() { vec![100] } else { options.alignment.clone() };
+    let alignments = alignments(options, &state);
+    super::check_alignments(&state, &alignments)?;
     let times = options.durations.times(Times::default());
     let searches = workloads.len() * alignments.len();
     let about = searches as u64
         * RUNS_ABOUT
         * run_seconds(Times { warm_up_s: times.warm_up_s.min(SEARCH_WARM_UP_S), ..times });
     tell(&format!("{searches} searches, each of about {RUNS_ABOUT} runs: about {}", show_seconds(about)));
-    if options.alignment.is_empty() && options.workload.is_none() {
-        tell("alignment of 70 % takes shares that every server reaches: it is left out");
+    if alignments.len() == 1 && options.alignment.is_empty() && options.workload.is_none() {
+        tell("with one node there is no other one to run workers at: alignment of 70 % is left out");
     }
+    let passes = passes(&workloads, &alignments);
     if options.output.dry_run {
-        for alignment in &alignments {
-            workloads.iter().for_each(|one| say(&format!("{} at alignment {alignment} %", one.name)));
-        }
+        passes.iter().for_each(|(one, alignment)| say(&format!("{} at alignment {alignment} %", one.name)));
         return Ok(());
     }
     let out = output_directory(&options.output, "coreworkload")?;
-    for alignment in alignments {
-        for workload in &workloads {
-            one(directory, &state, workload, alignment, times, options, &out)?;
-        }
+    for (workload, alignment) in passes {
+        one(directory, &state, workload, alignment, times, options, &out)?;
     }
     write_report(Kind::Measure, &out)?;
     super::show::results(&out, None, false)
+}
+
+/// As VMFleet: the core workloads with all workers at their volumes' nodes, then with 30 % elsewhere; one of one's own as the fleet is.
+fn alignments(options: &args::Measure, state: &State) -> Vec<u32> {
+    match (options.alignment.as_slice(), &options.workload) {
+        ([], Some(_)) => vec![state.alignment_percent],
+        ([], None) if state.nodes.len() < 2 => vec![100],
+        ([], None) => vec![100, 70],
+        (given, _) => given.to_vec(),
+    }
+}
+
+/// The searches in VMFleet's order: each template once at every alignment, and there all its workloads.
+fn passes<'a>(workloads: &'a [Workload], alignments: &[u32]) -> Vec<(&'a Workload, u32)> {
+    let by_template = workloads.chunk_by(|one, next| one.template == next.template);
+    by_template
+        .flat_map(|of_template| {
+            alignments.iter().flat_map(move |percent| of_template.iter().map(move |one| (one, *percent)))
+        })
+        .collect()
 }
 
 fn keys(state: &State, workload: &Workload, alignment: u32) -> Vec<(String, String)> {
@@ -163,6 +180,7 @@ fn one(
             workers,
         };
         append(&file, &description, &outcome)?;
+        ready.tell_notes(&outcome);
         let cut = if cutoff == Cutoff::No { String::new() } else { format!("  cutoff: {cutoff}") };
         let latency = outcome.total_latency();
         say(&format!(
@@ -214,6 +232,30 @@ mod tests {
         assert_eq!(all[3].profile.time_spans[0].targets[0].max_offset_bytes, 5 << 30);
         assert!(!all[3].is_sweep);
         assert_eq!((all[5].template, all[5].running_percent, all[5].limits), ("A4v2", 25, CUTOFFS));
+    }
+
+    #[test]
+    fn each_template_is_measured_at_100_and_at_70_percent() {
+        let options = |words: &[&str]| {
+            use clap::Parser;
+            let words = ["fleet", "measure"].iter().chain(words);
+            match args::Cli::parse_from(words).command {
+                args::Command::Measure(options) => options,
+                _ => unreachable!("measure was parsed"),
+            }
+        };
+        let mut state = crate::state::tests::state();
+        assert_eq!(alignments(&options(&[]), &state), [100, 70]);
+        assert_eq!(alignments(&options(&["--workload", "peak"]), &state), [100]);
+        assert_eq!(alignments(&options(&["--alignment", "50"]), &state), [50]);
+        let all = core().unwrap();
+        let passes = passes(&all, &[100, 70]);
+        let order: Vec<(&str, u32)> =
+            passes.iter().map(|(one, percent)| (one.name.as_str(), *percent)).collect();
+        assert_eq!((order.len(), order[4], order[5]), (12, ("Vdi", 100), ("General4KWriteRatio0", 70)));
+        assert_eq!(order[10..], [("Sql", 100), ("Sql", 70)]);
+        state.nodes.truncate(1);
+        assert_eq!(alignments(&options(&[]), &state), [100]);
     }
 
     #[test]

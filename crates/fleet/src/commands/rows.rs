@@ -1,7 +1,7 @@
 //! report.md of a sweep and of a search: all rows of result.tsv as tables, the fits, and a figure.
 
 use super::run::{RESULT_FILE, read_table};
-use super::show::{Group, GroupFit, groups};
+use super::show::{Group, GroupFit, groups, notes};
 use super::{Failure, machine};
 use crate::plot::{self, Line, Words};
 use crate::state::replace;
@@ -128,6 +128,13 @@ fn report(kind: Kind, groups: &[Group], has_figure: bool, machine: &str) -> Stri
                     text += &found.as_ref().map_or_else(String::new, |found| fit(whose, found));
                 }
             }
+        }
+    }
+    let notes = notes(groups);
+    if !notes.is_empty() {
+        text += "\n## Notes of the runs\n\n";
+        for (labels, note) in notes {
+            let _ = writeln!(text, "- {labels}: {note}");
         }
     }
     text += "\nLatencies are means of the workers'. CPU is of the machines that workers ran on, servers included. result.tsv has all columns.\n";

@@ -126,7 +126,11 @@ fn run_profile(directory: &Path, options: &Run) -> Result<(), Failure> {
     if let (Some(running), false) = (life::running(&state), is_started) {
         return Err(Failure::new(format!("'{}' runs: `fleet stop` first", running.label)));
     }
-    let ready = Ready::new(directory, &state, &options.durations);
+    let mut ready = Ready::new(directory, &state, &options.durations);
+    if is_started {
+        // Workers that go on until somebody stops them follow their volumes as often as those move.
+        ready.attempts = u32::MAX;
+    }
     let nodes = (0..state.nodes.len()).collect();
     let name =
         Path::new(&options.workload).file_stem().map_or_else(|| "run".into(), |stem| stem.to_string_lossy());
@@ -138,7 +142,10 @@ fn run_profile(directory: &Path, options: &Run) -> Result<(), Failure> {
     let out = output_directory(&options.output, &name)?;
     let run = RunDescription {
         label: name.into_owned(),
-        keys: vec![("Workload".into(), options.workload.clone())],
+        keys: vec![
+            ("Workload".into(), options.workload.clone()),
+            ("VMAlignmentPct".into(), state.alignment_percent.to_string()),
+        ],
         run_type: RunType::Default,
         cutoff: Cutoff::No,
         qos: limit_iops(&profile),
@@ -302,7 +309,13 @@ fn one_cell(
     options: &Run,
     behind_s: u64,
 ) -> Result<Outcome, Failure> {
-    let state = State { workers_per_node: cell.workers_per_node, transport: cell.transport, ..state.clone() };
+    // The papers' machines ran where their volumes were.
+    let state = State {
+        workers_per_node: cell.workers_per_node,
+        transport: cell.transport,
+        alignment_percent: 100,
+        ..state.clone()
+    };
     let count = if cell.nodes == 0 { state.nodes.len() } else { cell.nodes as usize };
     let ready = Ready::new(directory, &state, &options.durations);
     ready.run_whole(&cell.label, &cell.profile, (0..count).collect(), behind_s)

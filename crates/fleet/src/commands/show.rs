@@ -5,8 +5,9 @@ use super::run::{RESULT_FILE, read_table, show_transport};
 use super::{Failure, profile_of, say};
 use crate::args::{Cli, Shape};
 use crate::fit::Fit;
+use crate::row;
 use crate::search::{Cutoff, RunType};
-use crate::state::State;
+use crate::state::{Accelerator, State};
 use crate::table::commas;
 use crate::tsv::Table;
 use crate::workload::{self, limit_iops};
@@ -30,6 +31,13 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
         || "held to nothing".to_owned(),
         |template| format!("{} processors, {} of memory", template.vcpus, show_size(template.memory_bytes)),
     );
+    let place = match &state.microvms {
+        None => "as processes".to_owned(),
+        Some(microvms) => {
+            let how = if microvms.accelerator == Accelerator::Kvm { "KVM" } else { "emulation" };
+            format!("in QEMU machines by {how}")
+        }
+    };
     let qos = if state.qos == 0 { "none".to_owned() } else { format!("{} I/O per s", state.qos) };
     let mut text = format!("fleet    {}\nruns     {runs}\n", state.name);
     text += &format!(
@@ -38,10 +46,11 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
         state.running_workers(),
         show_size(state.data_bytes)
     );
-    text += &format!("worker   {template}; limit {qos}; by {}\n", show_transport(state.transport));
+    text += &format!("worker   {template}, {place}; limit {qos}; by {}\n", show_transport(state.transport));
+    text += &format!("placed   {} % of the workers where their volume is\n", state.alignment_percent);
     text += &format!(
         "cluster  {}\n\n",
-        if state.is_cluster { "yes: each node serves its own volume" } else { "no" }
+        if state.is_cluster { "yes: workers ask the server that has their volume" } else { "no" }
     );
     for node in &state.nodes {
         text += &format!(
@@ -79,6 +88,7 @@ pub struct ResultRow {
     pub server_cpu_percent: Option<f64>,
     pub read_ms: Option<f64>,
     pub write_ms: Option<f64>,
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,6 +140,7 @@ pub fn groups(table: &Table, cpu_target: Option<f64>) -> Vec<Group> {
             server_cpu_percent: number("ServerCPU"),
             read_ms: number("AverageReadMilliseconds"),
             write_ms: number("AverageWriteMilliseconds"),
+            notes: row::notes(table, row).collect(),
         };
         match groups.iter_mut().find(|group| group.keys == keys) {
             Some(group) => group.rows.push(shown),
@@ -158,6 +169,25 @@ fn fit(rows: &[ResultRow], cpu: fn(&ResultRow) -> Option<f64>, cpu_target: Optio
     })
 }
 
+/// Each note once, with the labels of its rows: one, or the first and how many others.
+pub fn notes(groups: &[Group]) -> Vec<(String, String)> {
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in groups.iter().flat_map(|group| &group.rows) {
+        for note in &row.notes {
+            match notes.iter_mut().find(|(known, _)| known == note) {
+                Some((_, labels)) => labels.push(&row.label),
+                None => notes.push((note, vec![&row.label])),
+            }
+        }
+    }
+    let labels = |labels: &[&str]| match labels {
+        [first] => (*first).to_owned(),
+        [first, others @ ..] => format!("{first} and {} more", others.len()),
+        [] => String::new(),
+    };
+    notes.into_iter().map(|(note, of)| (labels(&of), note.to_owned())).collect()
+}
+
 fn group_text(group: &Group, cpu_target: Option<f64>) -> String {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
     let mut text = format!(
@@ -176,6 +206,9 @@ fn group_text(group: &Group, cpu_target: Option<f64>) -> String {
             optional(row.read_ms),
             optional(row.write_ms)
         );
+    }
+    for (labels, note) in notes(std::slice::from_ref(group)) {
+        text += &format!("  note of {labels}: {note}\n");
     }
     for (whose, fit) in [("", &group.fit), ("the servers' ", &group.server_fit)] {
         text += &fit.as_ref().map_or_else(String::new, |fit| fit_text(whose, fit, cpu_target));

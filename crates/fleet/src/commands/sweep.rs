@@ -16,24 +16,8 @@ const TIMES: Times = Times { warm_up_s: 60, duration_s: 30, cool_down_s: 30 };
 
 pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
     let state = State::load(directory)?;
-    if let Some(wrong) = options.alignment.iter().find(|percent| !(1..=100).contains(*percent)) {
-        return Err(Failure::new(format!("alignment {wrong}: 1 to 100 percent")));
-    }
-    let list = Sweep {
-        block_bytes: options.block.clone(),
-        threads: options.threads.clone(),
-        requests: options.outstanding.clone(),
-        write_percent: options.write.clone(),
-        patterns: options.pattern.clone(),
-        iops: if options.iops.is_empty() {
-            vec![None]
-        } else {
-            options.iops.iter().copied().map(Some).collect()
-        },
-        alignment_percent: options.alignment.clone(),
-        add_spec: options.add_spec.clone(),
-    };
-    let runs = list.expand()?;
+    let runs = list(options, &state).expand()?;
+    super::check_alignments(&state, &options.alignment)?;
     let times = options.durations.times(TIMES);
     // All are tried before the first is measured: a wrong one would end the sweep in the night.
     let profiles = runs.iter().map(|run| profile(options, run, times)).collect::<Result<Vec<_>, _>>()?;
@@ -67,6 +51,7 @@ pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
             ..RunDescription::default()
         };
         append(&file, &description, &outcome)?;
+        ready.tell_notes(&outcome);
         let latency = outcome.total_latency();
         say(&format!(
             "{:>3}/{count}  {:<28} {:>11} IOPS {:>9.1} MB/s  mean {:.3} ms, 99 % {:.3} ms",
@@ -81,6 +66,28 @@ pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
     write_report(Kind::Sweep, &out)?;
     say(&format!("rows are in {}, report.md and its figure beside them", file.display()));
     Ok(())
+}
+
+/// The lists of the command line; what is not given there is as the fleet is.
+fn list(options: &args::Sweep, state: &State) -> Sweep {
+    Sweep {
+        block_bytes: options.block.clone(),
+        threads: options.threads.clone(),
+        requests: options.outstanding.clone(),
+        write_percent: options.write.clone(),
+        patterns: options.pattern.clone(),
+        iops: if options.iops.is_empty() {
+            vec![None]
+        } else {
+            options.iops.iter().copied().map(Some).collect()
+        },
+        alignment_percent: if options.alignment.is_empty() {
+            vec![state.alignment_percent]
+        } else {
+            options.alignment.clone()
+        },
+        add_spec: options.add_spec.clone(),
+    }
 }
 
 fn profile(

@@ -11,6 +11,8 @@ fn plan<'a>(state: &'a State, profile: &'a Profile) -> Plan<'a> {
         profile,
         transport: Transport::Tcp,
         alignment_percent: 100,
+        // As long as the test's process.
+        owners: Box::leak(Box::new(Owners::as_made(state, &[0, 1]))),
         label: "test".into(),
         credentials: None,
         lead: None,
@@ -51,7 +53,9 @@ fn seven_hundred_and_four_workers_are_few_processes_or_as_many_as_asked_for() {
     let of = |number: usize| crate::state::tests::node(&format!("n{number}"));
     state.nodes = (0..16).map(of).collect();
     let all = |state: &State| {
-        let plan = Plan { nodes: (0..16).collect(), ..plan(state, &profile) };
+        let nodes: Vec<usize> = (0..16).collect();
+        let owners = Owners::as_made(state, &nodes);
+        let plan = Plan { nodes, owners: &owners, ..plan(state, &profile) };
         jobs(&plan, &profile, 0, 1).unwrap().remove(&None).unwrap().processes
     };
     let processes = all(&state);
@@ -82,22 +86,65 @@ fn rdma_goes_to_the_address_of_smb_direct() {
 }
 
 #[test]
-fn workers_away_from_their_volume_ask_the_next_node_of_a_cluster() {
+fn workers_away_from_their_volume_run_at_another_node_and_ask_its_owner() {
     let (mut state, profile) = (state(), named("peak").unwrap().profile());
     state.nodes[1].smb = "127.0.0.2:4455".into();
-    state.workers_per_process = 1;
-    let of = |state: &State| {
-        let plan = Plan { alignment_percent: 70, ..plan(state, &profile) };
+    state.nodes[1].host = Some("two.example".into());
+    let of = |nodes: Vec<usize>| {
+        let owners = Owners::as_made(&state, &nodes);
+        let plan = Plan { nodes, alignment_percent: 70, owners: &owners, ..plan(&state, &profile) };
         jobs(&plan, &profile, 5, 1)
     };
-    assert!(of(&state).unwrap_err().to_string().contains("cluster"));
-    state.is_cluster = true;
-    let job = of(&state).unwrap().remove(&None).unwrap();
-    let away = job.processes.iter().filter(|process| process.node == "one");
-    let away =
-        away.filter(|process| process.targets[0].starts_with("smb://127.0.0.2:4455/fleet-one/")).count();
-    // 70 % of 44 are 31, rounded up.
-    assert_eq!(away, 13);
+    assert!(of(vec![0]).unwrap_err().to_string().contains("takes two nodes"));
+    let jobs = of(vec![0, 1]).unwrap();
+    let targets = |host: Option<&str>, node: &str| {
+        let processes = &jobs[&host.map(str::to_owned)].processes;
+        assert!(processes.iter().all(|process| process.node == node), "a machine runs its node's workers");
+        processes.iter().flat_map(|process| process.targets.clone()).collect::<Vec<String>>()
+    };
+    for (host, node, own, other) in [
+        (None, "one", "smb://127.0.0.1:4455/fleet-one/", "smb://127.0.0.2:4455/fleet-two/"),
+        (Some("two.example"), "two", "smb://127.0.0.2:4455/fleet-two/", "smb://127.0.0.1:4455/fleet-one/"),
+    ] {
+        let targets = targets(host, node);
+        let count = |prefix: &str| targets.iter().filter(|target| target.starts_with(prefix)).count();
+        // 30 % of 44 are 13.
+        assert_eq!((count(own), count(other)), (31, 13), "{node}");
+        assert!(targets.contains(&format!("{other}worker-0044.dat")), "the last ones move");
+    }
+}
+
+#[test]
+fn workers_on_one_machine_are_told_of_as_having_one_way() {
+    let (mut state, profile) = (state(), named("peak").unwrap().profile());
+    let note = |state: &State, alignment_percent| {
+        note_of_placement(&Plan { alignment_percent, ..plan(state, &profile) })
+    };
+    assert_eq!(note(&state, 100), None);
+    assert!(note(&state, 70).unwrap().contains("run on one machine"));
+    state.nodes[0].host = Some("one.example".into());
+    assert!(note(&state, 70).unwrap().contains("13 of each node's 44 workers"));
+    assert!(!note(&state, 70).unwrap().contains("run on one machine"));
+}
+
+#[test]
+fn a_volume_that_moved_is_asked_for_at_its_owner() {
+    let (mut state, profile) = (state(), named("peak").unwrap().profile());
+    let mut moved = state.clone();
+    moved.nodes[0].smb = "127.0.0.7:4455".into();
+    moved.nodes[0].rdma = None;
+    let owners = Owners::as_made(&moved, &[0, 1]);
+    let of = |state: &State, transport| {
+        jobs(&Plan { transport, owners: &owners, ..plan(state, &profile) }, &profile, 5, 1)
+    };
+    let job = of(&state, Transport::Tcp).unwrap().remove(&None).unwrap();
+    assert_eq!(job.processes[0].targets[0], "smb://127.0.0.7:4455/fleet-one/worker-0001.dat");
+    assert_eq!(of(&state, Transport::Auto).unwrap()[&None].options, ["--smb-transport=tcp"]);
+    assert!(of(&state, Transport::Rdma).is_err());
+    state.nodes.truncate(1);
+    let nobody = Owners::default();
+    let plan = Plan { nodes: vec![0], owners: &nobody, ..plan(&state, &profile) };
+    assert!(jobs(&plan, &profile, 5, 1).unwrap_err().to_string().contains("not known which server"));
 }
 
 #[test]
@@ -127,6 +174,18 @@ fn a_pool_of_threads_and_a_path_of_its_own_are_refused() {
     assert!(for_workers(&profile, 1).is_err());
     profile.time_spans.clear();
     assert!(times_of(&profile).is_err());
+}
+
+#[test]
+fn machines_are_part_of_the_job_and_get_time_to_boot() {
+    let (mut state, profile) = (state(), named("peak").unwrap().profile());
+    let lead = usual_lead(&plan(&state, &profile));
+    state.microvms = Some(crate::state::Microvms::default());
+    assert_eq!(jobs_of(&plan(&state, &profile))[&None].microvms, state.microvms);
+    let by_kvm = usual_lead(&plan(&state, &profile));
+    assert!(by_kvm >= lead + LEAD_OF_BOOT, "{by_kvm:?}");
+    state.microvms = Some(crate::state::Microvms { accelerator: Accelerator::Tcg, ..Default::default() });
+    assert!(usual_lead(&plan(&state, &profile)) > by_kvm);
 }
 
 #[test]

@@ -183,7 +183,7 @@ impl Client {
 
     /// Gives up its session.
     pub fn end_session(&self) -> Operation {
-        Operation::EndSession { session: SessionId(self.session), logoff: false }
+        Operation::EndSession { session: SessionId(self.session) }
     }
 
     /// The acknowledgement of a break that was told, if one is due.

@@ -370,7 +370,7 @@ impl StackWorld {
     /// Has all closed that a client has open; nobody waits for the answer.
     fn end_session(&mut self, client: usize) {
         let Client { volume, home, .. } = &self.clients[client];
-        let operation = Operation::EndSession { session: home.session(), logoff: true };
+        let operation = Operation::EndSession { session: home.session() };
         let node = self.nodes[0].as_mut();
         let service = node.and_then(|node| node.volumes.get_mut(*volume)).and_then(Served::service);
         if let Some(service) = service {

@@ -415,7 +415,7 @@ fn end_failed_logon<B: Backend, D: Directory>(
     // A session whose user could not prove to be the same again ends.
     let setup = state.setups.end(setup_id(context)?);
     if setup.is_some_and(|setup| setup.purpose == SetupPurpose::Reauthentication) {
-        state.end_session(context.session_key()?, true);
+        state.end_session(context.session_key()?);
     }
     if failures == 0 {
         return Err(status);
@@ -509,7 +509,7 @@ fn establish<B: Backend, D: Directory>(
         && old.state == SessionState::Valid
     {
         // The client lost its connection before the server noticed: its durable opens wait for it.
-        state.end_session(previous, false);
+        state.end_session(previous);
     }
     let require_encryption = state.config.require_encryption;
     let require_signing = state.config.require_signing;

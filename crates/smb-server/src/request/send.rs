@@ -166,7 +166,7 @@ pub(super) fn hold<B: Backend, D: Directory>(
 /// Ends the sessions whose LOGOFF these answer: the answers have been sent, or never will be.
 pub(super) fn end_logged_off<B: Backend, D: Directory>(state: &mut State<B, D>, responses: &[Response]) {
     for session in responses.iter().filter_map(|response| response.ends_session) {
-        state.end_session(session, true);
+        state.end_session(session);
     }
 }
 

@@ -138,27 +138,25 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Removes a session with all that it holds. `logoff`: its durable opens end too.
-    pub fn end_session(&mut self, key: SessionKey, logoff: bool) {
+    /// Removes a session with all that it holds, but for durable opens: they wait for their client, also after a LOGOFF (MS-SMB2 3.3.5.6).
+    pub fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.counters.sessions_ended += 1;
         for key in session.opens.keys() {
             let Some(open) = self.forget_open(key) else { continue };
-            if !logoff {
-                self.opens.keep_position(&open);
-            }
+            self.opens.keep_position(&open);
         }
         for channel in &session.channels {
             self.connections.drop_session(channel.connection, key);
         }
-        self.volumes.end_session(key.into(), logoff, self.clock.set_at());
+        self.volumes.end_session(key.into(), self.clock.set_at());
     }
 
     /// Ends a session against its client's will, and its connections if they carry no other. False: there is none.
     pub fn close_session(&mut self, key: SessionKey) -> bool {
         let Some(found) = self.sessions.get(key) else { return false };
         let connections: Vec<_> = found.channels.iter().map(|channel| channel.connection).collect();
-        self.end_session(key, true);
+        self.end_session(key);
         for connection in connections {
             self.connections.close_idle(connection);
         }

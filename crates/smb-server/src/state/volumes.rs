@@ -99,10 +99,10 @@ impl<B: Backend> Volumes<B> {
         }
     }
 
-    /// Tells all volumes that a session has ended. `logoff`: its durable opens end too.
-    pub fn end_session(&mut self, session: SessionId, logoff: bool, now: Monotonic) {
+    /// Tells all volumes that a session has ended.
+    pub fn end_session(&mut self, session: SessionId, now: Monotonic) {
         for (_, backend) in self.iter_mut() {
-            backend.submit(UNATTENDED, Operation::EndSession { session, logoff }, now);
+            backend.submit(UNATTENDED, Operation::EndSession { session }, now);
         }
     }
 

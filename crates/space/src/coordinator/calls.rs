@@ -29,7 +29,7 @@ use crate::planted::Planted;
 use disk::DiskError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::StoreError;
-use types::{ChunkIndex, DiskId, Epoch, Monotonic};
+use types::{ChunkIndex, DiskId, Epoch, Lba, Monotonic};
 
 /// Who waits for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +63,15 @@ pub(super) enum Owner {
     BuildDrop(ChunkIndex),
     /// Region epochs of a copy that is looked at for lost writes.
     Survey(ChunkIndex),
-    /// The answer is of no use any more: another copy was read. The disk owes it none the less.
-    Nobody,
+    /// The answer is of no use any more: another copy was read. The disk owes it none the less, and is not to be forgiven a block that is bad.
+    Nobody(LostRead),
+}
+
+/// The blocks of a read that another copy answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostRead {
+    pub lba: Lba,
+    pub blocks: u32,
 }
 
 impl Owner {
@@ -76,7 +83,7 @@ impl Owner {
             | Self::Allocate(_)
             | Self::AllocateUndo(_)
             | Self::Operation(_)
-            | Self::Nobody => Priority::Client,
+            | Self::Nobody(_) => Priority::Client,
             Self::SyncRead { purpose, .. } | Self::SyncWrite(_, purpose) => match purpose {
                 // Reads wait for the step, or everything that touches its region does.
                 Purpose::Reconcile | Purpose::Repair | Purpose::Answer => Priority::Client,
@@ -292,7 +299,7 @@ impl Calls {
     fn unsend(&mut self, disk: DiskId) {
         for key in self.of_disk(disk) {
             let Some(call) = self.calls.get_mut(&key) else { continue };
-            let (sent, is_moot) = (call.sent.take(), call.owner == Owner::Nobody);
+            let (sent, is_moot) = (call.sent.take(), matches!(call.owner, Owner::Nobody(_)));
             if let Some(id) = sent {
                 self.wire.remove(&id);
             }
@@ -302,11 +309,14 @@ impl Calls {
         }
     }
 
-    /// Waits for the owner's call on the disk no longer. It goes on, so that a disk which never answers fails.
+    /// Waits for the owner's read of the disk no longer. It goes on, so that a disk which never answers fails.
     pub fn disown(&mut self, owner: Owner, disk: DiskId) {
         let of_owner = |call: &&mut Call| call.disk == disk && call.owner == owner;
         if let Some(call) = self.calls.values_mut().find(of_owner) {
-            call.owner = Owner::Nobody;
+            debug_assert!(matches!(call.operation, Operation::Read { .. }), "only reads have another copy");
+            if let Operation::Read { lba, blocks } = call.operation {
+                call.owner = Owner::Nobody(LostRead { lba, blocks });
+            }
         }
     }
 
@@ -391,17 +401,14 @@ impl Calls {
     }
 
     /// The request has not left for its disk, whose time begins when it does: the deadline moves on for as long as the queue says so.
-    /// A disk is judged by what it was asked, never by what its way had to carry before.
-    pub fn note_waiting(&mut self, waiting: Waiting, setting: &Setting) {
-        let Waiting { disk, volume, session, id } = waiting;
+    /// A disk is judged by what it was asked, never by what its way had to carry before. Returns whose call it is.
+    pub fn note_waiting(&mut self, waiting: &Waiting, setting: &Setting) -> Option<Owner> {
+        let &Waiting { disk, volume, session, id, .. } = waiting;
         let current = self.links.get(&disk).and_then(|link| link.session);
-        let Some(key) = self.wire.get(&id).filter(|_| volume == setting.volume && current == Some(session))
-        else {
-            return;
-        };
-        if let Some(call) = self.calls.get_mut(key).filter(|call| call.disk == disk) {
-            call.deadline = setting.now.after(setting.config.io_timeout);
-        }
+        let key = self.wire.get(&id).filter(|_| volume == setting.volume && current == Some(session))?;
+        let call = self.calls.get_mut(key).filter(|call| call.disk == disk)?;
+        call.deadline = setting.now.after(setting.config.io_timeout);
+        Some(call.owner)
     }
 
     /// Takes a replica's response; outcomes of calls wait in [`Calls::take_outcome`].
@@ -424,13 +431,17 @@ impl Calls {
             return Heard::Nothing;
         }
         let Some(&key) = self.wire.get(&response.id) else { return Heard::Nothing };
-        // A slab that is not there is given back; a copy whose answer nobody waits for may be.
-        let is_moot = self.calls.get(&key).is_some_and(|call| {
-            matches!(call.operation, Operation::Free { .. }) || call.owner == Owner::Nobody
-        });
+        // A slab that is not there is given back.
+        let frees = |call: &Call| matches!(call.operation, Operation::Free { .. });
+        let is_freed = self.calls.get(&key).is_some_and(frees);
+        // A copy whose answer nobody waits for may have been given back since: its owner looks.
+        let is_lost = self.calls.get(&key).is_some_and(|call| matches!(call.owner, Owner::Nobody(_)));
         match response.result {
             Ok(answer) => self.finish(key, Ok(answer)),
-            Err(BusError::Store(StoreError::NotMapped)) if is_moot => self.finish(key, Ok(Answer::Done)),
+            Err(BusError::Store(StoreError::NotMapped)) if is_freed => self.finish(key, Ok(Answer::Done)),
+            Err(BusError::Store(error @ StoreError::NotMapped)) if is_lost => {
+                self.finish(key, Err(Failure::Store(error)));
+            }
             Err(BusError::Store(StoreError::Fenced { promised })) => {
                 if promised > membership.record().epoch {
                     return Heard::Fenced;

@@ -23,6 +23,11 @@ impl Candidate {
         Self { data: Buf::from(&[0; BLOCK_BYTES][..]), rank: 0 }
     }
 
+    /// Whether the block was ever written.
+    pub fn is_written(&self) -> bool {
+        self.rank > 0
+    }
+
     /// Whether the other one was written later: equal bytes are not told apart.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.rank < other.rank && self.data != other.data
@@ -74,6 +79,14 @@ impl<'a> RegionCopy<'a> {
     }
 }
 
+/// What is chosen of a region after a crash.
+pub(super) struct Choice {
+    /// What every copy shall hold; none: no copy is intact.
+    pub blocks: Vec<Option<Candidate>>,
+    /// Which of the copies most of it is taken from.
+    pub base: usize,
+}
+
 /// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed.
 ///
 /// - What most of those that had changes under the last epoch have written to a block is right, if there are three: a disk that lost the end of
@@ -83,13 +96,12 @@ impl<'a> RegionCopy<'a> {
 ///   a disk that lost the end of its journal did not have the last change. What was not written there and was in another one that was not outvoted is taken from that: its own disk lost
 ///   it. Unless the other one is older and has more of the same write, as it seems, which is not there.
 /// - What none of these has is taken from any that is intact.
-pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Vec<Option<Candidate>> {
+pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Choice {
     let blocks = copies.first().map_or(0, |copy| copy.blocks.len());
-    let epoch_is_last = |copy: &&RegionCopy<'_>| copy.belief != Belief::Behind;
-    let mut first: Vec<&RegionCopy<'_>> = copies.iter().filter(epoch_is_last).collect();
-    if first.is_empty() {
-        first = copies.iter().collect();
-    }
+    let epoch_is_last = |copy: &RegionCopy<'_>| copy.belief != Belief::Behind;
+    let any_is_last = copies.iter().any(epoch_is_last);
+    let first: Vec<&RegionCopy<'_>> =
+        copies.iter().filter(|copy| !any_is_last || epoch_is_last(copy)).collect();
     let votes: Vec<Option<&Candidate>> = (0..blocks).map(|at| vote(&first, at)).collect();
     let outvoted = |copy: &RegionCopy<'_>| {
         let is = |(vote, found): &(&Option<&Candidate>, &Option<&Candidate>)| match (vote, found) {
@@ -101,7 +113,7 @@ pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Vec<Option<Candid
     let mut first: Vec<(usize, &RegionCopy<'_>)> =
         first.into_iter().map(|copy| (outvoted(copy), copy)).collect();
     first.sort_by_cached_key(|(outvoted, copy)| (*outvoted, copy.belief, std::cmp::Reverse(copy.written())));
-    let Some((_, base)) = first.first() else { return Vec::new() };
+    let Some((_, base)) = first.first() else { return Choice { blocks: Vec::new(), base: 0 } };
     let block = |at: usize| {
         let fits = |(outvoted, copy): &&(usize, &RegionCopy<'_>)| {
             *outvoted == 0 && (copy.belief == base.belief || !copy.is_torn_from(base, at))
@@ -112,7 +124,8 @@ pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Vec<Option<Candid
             .or_else(|| copies.iter().find_map(|copy| copy.blocks[at]))
             .cloned()
     };
-    (0..blocks).map(block).collect()
+    let place = copies.iter().position(|copy| std::ptr::eq(copy, *base)).unwrap_or_default();
+    Choice { blocks: (0..blocks).map(block).collect(), base: place }
 }
 
 /// What two of three copies or more have written to a block alike.
@@ -201,7 +214,7 @@ mod tests {
             let belief = if at < newest { Belief::Newest } else { Belief::Older };
             seen.push(RegionCopy { belief, blocks: copy.iter().map(Some).collect() });
         }
-        choose_after_crash(&seen).iter().flatten().map(|found| found.data[0]).collect()
+        choose_after_crash(&seen).blocks.iter().flatten().map(|found| found.data[0]).collect()
     }
 
     #[test]
@@ -248,7 +261,7 @@ mod tests {
         let copies = [lost.iter().map(Some).collect(), whole.iter().map(Some).collect(), damaged];
         let copies = copies.map(|blocks| RegionCopy { belief: Belief::Newest, blocks });
         let found: Vec<u8> =
-            choose_after_crash(&copies).iter().flatten().map(|found| found.data[0]).collect();
+            choose_after_crash(&copies).blocks.iter().flatten().map(|found| found.data[0]).collect();
         assert_eq!(found, [2, 3]);
     }
 

@@ -504,7 +504,7 @@ impl Coordinator {
                     self.drive_membership();
                 }
             }
-            Owner::Nobody => {}
+            Owner::Nobody(read) => syncing.lost_answered(read, disk, &result, ground, operations),
             Owner::Listing => opening.listing_done(disk, result, ground, &mut operations.suspects),
             Owner::Operation(key) => operations.operation_answered(key, disk, result, ground),
             Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),

@@ -3,6 +3,7 @@
 //! All of it comes from outside, by heartbeats and by the cluster state's changes. It makes things faster, or holds answers back: what is safe
 //! to do is decided by the record and by what disks have promised (I2, I3).
 
+use super::calls::Owner;
 use super::chunks::ChunkState;
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
@@ -62,10 +63,13 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// A request has not left for its disk yet, on the way to which others go first.
+    /// A request has not left for its disk yet, on the way to which others go first; or it has left after it waited.
     pub fn note_waiting(&mut self, now: Monotonic, waiting: Waiting) {
         self.advance_time(now);
-        self.ground.calls.note_waiting(waiting, &self.ground.setting);
+        let Ground { calls, setting, .. } = &mut self.ground;
+        if let Some(Owner::Operation(key)) = calls.note_waiting(&waiting, setting) {
+            self.operations.hedges.note_waiting(key, &waiting, setting.now);
+        }
     }
 
     /// Whether a chunk is about to be given back. Its copies count until they are, and no disk leaves that has the last one.

@@ -6,7 +6,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | late | after as long as 99 of 100 reads of the quickest of the chunk's copies took in the last seconds, and 5 ms at least |
+//! | late | after as long as 99 of 100 reads of the quickest of the chunk's copies took in the last seconds, and 5 ms at least; counted from when the request left for the disk, since what it waited for before says nothing of that. One that has not left after 100 ms is late, too, and no disk is blamed |
 //! | asked twice | at most one read in 50, and 5 more at once: a cluster that is slow as a whole must not be given twice the load |
 //! | left alone | when three in a row were late, each asked after the one before was: for a second, and for twice as long each time that the next read is late again, up to 32 s |
 //!
@@ -22,12 +22,14 @@
 //!
 //! Writes go to all copies: there is no other one to ask.
 //!
-//! The answer that lost is awaited by nobody ([`Owner::Nobody`]), but a disk that never gives it fails as with any call.
+//! The answer that lost is awaited by nobody ([`Owner::Nobody`]), but a disk that never gives it fails as with any call, and if it tells of a bad block
+//! the region is repaired as if it had won ([`super::syncing::Syncing::lost_answered`]).
 
 use super::calls::Owner;
 use super::ground::Ground;
 use super::keys::OperationKey;
 use super::running::choose_by_load;
+use crate::message::Waiting;
 use crate::planted::Planted;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +41,8 @@ use types::{ChunkIndex, DiskId, LatencyHistogram, Monotonic};
 const LATE_LEAST: Duration = Duration::from_millis(5);
 /// That time before enough reads were measured: ten times what a spinning disk takes.
 const LATE_UNMEASURED: Duration = Duration::from_millis(100);
+/// A read that has not left for its disk is late after so long: longer than what is under way to one peer takes over a line of 10 Gbit/s.
+const LATE_WAITING: Duration = Duration::from_millis(100);
 /// Reads of a disk that make a measure.
 const MEASURED_LEAST: u64 = 20;
 /// A measure is of between one and two of these.
@@ -156,7 +160,12 @@ impl Manner {
 struct Watch {
     chunk: ChunkIndex,
     first: DiskId,
+    /// When it left for the first, as far as is known.
     asked_at: Monotonic,
+    /// It waits on this side, behind others, and has not left.
+    waits: bool,
+    /// After that time at the disk it is late.
+    late_after: Duration,
     /// None: it is late, and was counted so.
     late_at: Option<Monotonic>,
     second: Option<(DiskId, Monotonic)>,
@@ -201,10 +210,32 @@ impl Hedges {
         let now = ground.setting.now;
         self.spent = self.spent.saturating_sub(1);
         let usual = holders.iter().filter_map(|disk| self.disks.entry(*disk).or_default().usual(now)).min();
-        let late_at = now.after(usual.unwrap_or(LATE_UNMEASURED).max(LATE_LEAST));
+        let late_after = usual.unwrap_or(LATE_UNMEASURED).max(LATE_LEAST);
+        let late_at = now.after(late_after);
         self.due.insert((late_at, key));
-        let watch = Watch { chunk, first, asked_at: now, late_at: Some(late_at), second: None };
+        let late_at = Some(late_at);
+        let watch = Watch { chunk, first, asked_at: now, waits: false, late_after, late_at, second: None };
         self.watched.insert(key, watch);
+    }
+
+    /// The request to the first copy, or the second, waits for its turn, or leaves after it has waited: its disk's time begins then.
+    pub fn note_waiting(&mut self, key: OperationKey, waiting: &Waiting, now: Monotonic) {
+        let Some(watch) = self.watched.get_mut(&key) else { return };
+        if let Some((second, asked_at)) = &mut watch.second
+            && *second == waiting.disk
+        {
+            *asked_at = now;
+            return;
+        }
+        if waiting.disk != watch.first || !waiting.has_left && watch.waits {
+            return;
+        }
+        (watch.waits, watch.asked_at) = (!waiting.has_left, now);
+        if let Some(late_at) = &mut watch.late_at {
+            self.due.remove(&(*late_at, key));
+            *late_at = now.after(if watch.waits { LATE_WAITING } else { watch.late_after });
+            self.due.insert((*late_at, key));
+        }
     }
 
     /// Takes a read that is late from now on.
@@ -213,7 +244,12 @@ impl Hedges {
         self.due.remove(&(at, key));
         if let Some(watch) = self.watched.get_mut(&key) {
             watch.late_at = None;
-            self.disks.entry(watch.first).or_default().note_late(watch.asked_at, now);
+            let manner = self.disks.entry(watch.first).or_default();
+            if watch.waits {
+                manner.counts.late += 1;
+            } else {
+                manner.note_late(watch.asked_at, now);
+            }
         }
         Some(key)
     }

@@ -130,6 +130,85 @@ fn a_copy_that_leaves_before_it_answers_is_not_taken() {
 }
 
 #[test]
+fn what_a_read_waits_for_on_this_side_is_not_its_disks_time() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    let held = cluster.disks_of(1)[0];
+    let ends = cluster.nodes[0].ends.clone();
+    ends.borrow_mut().held = Some(held);
+    let mut waited = 0;
+    for lba in lbas.iter().cycle().take(100) {
+        let token = cluster.start(0, read_of(*lba));
+        if cluster.answer(0, token).is_none() {
+            cluster.pass(50 * MILLISECOND);
+            assert!(ends.borrow_mut().let_go());
+            waited += 1;
+            assert!(cluster.answer(0, token).is_some_and(|answer| answer.is_ok()));
+        }
+    }
+    assert!(waited >= 10, "{waited}");
+    assert_eq!(late_reads(&cluster), LateReads::default());
+    // One that waits for longer is asked of another copy, and the disk is not left alone for that.
+    let mut hedged = 0;
+    for lba in lbas.iter().cycle().take(1000) {
+        let (_, taken) = timed_read(&mut cluster, *lba);
+        assert!(taken <= 101 * MILLISECOND, "{taken:?}");
+        hedged += usize::from(ends.borrow_mut().let_go());
+        cluster.pass(MILLISECOND);
+        if hedged == 5 {
+            break;
+        }
+    }
+    assert_eq!(late_reads(&cluster), LateReads { late: 5, hedged: 5, won: 5 });
+    ends.borrow_mut().held = None;
+    let before = ends.borrow().reads_of(held);
+    p99(&mut cluster, &lbas, 100);
+    assert!(ends.borrow().reads_of(held) >= before + 10, "it is read from as before");
+}
+
+/// Reads until one is late at this disk and answered by another copy, whose answer is good; its first block.
+fn read_late_at(cluster: &mut Cluster, disk: DiskId, lbas: &[u64]) -> u64 {
+    for lba in lbas {
+        let (found, _) = timed_read(cluster, *lba);
+        assert_eq!(u64::from(found), lba / u64::from(CHUNK) + 1);
+        if late_reads(cluster).won == 1 {
+            return *lba;
+        }
+    }
+    panic!("{disk} was never asked first");
+}
+
+#[test]
+fn a_copy_that_lost_and_tells_of_a_corrupt_block_is_repaired() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    let (slow, store) = cluster.nodes[1].stores[0].clone();
+    lbas.iter().for_each(|lba| store.corrupt(VOLUME, Lba(*lba)));
+    cluster.delays.insert(slow, 200 * MILLISECOND);
+    let lba = read_late_at(&mut cluster, slow, &lbas);
+    assert!(store.is_corrupt(VOLUME, Lba(lba)));
+    cluster.pass(Duration::from_secs(2));
+    assert!(!store.is_corrupt(VOLUME, Lba(lba)));
+    assert!(cluster.record().in_sync.contains(&slow));
+}
+
+#[test]
+fn a_copy_that_lost_and_was_given_back_since_is_not_blamed() {
+    let (mut cluster, lbas) = far_copies();
+    p99(&mut cluster, &lbas, 100);
+    let (slow, store) = cluster.nodes[1].stores[0].clone();
+    cluster.delays.insert(slow, 500 * MILLISECOND);
+    let lba = read_late_at(&mut cluster, slow, &lbas);
+    let chunk = types::ChunkIndex((lba / u64::from(CHUNK)) as u32);
+    let token = cluster.start(0, SpaceRequest::Discard { lba: Lba(lba), blocks: u64::from(CHUNK) });
+    cluster.pass(300 * MILLISECOND);
+    assert!(cluster.answer(0, token).is_some_and(|answer| answer.is_ok()));
+    assert!(!store.has_chunk(VOLUME, chunk), "its slab is given back before the read arrives");
+    cluster.pass(Duration::from_secs(2));
+    assert!(cluster.record().in_sync.contains(&slow));
+}
+
+#[test]
 pub(super) fn a_late_read_is_never_asked_of_a_copy_in_the_making() {
     let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
     cluster.open(0);

@@ -15,6 +15,8 @@ struct Wire {
     coordinator: Coordinator,
     replicas: Vec<Replica<FakeStore>>,
     state: MemoryState,
+    pool: Rc<RefCell<PoolView>>,
+    stores: Vec<FakeStore>,
     now: Monotonic,
     held: Vec<(DiskId, Request)>,
     done: Vec<u64>,
@@ -62,6 +64,14 @@ impl Wire {
         }
     }
 
+    /// The process dies and starts again.
+    fn restart(&mut self, incarnation: u128) {
+        let ids = (1..).map(disk);
+        self.replicas = ids.zip(&self.stores).map(|(id, store)| Replica::new(id, store.clone())).collect();
+        self.coordinator =
+            Coordinator::new(VOLUME, incarnation, Config::default(), CHUNK, self.pool.clone(), self.now);
+    }
+
     fn write(&mut self, token: u64, lba: u64, byte: u8) {
         let write =
             SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Overwrite, data: filled(1, byte) };
@@ -71,17 +81,17 @@ impl Wire {
 
 /// Two disks with a copy each of one block, and the stores behind them.
 fn two_disks() -> (Wire, Vec<FakeStore>) {
-    with_disks(2)
+    with_disks(2, Resiliency::TwoWay)
 }
 
-/// So many disks, of which two have a copy of one block.
-fn with_disks(count: u8) -> (Wire, Vec<FakeStore>) {
+/// So many disks, of which some have a copy of one block.
+fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
     let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
     let pool = PoolId::from_bytes([1; 16]);
     let size = u64::from(CHUNK) * 4 * BLOCK_BYTES as u64;
     let ids: Vec<DiskId> = (1..=count).map(disk).collect();
     let thin = Provisioning::Thin;
-    let record = VolumeRecord::new(VOLUME, pool, "data", Resiliency::TwoWay, size, thin, ids.clone(), 0);
+    let record = VolumeRecord::new(VOLUME, pool, "data", resiliency, size, thin, ids.clone(), 0);
     state.write(&record, 0).unwrap();
     let views = ids.iter().map(|&id| DiskView {
         id,
@@ -94,8 +104,9 @@ fn with_disks(count: u8) -> (Wire, Vec<FakeStore>) {
     let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
     let stores: Vec<FakeStore> = ids.iter().map(|_| FakeStore::new(CHUNK, 8)).collect();
     let replicas = ids.iter().zip(&stores).map(|(&id, store)| Replica::new(id, store.clone())).collect();
-    let coordinator = Coordinator::new(VOLUME, 1, Config::default(), CHUNK, pool, now);
-    let mut wire = Wire { coordinator, replicas, state, now, held: Vec::new(), done: Vec::new() };
+    let coordinator = Coordinator::new(VOLUME, 1, Config::default(), CHUNK, pool.clone(), now);
+    let (held, done) = Default::default();
+    let mut wire = Wire { coordinator, replicas, state, pool, stores: stores.clone(), now, held, done };
     wire.pass(500, |_, _| false);
     wire.write(1, 0, 1);
     wire.carry(|_, _| false);
@@ -154,7 +165,7 @@ fn a_region_whose_copying_fails_while_the_disks_session_is_opened_anew_is_copied
 #[test]
 fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
     for (repairs, new_copy_fails) in [(false, true), (true, false), (true, true)] {
-        let (mut wire, stores) = with_disks(3);
+        let (mut wire, stores) = with_disks(3, Resiliency::TwoWay);
         wire.write(2, 256, 2);
         wire.carry(|_, _| false);
         let chunk = ChunkIndex(0);
@@ -196,5 +207,42 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
         wire.carry(|_, _| false);
         assert!(wire.done.contains(&5) && (repairs || wire.done.contains(&3)), "{:?}", wire.done);
         assert!(!stores[holders[0]].has_chunk(VOLUME, chunk));
+    }
+}
+
+/// Disk 2 loses what it had acknowledged, the coordinator's process dies, and the next one dies when disk 2 has the first of several writes that
+/// make it equal, and perhaps the stamp before that.
+#[test]
+fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_before() {
+    for (copies, resiliency) in [(2, Resiliency::TwoWay), (3, Resiliency::ThreeWay)] {
+        let (mut wire, stores) = with_disks(copies, resiliency);
+        let before = stores[1].image();
+        for step in 0..8 {
+            let data = filled(16, 7);
+            let write = SpaceRequest::Write { lba: Lba(step * 16), class: WriteClass::Overwrite, data };
+            wire.coordinator.submit(wire.now, 10 + step, write);
+        }
+        wire.carry(|_, _| false);
+        assert_eq!(wire.done.len(), 9);
+        stores[1].go_back_to(&before);
+
+        wire.restart(2);
+        let written = std::cell::Cell::new(0);
+        wire.pass(1_000, |to, operation| {
+            let is_write = to == disk(2) && matches!(operation, Operation::Write { .. });
+            written.set(written.get() + u32::from(is_write));
+            is_write && written.get() > 2
+        });
+        assert!(!wire.held.is_empty(), "it is made equal in several steps");
+        wire.held.clear();
+
+        wire.restart(3);
+        wire.pass(2_000, |_, _| false);
+        for (at, store) in stores.iter().enumerate() {
+            for lba in 0..128 {
+                let block = store.peek(VOLUME, Lba(lba)).map(|block| block[0]);
+                assert_eq!(block, Some(7), "block {lba} of disk {}", at + 1);
+            }
+        }
     }
 }

@@ -18,9 +18,34 @@ pub(super) struct Ends {
     sent: Vec<(DiskId, Request)>,
     answers: Vec<Response>,
     reads: usize,
+    reads_by_disk: BTreeMap<DiskId, usize>,
     /// Writes do not leave; `Some(true)`: the space is told so.
     pub queues_writes: Option<bool>,
     queued: Vec<(DiskId, Request)>,
+    /// Reads of this disk wait for their turn, and the space is told so.
+    pub held: Option<DiskId>,
+    held_reads: Vec<(DiskId, Request)>,
+    told: Vec<Waiting>,
+}
+
+impl Ends {
+    fn tell(&mut self, disk: DiskId, request: &Request, has_left: bool) {
+        let Request { volume, session, id, .. } = *request;
+        self.told.push(Waiting { disk, volume, session, id, has_left });
+    }
+
+    pub fn reads_of(&self, disk: DiskId) -> usize {
+        self.reads_by_disk.get(&disk).copied().unwrap_or(0)
+    }
+
+    /// Whether reads wait; they leave now.
+    pub fn let_go(&mut self) -> bool {
+        let leaving = std::mem::take(&mut self.held_reads);
+        leaving.iter().for_each(|(disk, request)| self.tell(*disk, request, true));
+        let any = !leaving.is_empty();
+        self.sent.extend(leaving);
+        any
+    }
 }
 
 struct Link(Rc<RefCell<Ends>>);
@@ -28,26 +53,35 @@ struct Link(Rc<RefCell<Ends>>);
 impl Transport for Link {
     fn send(&mut self, to: DiskId, request: Request) {
         let mut ends = self.0.borrow_mut();
-        ends.reads += usize::from(matches!(request.operation, Operation::Read { .. }));
+        if matches!(request.operation, Operation::Read { .. }) {
+            ends.reads += 1;
+            *ends.reads_by_disk.entry(to).or_default() += 1;
+        }
         if ends.queues_writes.is_some() && matches!(request.operation, Operation::Write { .. }) {
             return ends.queued.push((to, request));
+        }
+        if ends.held == Some(to) && matches!(request.operation, Operation::Read { .. }) {
+            ends.tell(to, &request, false);
+            return ends.held_reads.push((to, request));
         }
         ends.sent.push((to, request));
     }
 
     fn has_news(&self) -> bool {
         let ends = self.0.borrow();
-        !ends.answers.is_empty() || ends.queues_writes == Some(true)
+        !ends.answers.is_empty() || !ends.told.is_empty() || ends.queues_writes == Some(true)
     }
 
     fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
-        let ends = self.0.borrow();
+        let mut ends = self.0.borrow_mut();
+        out.append(&mut ends.told);
         let told = ends.queued.iter().filter(|_| ends.queues_writes == Some(true));
         out.extend(told.map(|(disk, request)| Waiting {
             disk: *disk,
             volume: request.volume,
             session: request.session,
             id: request.id,
+            has_left: false,
         }));
     }
 

@@ -112,7 +112,7 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt>
         Operation::AcknowledgeLease { client, key, state } => {
             parts.caching.acknowledge_lease(parts.opens, parts.agenda, (*client, *key), *state)
         }
-        Operation::EndSession { session, .. } => Ok(end_session(parts, *session)),
+        Operation::EndSession { session } => Ok(end_session(parts, *session)),
         Operation::Abandon(open, session) => Ok(abandon(parts, *open, *session)),
         Operation::ForceClose { open } => force_close(parts, *open),
         Operation::OpenDevice(_) | Operation::Control { .. } => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),

@@ -7,6 +7,7 @@ use super::io::flushed;
 use super::locks::LockOwner;
 use super::parts::Parts;
 use super::perform::perform;
+use super::sessions::disconnect_or_close;
 use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::{InFlight, Shown};
@@ -58,6 +59,11 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     parts.agenda.turn.spend(OPERATION_STEPS);
     parts.spend_metadata();
     parts.agenda.turn.spend(parts.watches.take_steps());
+    if let (Ok(Outcome::Reply(Reply::Created(created))), Work::Create(_, Attempt { orphan: true, .. })) =
+        (&result, &work)
+    {
+        disconnect_or_close(parts, created.open);
+    }
     settle(parts);
     match result {
         Ok(Outcome::Reply(reply)) => match durable {
@@ -218,6 +224,10 @@ pub fn make_durable(parts: &mut Parts<'_>, operation: OperationId) {
 /// Ends an operation that may wait for long.
 pub fn cancel(parts: &mut Parts<'_>, operation: OperationId) {
     let Some(wait) = parts.agenda.tasks.cancellable(operation) else { return };
+    // With its own file it waits for nobody, and its client may be gone and say it again.
+    if parts.agenda.tasks.owes_an_open(operation).is_some_and(|file| parts.replays.is_interrupted(file)) {
+        return;
+    }
     match wait {
         Wait::Storage | Wait::Nothing | Wait::Break(..) => {}
         Wait::Turn => parts.agenda.tasks.leave_next_turn(operation),

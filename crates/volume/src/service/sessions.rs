@@ -8,7 +8,9 @@ use types::{Monotonic, NtStatus};
 /// Closes the opens of a session that ended, but for those that can be taken up again: they wait for their client.
 pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
     for operation in parts.agenda.tasks.creates_of(session) {
-        parts.replays.abort(parts.agenda, operation, NtStatus::USER_SESSION_DELETED);
+        if !parts.agenda.tasks.orphan(operation) {
+            parts.replays.abort(parts.agenda, operation, NtStatus::USER_SESSION_DELETED);
+        }
     }
     for id in parts.opens.of_session(session) {
         disconnect_or_close(parts, id);
@@ -26,7 +28,8 @@ pub fn abandon(parts: &mut Parts<'_>, id: OpenId, session: SessionId) -> Reply {
     Reply::Done
 }
 
-fn disconnect_or_close(parts: &mut Parts<'_>, id: OpenId) {
+/// Takes an open from a session that has ended, or whose client was not told of it: it waits for its client, or is closed if it cannot.
+pub fn disconnect_or_close(parts: &mut Parts<'_>, id: OpenId) {
     if parts.opens.get(id).is_some_and(|open| survives(parts, open)) {
         disconnect(parts, id);
     } else {

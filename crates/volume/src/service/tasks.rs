@@ -41,6 +41,16 @@ pub struct Attempt {
     /// Whether it goes on later with that file. Of an open that is to outlive the server, a record then says that the file goes if a start
     /// comes before: the create would find it in its way when it is said again.
     pub interrupted: bool,
+    /// Whether it goes on for a client that is gone, which finds the open when it says the create again.
+    pub orphan: bool,
+}
+
+impl Attempt {
+    /// The file that it made for the sake of an open that is to outlive the server: if it ended without that, the file would be in its way
+    /// when it is said again.
+    fn owes_an_open(&self) -> Option<FileId> {
+        self.made.filter(|_| self.interrupted && self.made_link.is_some())
+    }
 }
 
 /// What an operation waits for.
@@ -222,6 +232,25 @@ impl Tasks {
     pub fn cancellable(&self, operation: OperationId) -> Option<Wait> {
         let wait = self.parked.get(&operation)?.wait;
         (!matches!(wait, Wait::Storage | Wait::Nothing)).then_some(wait)
+    }
+
+    /// Lets a create go on although its client is gone, if it owes it an open ([`Attempt::owes_an_open`]). Whether it does.
+    pub fn orphan(&mut self, operation: OperationId) -> bool {
+        match self.parked.get_mut(&operation) {
+            Some(Parked { work: Some(Work::Create(_, attempt)), .. }) if attempt.owes_an_open().is_some() => {
+                attempt.orphan = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The file for which a create owes its client an open.
+    pub fn owes_an_open(&self, operation: OperationId) -> Option<FileId> {
+        match self.parked.get(&operation)?.work.as_ref()? {
+            Work::Create(_, attempt) => attempt.owes_an_open(),
+            _ => None,
+        }
     }
 
     /// Keeps an operation that is cancelled from making the next turn due.

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | locking | nothing | the lock is granted | reading |
 //! | reading | a read of the region to each copy; once more around blocks that a store names as corrupt | all have answered | writing; reading again, if a block is missing and a copy was left out because its disk is away; the end, for a comparison |
-//! | writing | a write for each run of blocks that differ | all have answered | verifying; the end, if nothing differs |
+//! | writing | a write for each run of blocks that differ; before these, after a crash and if some copy takes several, one that gives the copies that are believed their stamps, so that they still are if the next crash comes between | all have answered | verifying; the end, if nothing differs |
 //! | verifying | a read of the region to each disk that was written to | all have answered | the end |
 //!
 //! | purpose | read | written |
@@ -57,7 +57,7 @@
 
 mod region;
 
-use super::calls::{Failure, Owner};
+use super::calls::{Failure, LostRead, Owner};
 use super::choosing::{candidates, is_intact};
 use super::chunks::ChunkState;
 use super::ground::Ground;
@@ -68,7 +68,7 @@ use super::{Event, REGION_BLOCKS};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use region::{Damage, Found, Progress, Stage, Sync, Waiting};
+use region::{Damage, Found, Progress, Stage, StepNumbers, Sync, Waiting};
 use std::collections::BTreeMap;
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Lba};
@@ -243,6 +243,36 @@ impl Syncing {
         ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
     }
 
+    /// Takes the answer of a copy to a read that another one has answered. If it tells of bad blocks and still counts, the region is repaired, as
+    /// if it had won: the repair reads it anew, under the lock that this read has given back, and finds out what is true by now.
+    pub fn lost_answered(
+        &mut self,
+        LostRead { lba: Lba(lba), blocks }: LostRead,
+        disk: DiskId,
+        result: &Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        let index = ground.setting.geometry.chunk_of(lba);
+        let is_served = ground.setting.serving() && ground.chunks.is_mapped(index);
+        if !is_served || !ground.holders_of(index).contains(&disk) {
+            return;
+        }
+        let (append, is_far) = (ground.chunks.is_append(index), ground.calls.is_far(disk));
+        let is_bad = match result {
+            Ok(Answer::Data { data, checksums }) => {
+                !is_intact(&ground.setting, is_far, append, lba, blocks.into(), data, checksums)
+            }
+            Err(Failure::Store(error)) => {
+                matches!(error, StoreError::Corrupt { .. } | StoreError::NotMapped)
+            }
+            Ok(_) | Err(Failure::Gone) => false,
+        };
+        if is_bad {
+            self.start_sync(index, lba, Purpose::Repair, ground, operations);
+        }
+    }
+
     pub fn sync_read(
         &mut self,
         key: SyncKey,
@@ -327,7 +357,8 @@ impl Syncing {
 
     fn write_differences(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
-        let writes = sync.begin_writing(ground.setting.volume, ground.next_change());
+        let numbers = StepNumbers { others: ground.next_change(), base: ground.next_change() };
+        let writes = sync.begin_writing(ground.setting.volume, numbers);
         if writes.is_empty() {
             return self.finish_sync(key, ground, operations);
         }
@@ -362,6 +393,13 @@ impl Syncing {
                 ground.fail_disk(disk, &why);
             }
             return self.finish_sync(key, ground, operations);
+        }
+        let (later, purpose) = (sync.begin_later(), sync.purpose);
+        if !later.is_empty() {
+            for (disk, message) in later {
+                ground.call(Owner::SyncWrite(key, purpose), disk, message);
+            }
+            return;
         }
         for disk in sync.begin_verifying() {
             self.gather(key, disk, Stage::Verifying, ground);

@@ -76,6 +76,14 @@ pub(super) struct Damage {
     pub older: Vec<Lba>,
 }
 
+/// Numbers of the changes by which copies are made equal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepNumbers {
+    pub others: ChangeNumber,
+    /// After a crash, of the copy that most is taken from: the later one.
+    pub base: ChangeNumber,
+}
+
 /// Invariant: `winner` has a block as lost only if every copy in `sources` was read, and none has it intact.
 pub(super) struct Sync {
     pub purpose: Purpose,
@@ -95,8 +103,12 @@ pub(super) struct Sync {
     gathers: BTreeMap<DiskId, Gather>,
     /// What every copy shall hold; none: no copy is intact.
     winner: Vec<Option<Candidate>>,
+    /// After a crash: whose copy most of that is, and the copies that had changes under the last epoch.
+    lead: Option<(DiskId, Vec<DiskId>)>,
     /// Writes that were not answered.
     writing: u32,
+    /// Writes that go when those have been.
+    later: Vec<(DiskId, Message)>,
     /// Blocks written, or in a comparison wrong, by disk.
     written: BTreeMap<DiskId, u64>,
     /// The disk that returns had the last intact copy of some blocks.
@@ -124,7 +136,9 @@ impl Sync {
             sources: Vec::new(),
             gathers: BTreeMap::new(),
             winner: Vec::new(),
+            lead: None,
             writing: 0,
+            later: Vec::new(),
             written: BTreeMap::new(),
             rescues: false,
             waiting: Vec::new(),
@@ -260,8 +274,12 @@ impl Sync {
         self.winner = if self.purpose == Purpose::Reconcile && !self.append {
             let belief = |disk| believed.map_or(Belief::Newest, |believed| believed.belief(disk));
             let disks = self.sources.iter().filter(|disk| self.gathers.contains_key(disk));
-            let copies = disks.zip(copies).map(|(disk, blocks)| RegionCopy { belief: belief(*disk), blocks });
-            choose_after_crash(&copies.collect::<Vec<_>>())
+            let copies = disks.clone().zip(copies);
+            let copies = copies.map(|(disk, blocks)| RegionCopy { belief: belief(*disk), blocks });
+            let choice = choose_after_crash(&copies.collect::<Vec<_>>());
+            let last = disks.clone().copied().filter(|disk| belief(*disk) != Belief::Behind).collect();
+            self.lead = disks.clone().nth(choice.base).map(|base| (*base, last));
+            choice.blocks
         } else if self.append && Planted::AppendByLowestId.is_planted() {
             (0..blocks).map(|at| copies.iter().find_map(|copy| copy[at]).cloned()).collect()
         } else {
@@ -324,8 +342,11 @@ impl Sync {
         damage.collect()
     }
 
-    /// Begins to write; returns what makes the copies equal, all of it the change of this number.
-    pub fn begin_writing(&mut self, volume: VolumeId, number: ChangeNumber) -> Vec<(DiskId, Message)> {
+    /// Begins to write; returns what makes the copies equal, all of it changes of these numbers, or what goes before that
+    /// ([`Sync::begin_later`]): a copy that is written in several steps gets a late stamp with the first of them. If a crash came then, what the
+    /// others have would have been before its time. So the copies that had changes under the last epoch get a stamp first, the one that most is taken from
+    /// the later one, by a write of what they have.
+    pub fn begin_writing(&mut self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
         let target = self.purpose.target();
         let mut targets: Vec<DiskId> = target.into_iter().collect();
         if target.is_none() || self.rescues || self.unread().is_empty() {
@@ -333,11 +354,52 @@ impl Sync {
         }
         let mut writes = Vec::new();
         for disk in targets {
-            self.differences(disk, target == Some(disk), volume, number, &mut writes);
+            self.differences(disk, target == Some(disk), volume, self.number_of(disk, numbers), &mut writes);
+        }
+        let times = |disk: DiskId| writes.iter().filter(|(to, _)| *to == disk).count();
+        if writes.iter().any(|(disk, _)| times(*disk) > 1) {
+            let stamps = self.stamps(volume, numbers);
+            if !stamps.is_empty() {
+                self.later = std::mem::replace(&mut writes, stamps);
+            }
         }
         self.stage = Stage::Writing;
         self.writing = writes.len() as u32;
         writes
+    }
+
+    /// What goes when the stamps are durable.
+    pub fn begin_later(&mut self) -> Vec<(DiskId, Message)> {
+        let writes = std::mem::take(&mut self.later);
+        self.writing = writes.len() as u32;
+        writes
+    }
+
+    fn number_of(&self, disk: DiskId, numbers: StepNumbers) -> ChangeNumber {
+        match &self.lead {
+            Some((base, _)) if *base == disk => numbers.base,
+            _ => numbers.others,
+        }
+    }
+
+    /// Writes of one block each, as it is, which give the copies that had changes under the last epoch their stamps; none if the copy that most is
+    /// taken from has nothing written.
+    fn stamps(&self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
+        let Some((base, last)) = &self.lead else { return Vec::new() };
+        let stamp = |disk: DiskId| {
+            let gather = self.gathers.get(&disk)?;
+            let written = |at: &u64| gather.good(*at as usize).filter(|found| found.is_written());
+            let (lba, found) = (0..self.blocks).find_map(|at| Some((Lba(self.lba + at), written(&at)?)))?;
+            let data = Payload::from(found.data.clone());
+            let checksums = codes::payload_checksums(volume, lba, &data);
+            let (class, number) = (WriteClass::Overwrite, self.number_of(disk, numbers));
+            Some((disk, Message::Write { lba, class, data, checksums, number }))
+        };
+        if stamp(*base).is_none() {
+            return Vec::new();
+        }
+        let others = last.iter().filter(|disk| *disk != base);
+        std::iter::once(base).chain(others).filter_map(|disk| stamp(*disk)).collect()
     }
 
     /// Adds the writes that make the disk's copy what it shall be. `fills`: it is a copy in the making.

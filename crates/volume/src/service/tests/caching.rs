@@ -158,7 +158,7 @@ fn a_durable_open_waits_for_its_client_and_no_longer() {
     let mut bench = Bench::new();
     let file = bench.create(durable(1, 1)).expect("made");
     assert_eq!(file.durable, Some(Duration::from_secs(60)));
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     assert_eq!(
         bench.call(reconnect(9, 2, file.open, 1)).map(|_| ()),
         Err(NtStatus::OBJECT_NAME_NOT_FOUND),
@@ -166,7 +166,7 @@ fn a_durable_open_waits_for_its_client_and_no_longer() {
     );
     bench.call(reconnect(9, 1, file.open, 1)).expect("taken up again");
     bench.write(file.open, 0, b"x").expect("written");
-    bench.call(Operation::EndSession { session: SessionId(9), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(9) }).expect("ended");
     bench.pass(Duration::from_secs(61));
     assert_eq!(bench.service.open_count(), 0);
     assert!(bench.told.iter().any(|event| matches!(event, Event::Closed { .. })));
@@ -176,7 +176,7 @@ fn a_durable_open_waits_for_its_client_and_no_longer() {
 fn a_conflicting_open_ends_a_durable_one_whose_client_is_away() {
     let mut bench = Bench::new();
     let file = bench.create(durable(1, 1)).expect("made");
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     bench.create(open_if(2, "file")).expect("opened at once");
     assert_eq!(bench.call(reconnect(9, 1, file.open, 1)).map(|_| ()), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
 }

@@ -13,7 +13,7 @@ fn durable(session: u64, number: u8) -> Create {
 }
 
 fn end(bench: &mut Bench, session: u64) {
-    bench.call(Operation::EndSession { session: SessionId(session), logoff: false }).unwrap();
+    bench.call(Operation::EndSession { session: SessionId(session) }).unwrap();
 }
 
 fn by_other(session: u64, path: &str) -> Create {
@@ -100,7 +100,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     // All but 500 operations of the turn are taken already.
     bench.service.poll(&mut Vec::new());
     bench.service.agenda.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
-    let end = Operation::EndSession { session: SessionId(1), logoff: true };
+    let end = Operation::EndSession { session: SessionId(1) };
     bench.service.submit(OperationId(bench.next), end, bench.now);
     bench.next += 1;
     let left = bench.service.open_count();

@@ -164,11 +164,11 @@ fn what_was_closed_stays_closed_if_the_share_promises_less_by_then() {
 fn a_reconnect_that_waits_for_storage_ends_with_its_session() {
     let (_, mut bench) = started();
     let open = bench.create(persistent("file", 1)).expect("made").open;
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     let work = Some(Work::Request(Operation::Reconnect(Box::new(back(open, "file", 1)))));
     let parked = Parked { work, wait: Wait::Storage, told: true };
     bench.service.agenda.tasks.park(OperationId(900_000), parked);
-    bench.call(Operation::EndSession { session: SessionId(101), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(101) }).expect("ended");
     bench.service.agenda.tasks.retry_misses();
     bench.settle();
     let later = Reconnect { caller: continuous(102, 1), ..back(open, "file", 1) };
@@ -221,7 +221,7 @@ fn until_a_client_is_back_or_its_time_is_over_nobody_takes_its_place() {
 fn a_lost_connection_is_no_reason_to_take_an_open_from_its_client_either() {
     let (_disk, mut bench) = started();
     let made = bench.create(Create { share_access: 0, ..persistent("file", 1) }).expect("made");
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     assert_eq!(bench.intrude("file"), NtStatus::FILE_NOT_AVAILABLE);
     bench.reconnect(back(made.open, "file", 1)).expect("it is there");
     assert_eq!(bench.intrude("file"), NtStatus::SHARING_VIOLATION, "its client is there");
@@ -329,7 +329,7 @@ fn a_replayed_create_finds_its_open_from_another_session_of_the_same_client_only
     again.caller.token = user(1);
     assert_eq!(bench.create(again).expect("answered again").open, made.open);
     // The session that lost it takes nothing along.
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     bench.write(made.open, 0, b"mine").expect("it has a session");
 }
 
@@ -481,7 +481,7 @@ fn others_do_not_write_while_a_client_that_may_have_written_is_away() {
     bench.reconnect(back(open, "file", 1)).expect("it is there");
     assert!(matches!(bench.answer(later), Some(Ok(Reply::Written(5)))));
     // Nor when it is only the connection that is gone; and not for ever.
-    bench.call(Operation::EndSession { session: SessionId(101), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(101) }).expect("ended");
     let last = bench.start(write(b"third"));
     assert!(bench.is_waiting(last));
     bench.pass(MINUTE + Duration::from_secs(1));

@@ -15,7 +15,7 @@ enum Step {
     Notify(usize),
     AcknowledgeAll(u8),
     Cancel(usize),
-    EndSession { session: u64, logoff: bool },
+    EndSession { session: u64 },
     Pass(u64),
 }
 
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any_open.clone().prop_map(Step::Notify),
         4 => (0..8_u8).prop_map(Step::AcknowledgeAll),
         1 => any_open.prop_map(Step::Cancel),
-        1 => (session, any::<bool>()).prop_map(|(session, logoff)| Step::EndSession { session, logoff }),
+        1 => session.prop_map(|session| Step::EndSession { session }),
         1 => (1..40_u64).prop_map(Step::Pass),
     ]
 }
@@ -172,9 +172,7 @@ impl Run {
                 }
                 return;
             }
-            Step::EndSession { session, logoff } => {
-                Operation::EndSession { session: SessionId(*session), logoff: *logoff }
-            }
+            Step::EndSession { session } => Operation::EndSession { session: SessionId(*session) },
             Step::Pass(seconds) => return self.bench.pass(Duration::from_secs(*seconds)),
         };
         let operation = self.bench.start(request);
@@ -203,7 +201,7 @@ proptest! {
         prop_assert!(run.creates.is_empty(), "creates wait for ever");
         for session in 1..4 {
             let operation =
-                run.bench.start(Operation::EndSession { session: SessionId(session), logoff: true });
+                run.bench.start(Operation::EndSession { session: SessionId(session) });
             run.others.push(operation);
         }
         run.bench.pass(Duration::from_secs(301));

@@ -18,7 +18,7 @@ fn existing(path: &str) -> Create {
 fn an_open_whose_client_was_not_told_that_it_has_it_again_waits_for_it_anew() {
     let (_disk, mut bench) = started();
     let open = bench.create(persistent("file", 1)).expect("made").open;
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     bench.pass(MINUTE / 2);
     bench.reconnect(back(open, "file", 1)).expect("it is there");
     let abandon = |session| Operation::Abandon(open, SessionId(session));
@@ -75,7 +75,7 @@ fn an_open_whose_time_ends_on_a_volume_that_takes_no_changes_is_closed_when_it_d
     let open = bench.create(Create { share_access: 0, ..leased("file", 1, RWH) }).expect("made").open;
     bench.write(open, 0, b"0123456789").expect("written");
     bench.lock(open, 0, None).expect("locked");
-    bench.call(Operation::EndSession { session: SessionId(1), logoff: false }).expect("ended");
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
     bench.service.file_system_mut().set_read_only(true);
     bench.pass(MINUTE + SECOND);
     assert_eq!(bench.service.open_count(), 1);
@@ -174,6 +174,25 @@ fn an_interrupted_create_whose_file_was_deleted_makes_it_anew() {
     let Some(Ok(Reply::Created(created))) = bench.answer(OperationId(900_000)) else { panic!("no answer") };
     assert_ne!(bench.service.opens.get(created.open).expect("open").stream.file, made);
     bench.create(existing("file")).expect("it is there");
+}
+
+#[test]
+fn an_interrupted_create_whose_client_goes_leaves_its_open_for_the_replay() {
+    let (disk, mut bench) = started();
+    let create = Create { disposition: Disposition::Create, ..persistent("file", 1) };
+    let made = interrupted(&mut bench, create.clone());
+    bench.service.cancel(OperationId(900_000));
+    bench.call(Operation::EndSession { session: SessionId(1) }).expect("ended");
+    assert!(bench.answer(OperationId(900_000)).is_none(), "it goes on");
+    let again = Create { caller: continuous(101, 1), replay: true, ..create };
+    bench.service.agenda.tasks.wake(NEVER_OPEN);
+    bench.settle();
+    let replayed = bench.create(again.clone()).expect("answered again");
+    assert_eq!(replayed.action, CreateAction::Created);
+    assert_eq!(bench.service.opens.get(replayed.open).expect("open").stream.file, made);
+    let mut bench = disk.cut();
+    let found = bench.create(Create { caller: continuous(201, 1), ..again }).expect("after a start, too");
+    assert_eq!(found.open, replayed.open);
 }
 
 #[test]

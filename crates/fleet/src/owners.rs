@@ -1,0 +1,287 @@
+//! Which server has the volume of each node's workers now: they ask that one, wherever the volume was when the fleet was made.
+//!
+//! Promises: a server that is not up is never named; a volume without one is an error that may pass, not a guess.
+
+use crate::nodes;
+use crate::server::Server;
+use crate::state::{ApiAccess, Node, State};
+use api::model::Volume;
+use std::collections::BTreeMap;
+
+/// A server, and how it is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub name: String,
+    pub smb: String,
+    pub rdma: Option<String>,
+    pub api: Option<ApiAccess>,
+}
+
+impl Owner {
+    fn of(node: &Node) -> Self {
+        Self {
+            name: node.name.clone(),
+            smb: node.smb.clone(),
+            rdma: node.rdma.clone(),
+            api: node.api.clone(),
+        }
+    }
+}
+
+/// The owners of the volumes of some nodes of a fleet, by the nodes' places.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owners(BTreeMap<usize, Owner>);
+
+/// Why it is not known who has a volume.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum OwnersError {
+    /// In a moment it may be known.
+    #[error("{0}")]
+    Unsettled(String),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl Owners {
+    /// Each node has its own volume: servers that are no cluster.
+    pub fn as_made(state: &State, places: &[usize]) -> Self {
+        let own = |place: &usize| Some((*place, Owner::of(state.nodes.get(*place)?)));
+        Self(places.iter().filter_map(own).collect())
+    }
+
+    /// Asks the first server of the fleet that answers.
+    ///
+    /// # Errors
+    /// [`OwnersError`].
+    pub fn ask(state: &State, places: &[usize]) -> Result<Self, OwnersError> {
+        if !state.is_cluster {
+            return Ok(Self::as_made(state, places));
+        }
+        let mut problems = Vec::new();
+        for node in &state.nodes {
+            let Some(access) = &node.api else { continue };
+            let lists = || -> Result<_, String> {
+                let server = Server::connect(access)?;
+                let listed = server.cluster_nodes()?.ok_or("it knows no nodes")?;
+                Ok((server.volumes()?, nodes::of_list(&listed, access)?))
+            };
+            match lists() {
+                Ok((volumes, servers)) => {
+                    let owners = Self::of_lists(state, places, &volumes, &servers)?;
+                    owners.are_served(state)?;
+                    return Ok(owners);
+                }
+                Err(why) => problems.push(format!("{}: {why}", node.name)),
+            }
+        }
+        Err(OwnersError::Unsettled(format!(
+            "no server tells which one has the volumes: {}",
+            problems.join("; ")
+        )))
+    }
+
+    /// Whether the owners serve what they have: one that has just taken a volume over opens it first.
+    fn are_served(&self, state: &State) -> Result<(), OwnersError> {
+        for owner in self.servers() {
+            let Some(access) = &owner.api else { continue };
+            let listed = Server::connect(access).and_then(|server| server.volumes());
+            let listed = listed.map_err(|why| {
+                OwnersError::Unsettled(format!(
+                    "{}, which has volumes of the fleet, does not answer: {why}",
+                    owner.name
+                ))
+            })?;
+            self.are_served_by(owner, state, &listed)?;
+        }
+        Ok(())
+    }
+
+    /// `listed`: the volumes, as their owner tells of them.
+    fn are_served_by(&self, owner: &Owner, state: &State, listed: &[Volume]) -> Result<(), OwnersError> {
+        let places = self.0.iter().filter(|(_, of_place)| of_place.name == owner.name);
+        for name in places.filter_map(|(place, _)| state.nodes.get(*place)?.volume.as_ref()) {
+            let is_served = listed.iter().any(|volume| {
+                volume.name == *name
+                    && volume.owner.as_ref() == Some(&owner.name)
+                    && volume.in_sync_copies > 0
+            });
+            if !is_served {
+                return Err(OwnersError::Unsettled(format!(
+                    "{} does not serve volume {name} yet",
+                    owner.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// As the lists of volumes, and of servers that are up, say.
+    fn of_lists(
+        state: &State,
+        places: &[usize],
+        volumes: &[Volume],
+        servers: &[Node],
+    ) -> Result<Self, OwnersError> {
+        let mut owners = BTreeMap::new();
+        for place in places {
+            let Some(node) = state.nodes.get(*place) else { continue };
+            let Some(name) = &node.volume else {
+                // A share that was there: the fleet does not know its volume.
+                owners.insert(*place, Owner::of(node));
+                continue;
+            };
+            let volume = volumes.iter().find(|volume| volume.name == *name).ok_or_else(|| {
+                OwnersError::Wrong(format!(
+                    "volume {name} is gone: `fleet remove` and `fleet new` make it again"
+                ))
+            })?;
+            let Some(owner) = &volume.owner else {
+                return Err(OwnersError::Unsettled(format!("no server has volume {name}")));
+            };
+            let server = servers.iter().find(|server| server.name == *owner).ok_or_else(|| {
+                OwnersError::Unsettled(format!("{owner}, which has volume {name}, is not up"))
+            })?;
+            // What the fleet was told of a server itself, such as a file with a token, is better than what the list gives.
+            let api =
+                state.nodes.iter().find(|known| known.name == *owner).and_then(|known| known.api.clone());
+            let api = api.or_else(|| server.api.clone());
+            owners.insert(*place, Owner { api, ..Owner::of(server) });
+        }
+        Ok(Self(owners))
+    }
+
+    /// The server that the workers of the node at this place ask.
+    pub fn of_place(&self, place: usize) -> Option<&Owner> {
+        self.0.get(&place)
+    }
+
+    /// Each server once.
+    pub fn servers(&self) -> Vec<&Owner> {
+        let mut servers: Vec<&Owner> = Vec::new();
+        for owner in self.0.values() {
+            if servers.iter().all(|known| known.name != owner.name) {
+                servers.push(owner);
+            }
+        }
+        servers
+    }
+
+    /// Whether every server answers at its API; one without an API is believed to.
+    pub fn answer(&self) -> bool {
+        self.servers()
+            .iter()
+            .filter_map(|owner| owner.api.as_ref())
+            .all(|access| Server::connect(access).is_ok_and(|server| server.performance().is_ok()))
+    }
+
+    /// In words, which volumes have another owner in `after`.
+    pub fn moves(&self, after: &Self, state: &State) -> Vec<String> {
+        let volume = |place: &usize| {
+            state.nodes.get(*place).and_then(|node| node.volume.as_deref()).unwrap_or_default().to_owned()
+        };
+        let moved = |(place, owner): (&usize, &Owner)| {
+            let now = after.of_place(*place)?;
+            (now.name != owner.name)
+                .then(|| format!("volume {} went from {} to {}", volume(place), owner.name, now.name))
+        };
+        self.0.iter().filter_map(moved).collect()
+    }
+
+    /// In words, which volumes are not at the node that the fleet made them for.
+    pub fn strays(&self, state: &State) -> Vec<String> {
+        let stray = |(place, owner): (&usize, &Owner)| {
+            let node = state.nodes.get(*place)?;
+            let volume = node.volume.as_ref()?;
+            (owner.name != node.name).then(|| {
+                format!(
+                    "volume {volume} is at {} now: the workers of {} ask there, away from their volume's owner",
+                    owner.name, node.name
+                )
+            })
+        };
+        self.0.iter().filter_map(stray).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::{node, state};
+
+    fn cluster() -> State {
+        State { is_cluster: true, ..state() }
+    }
+
+    fn volume(name: &str, owner: Option<&str>) -> Volume {
+        serde_json::from_value(serde_json::json!({
+            "id": "00000000-0000-0000-0000-000000000001", "name": name,
+            "pool": "00000000-0000-0000-0000-000000000002", "owner": owner, "health": "healthy",
+            "status": "ok", "resiliency": "two_way_mirror", "provisioning": "thin", "size_bytes": 1,
+            "used_bytes": 0, "available_bytes": 1, "footprint_bytes": 2, "warn_at_percent": 70, "copies": 2,
+            "in_sync_copies": 2, "min_copies": 1, "epoch": 1, "stale_bytes": 0, "cache_hit_bytes": 0,
+            "cache_miss_bytes": 0
+        }))
+        .unwrap()
+    }
+
+    fn owners(second: Option<&str>, servers: &[Node]) -> Result<Owners, OwnersError> {
+        let volumes = [volume("fleet-one", Some("one")), volume("fleet-two", second)];
+        Owners::of_lists(&cluster(), &[0, 1], &volumes, servers)
+    }
+
+    #[test]
+    fn a_volume_that_moved_is_asked_for_at_its_new_server() {
+        let mut third = node("three");
+        third.smb = "127.0.0.3:4455".into();
+        let servers = [node("one"), node("two"), third];
+        let before = owners(Some("two"), &servers).unwrap();
+        let after = owners(Some("three"), &servers).unwrap();
+        assert_eq!(after.of_place(1).unwrap().smb, "127.0.0.3:4455");
+        assert_eq!(after.of_place(0), before.of_place(0));
+        assert_eq!(before.moves(&after, &cluster()), ["volume fleet-two went from two to three"]);
+        assert_eq!((before.moves(&before, &cluster()).len(), before.strays(&cluster()).len()), (0, 0));
+        assert!(after.strays(&cluster())[0].contains("fleet-two is at three now"));
+        assert_eq!(after.servers().len(), 2);
+    }
+
+    #[test]
+    fn a_server_that_came_back_at_another_address_is_asked_there() {
+        let mut second = node("two");
+        second.smb = "127.0.0.9:4455".into();
+        let owners = owners(Some("two"), &[node("one"), second]).unwrap();
+        assert_eq!(owners.of_place(1).unwrap().smb, "127.0.0.9:4455");
+        assert_eq!(owners.strays(&cluster()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_volume_that_no_server_has_is_waited_for_and_one_that_is_gone_is_not() {
+        let servers = [node("one"), node("two")];
+        assert!(matches!(owners(None, &servers), Err(OwnersError::Unsettled(_))));
+        assert!(
+            matches!(owners(Some("two"), &servers[..1]), Err(OwnersError::Unsettled(why)) if why.contains("not up"))
+        );
+        let gone = Owners::of_lists(&cluster(), &[0, 1], &[volume("fleet-one", Some("one"))], &servers);
+        assert!(matches!(gone, Err(OwnersError::Wrong(why)) if why.contains("fleet-two is gone")));
+    }
+
+    #[test]
+    fn a_volume_that_its_owner_has_not_opened_yet_is_waited_for() {
+        let owners = owners(Some("two"), &[node("one"), node("two")]).unwrap();
+        let served_by =
+            |volume: Volume| owners.are_served_by(owners.of_place(1).unwrap(), &cluster(), &[volume]);
+        assert_eq!(served_by(volume("fleet-two", Some("two"))), Ok(()));
+        for wrong in [
+            Volume { in_sync_copies: 0, ..volume("fleet-two", Some("two")) },
+            volume("fleet-two", Some("one")),
+            volume("fleet-one", Some("two")),
+        ] {
+            assert!(matches!(served_by(wrong), Err(OwnersError::Unsettled(why)) if why.contains("yet")));
+        }
+    }
+
+    #[test]
+    fn servers_that_are_no_cluster_are_asked_as_the_fleet_knows_them() {
+        let owners = Owners::ask(&state(), &[1]).unwrap();
+        assert_eq!((owners.of_place(0), owners.of_place(1).unwrap().name.as_str()), (None, "two"));
+    }
+}
