@@ -51,12 +51,16 @@ for number in 1 2 3; do equal "server $number names the one that has the volume"
 check "a file is written" at "$first" "put bytes data.bin"
 
 kill -9 "$(field "$first" "${others[0]}" pid)"
+# It comes back with two connections to each of the others.
+sed -i 's/^bus_channels = 0/bus_channels = 2/' "data/node-${others[0]}.toml"
 check "the file is read while a server dies" at "$first" "get data.bin back"
 equal "it has the same bytes" "$whole" "$(sha back)"
 check "the server is known to be down" await 10 is "$first" "${others[0]}" down
 check "a file that needs more of the pool is written without it" at "$first" "put bytes more.bin"
 check "it is started again, and up" await 30 is "$first" "${others[0]}" up
 check "the volume is whole again" await 30 is_whole "$first"
+has_two_channels() { [[ $(node "${others[0]}" node show "node-$first" | grep -c '^channel to .* up') == 2 ]]; }
+check "by two connections to each of the others' disks" await 10 has_two_channels
 
 kill -9 "$(field "${others[1]}" "$first" pid)"
 began=$(date +%s%N)

@@ -3,6 +3,7 @@
 # of a run and before one.
 . "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
+command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 FLEET=${FLEET:-$target/release/fleet}
 [[ -x $FLEET ]] || { echo "no binary at $FLEET: cargo build --release --package cenote-fleet"; exit 77; }
 [[ -x $(dirname "$FLEET")/diskspd ]] || { echo "no diskspd beside $FLEET: cargo build --release --package cenote-diskspd"; exit 77; }
@@ -48,6 +49,15 @@ check "... all of them do what they may" works "$(column sweep/result.tsv IOPS)"
 equal "... and the row says how many are aligned" 50 "$(column sweep/result.tsv VMAlignmentPct)"
 check "... and what one machine cannot show" grep -q '1 of each node.s 2 workers run at other nodes.*one machine' sweep/report.md
 equal "measure has its passes at 100 and at 70 %" "6 6" "$(fleet measure --dry-run | awk '/100 %$/ {a++} /70 %$/ {b++} END {print a, b}')"
+
+# --- A share that is there --------------------------------------------------------------------------------------------
+printf 'username=%s\npassword=%s\n' "$user" "$password" >credentials
+shared() { timeout 60 "$FLEET" --fleet "$work/shared" "$@" </dev/null; }
+check "all nodes' workers use a share that one server has" shared new --data data -n 1 --data-size 1MiB --share "$share" --credentials credentials
+check "... and measure it" shared run peak --iops 50 -d 1 --warm-up 0 --cool-down 0 --out shared-run
+equal "... each with a file of its own" 3 "$(timeout 60 smbclient "//$(value node "$(value volume "$share" owner)" smb | cut -d : -f 1)/$share" -p "$smb_port" \
+    -U "$user%$password" -m SMB3_11 -c 'ls worker-node-*-0001.dat' | grep -c '0001.dat')"
+shared remove --yes fleet >/dev/null
 
 # --- A volume that goes to another server -----------------------------------------------------------------------------
 victim=$(value volume fleet-node-3 owner)

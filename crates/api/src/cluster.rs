@@ -108,6 +108,23 @@ pub struct BusQueue {
     pub longest_wait_us: u64,
 }
 
+/// One connection of the session with another server, or one that is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BusChannel {
+    #[schema(value_type = String)]
+    pub address: SocketAddr,
+    /// By SMB Direct.
+    pub rdma: bool,
+    /// It carries requests.
+    pub is_up: bool,
+    /// Bytes that requests which are not answered move in either direction, and 64 KiB for each.
+    pub in_flight_bytes: u64,
+    /// Requests since the session was set up.
+    pub requests: u64,
+    /// What these moved, counted so.
+    pub moved_bytes: u64,
+}
+
 /// What one server asked of another one's disks, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusPeer {
@@ -123,6 +140,9 @@ pub struct BusPeer {
     pub trouble: Option<String>,
     /// Requests that have left and are not answered.
     pub in_flight: u64,
+    /// The connections of the present session.
+    #[serde(default)]
+    pub channels: Vec<BusChannel>,
     /// By priority, the most urgent first.
     pub queues: Vec<BusQueue>,
     pub requests: u64,
@@ -131,8 +151,11 @@ pub struct BusPeer {
     pub unreachable: u64,
     pub written_bytes: u64,
     pub read_bytes: u64,
-    /// Connections that were set up.
+    /// Sessions that were set up.
     pub connections: u64,
+    /// Connections that were lost while others of their session went on.
+    #[serde(default)]
+    pub channels_lost: u64,
     /// Times that a request waited for SMB2 credits.
     pub credit_stalls: u64,
     /// Reads of volumes that the server which was asked serves: those that took longer than nearly all do at this peer's disks.

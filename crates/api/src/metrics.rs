@@ -9,7 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::{BusPriority, BusQueue, BusState};
+use crate::cluster::{BusChannel, BusPriority, BusQueue, BusState};
 use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
 use exposition::Families;
 use serde::Serialize;
@@ -108,7 +108,12 @@ fn bus(snapshot: &Snapshot, families: &mut Families) {
             ),
             ("cenote_bus_written_bytes_total", "Payload of writes to the other server.", peer.written_bytes),
             ("cenote_bus_read_bytes_total", "Payload of reads from the other server.", peer.read_bytes),
-            ("cenote_bus_connections_total", "Connections that were set up.", peer.connections),
+            ("cenote_bus_connections_total", "Sessions that were set up.", peer.connections),
+            (
+                "cenote_bus_channels_lost_total",
+                "Connections that were lost while others of their session went on.",
+                peer.channels_lost,
+            ),
             (
                 "cenote_bus_credit_stalls_total",
                 "Times that a request waited for credits.",
@@ -124,8 +129,23 @@ fn bus(snapshot: &Snapshot, families: &mut Families) {
         ] {
             families.counter(name, help, &labels, value);
         }
+        peer.channels.iter().enumerate().for_each(|(at, channel)| bus_channel(&node, at, channel, families));
         peer.queues.iter().for_each(|queue| bus_queue(&node, queue, families));
     }
+}
+
+/// Adds what one connection to another server carries.
+fn bus_channel(node: &str, at: usize, channel: &BusChannel, families: &mut Families) {
+    let (at, address) = (at.to_string(), channel.address.to_string());
+    let labels = [("node", node), ("channel", at.as_str()), ("address", address.as_str())];
+    let (is_up, in_flight) = (u8::from(channel.is_up), channel.in_flight_bytes as f64);
+    families.gauge("cenote_bus_channel_up", "1: the connection carries requests.", &labels, is_up.into());
+    let help = "Bytes that requests on the connection which are not answered move, and 64 KiB for each.";
+    families.gauge("cenote_bus_channel_in_flight_bytes", help, &labels, in_flight);
+    let help = "Requests by the connection in the present session.";
+    families.counter("cenote_bus_channel_requests_total", help, &labels, channel.requests);
+    let help = "What these moved in either direction, and 64 KiB for each.";
+    families.counter("cenote_bus_channel_bytes_total", help, &labels, channel.moved_bytes);
 }
 
 /// Adds what waits on the way to another server, and is under way there.

@@ -270,8 +270,8 @@ impl<L: LocalDisks> Inner<L> {
             Err(error) => return malformed(error),
         };
         let (volume, session, epoch) = (asked.volume(), asked.session(), asked.epoch());
-        self.end_older(disk, volume, (epoch, session));
         let peer = PeerId(request.caller.session.0);
+        self.end_older(peer, disk, volume, (epoch, session));
         let number = self.free_number();
         let id = (number & OPEN_MASK) << COUNTER_BITS;
         let target = Target::Session { disk, volume, session, epoch, next: 1 };
@@ -337,14 +337,18 @@ impl<L: LocalDisks> Inner<L> {
     }
 
     /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].
-    /// If the replica does not, the older coordinator begins another session, no more.
-    fn end_older(&mut self, disk: DiskId, volume: VolumeId, newer: (Epoch, SessionId)) {
+    /// If the replica does not, the older coordinator begins another session, no more. Those of the same peer are closed: it uses them no
+    /// more, and does not know of one whose opening was answered over a channel that was lost.
+    fn end_older(&mut self, peer: PeerId, disk: DiskId, volume: VolumeId, newer: (Epoch, SessionId)) {
         let is_older = |open: &Open| open.target.is_before(disk, volume, newer);
         let older: Vec<u64> =
             self.opens.values().filter(|open| is_older(open)).map(|open| open.number).collect();
         self.end_requests(|id, pending| {
             pending.opens.as_ref().is_some_and(is_older) || older.iter().any(|number| is_of(id, *number))
         });
+        let Self { opens, events, .. } = self;
+        let unused = opens.extract_if(|_, open| open.peer == peer && is_older(open));
+        events.extend(unused.map(|(_, open)| Event::Closed { open: OpenId(open.number) }));
     }
 
     /// Answers requests whose session is over with [`BusError::NoSession`]: a disk that hangs would have them hold their peer's SMB2 credits,

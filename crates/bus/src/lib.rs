@@ -7,8 +7,8 @@
 //! Who may: the machine accounts of nodes ([`NodeAccounts`]), which may go nowhere else. Messages are signed always, and encrypted if
 //! that is set.
 //!
-//! Promises: an operation is carried out at most once, and only within the session that it was asked in; whatever was asked is answered
-//! in bounded time, with [`space::message::BusError::Unreachable`] at once when the connection is lost; payload is not copied between
+//! Promises: a change is carried out at most once, and only within the session that it was asked in; whatever was asked is answered
+//! in bounded time, with [`space::message::BusError::Unreachable`] at once when the last connection is lost; payload is not copied between
 //! socket and replica beyond encryption; what a peer sends is checked before anything is done with it. Never knows what blocks mean, and
 //! never decides who owns a volume: epochs and the disks' promises do (I3).
 
@@ -24,7 +24,8 @@ pub mod wire;
 pub use accounts::{NodeAccounts, Secret, WithNodes, account_name, is_account_name};
 pub use exports::{Exports, LocalDisks};
 pub use remote::{
-    BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, QueueStatus, Remote, RemoteOptions, Windows,
+    BusEvent, ChannelStatus, Peer, PeerCounters, PeerState, PeerStatus, Port, QueueStatus, Remote,
+    RemoteOptions, Windows, at_each,
 };
 pub use rotation::{BusKey, Rotation};
 pub use served::Served;

@@ -76,6 +76,7 @@ pub struct Cluster {
     pub rack: String,
     pub chassis: String,
     pub bus_by_rdma: bool,
+    pub bus_channels: u32,
     pub etcd_program: PathBuf,
     pub etcd: Vec<String>,
     pub etcd_ca_file: PathBuf,
@@ -123,6 +124,8 @@ pub struct Log {
 }
 
 const BUSY_POLL_US_MAX: u64 = 10_000;
+/// Half of what a session of an SMB server may have: dead ones may be there for a while beside those in use.
+const BUS_CHANNELS_MAX: u32 = 16;
 
 /// Every key, as `section.key`, and what it does.
 const DOCUMENTATION: &[(&str, &str)] = &[
@@ -187,6 +190,11 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     (
         "cluster.bus_by_rdma",
         "Reach the other servers' disks by SMB Direct (iWARP in software) where they serve it, else by TCP, which costs less of a processor.",
+    ),
+    (
+        "cluster.bus_channels",
+        "Connections to each of the other servers' disks, spread over its addresses (those of SMB, or of SMB Direct); 0: one to each address, and four \
+         at most.",
     ),
     (
         "cluster.etcd_program",
@@ -485,6 +493,9 @@ impl Config {
         if !(1..=GENERATED_PASSWORD_CHARS).contains(&characters) {
             let why = format!("1 to {GENERATED_PASSWORD_CHARS}, which is what generated passwords have");
             return bad("accounts.password_characters_min", &why);
+        }
+        if self.cluster.bus_channels > BUS_CHANNELS_MAX {
+            return bad("cluster.bus_channels", &format!("at most {BUS_CHANNELS_MAX}"));
         }
         let limits = &self.limits;
         for (key, value, least) in [

@@ -214,10 +214,9 @@ impl Daemon {
             rdma: interfaces.rdma.clone(),
             ..config.cluster_keys(listen, server_guid)
         };
-        let told = interfaces.read();
-        let limits =
-            descriptors::bound(config.limits(), descriptors::raise_limit(), !interfaces.rdma.is_empty());
-        let pulse = Pulse::default();
+        let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
+        let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
+        let (pulse, channels) = (Pulse::default(), config.cluster.bus_channels);
         let shared_with_nodes = cluster_side::Shared::default();
         let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
@@ -225,7 +224,7 @@ impl Daemon {
             rdma_listeners: listeners.rdma,
             rdma_devices,
             state: state.clone(),
-            cluster: identity.as_ref().map(|identity| cluster_options(&identity.facts, &shared_with_nodes)),
+            cluster: identity.as_ref().map(|own| cluster_options(&own.facts, &shared_with_nodes, channels)),
             accounts: shared_with_nodes.accounts.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
@@ -246,6 +245,7 @@ impl Daemon {
             heartbeats: shared_with_nodes,
             listen,
             bus_by_rdma: config.cluster.bus_by_rdma,
+            bus_channels: channels,
         };
         let (server, cluster) = begin_cluster(directory.path(), parts, identity, engine, keys)?;
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));

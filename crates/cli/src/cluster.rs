@@ -5,8 +5,8 @@ use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use anstream::println;
 use api::cluster::{
-    BusPeer, BusQueue, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeStatus,
-    NodeView, PreflightCheck, TestCluster,
+    BusChannel, BusPeer, BusQueue, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken,
+    NodeStatus, NodeView, PreflightCheck, TestCluster,
 };
 use owo_colors::OwoColorize;
 use std::time::Duration;
@@ -249,6 +249,18 @@ fn show_queue(queue: &BusQueue) -> (String, String) {
     (format!("queue {}", word(queue.priority)), line)
 }
 
+/// What one connection there carries.
+fn show_channel(channel: &BusChannel) -> (String, String) {
+    let state = if channel.is_up { "up" } else { "down" };
+    let line = format!(
+        "{state}, {} requests, {} moved, {} under way",
+        channel.requests,
+        show_size(channel.moved_bytes),
+        show_size(channel.in_flight_bytes)
+    );
+    (format!("channel to {}", channel.address), line)
+}
+
 /// How its disks are reached from here.
 fn show_bus(bus: &BusPeer) {
     let transport = if bus.rdma { "SMB Direct" } else { "TCP" };
@@ -277,8 +289,16 @@ fn show_bus(bus: &BusPeer) {
                 bus.late_reads, bus.hedged_reads, bus.hedges_won
             ),
         ),
-        ("connections", format!("{}, {} waits for credits", bus.connections, bus.credit_stalls)),
+        (
+            "sessions",
+            format!(
+                "{}, {} channels lost, {} waits for credits",
+                bus.connections, bus.channels_lost, bus.credit_stalls
+            ),
+        ),
     ]);
+    let channels: Vec<(String, String)> = bus.channels.iter().map(show_channel).collect();
+    pairs(&channels.iter().map(|(name, line)| (name.as_str(), line.clone())).collect::<Vec<_>>());
     let in_use = bus.queues.iter().filter(|queue| queue.requests > 0 || queue.waiting > 0);
     let queues: Vec<(String, String)> = in_use.map(show_queue).collect();
     pairs(&queues.iter().map(|(name, line)| (name.as_str(), line.clone())).collect::<Vec<_>>());

@@ -6,6 +6,7 @@ use crate::nodes;
 use crate::server::Server;
 use crate::state::{ApiAccess, Node, State};
 use api::model::Volume;
+use api::requests::ShareView;
 use std::collections::BTreeMap;
 
 /// A server, and how it is reached.
@@ -15,6 +16,8 @@ pub struct Owner {
     pub smb: String,
     pub rdma: Option<String>,
     pub api: Option<ApiAccess>,
+    /// The volume that it is asked for; `None` if that is not known, as of servers that are no cluster.
+    pub volume: Option<String>,
 }
 
 impl Owner {
@@ -24,6 +27,7 @@ impl Owner {
             smb: node.smb.clone(),
             rdma: node.rdma.clone(),
             api: node.api.clone(),
+            volume: None,
         }
     }
 }
@@ -63,12 +67,13 @@ impl Owners {
             let lists = || -> Result<_, String> {
                 let server = Server::connect(access)?;
                 let listed = server.cluster_nodes()?.ok_or("it knows no nodes")?;
-                Ok((server.volumes()?, nodes::of_list(&listed, access)?))
+                let named = volumes_of(state, places, || server.shares())?;
+                Ok((named, server.volumes()?, nodes::of_list(&listed, access)?))
             };
             match lists() {
-                Ok((volumes, servers)) => {
-                    let owners = Self::of_lists(state, places, &volumes, &servers)?;
-                    owners.are_served(state)?;
+                Ok((named, volumes, servers)) => {
+                    let owners = Self::of_lists(state, &named, &volumes, &servers)?;
+                    owners.are_served()?;
                     return Ok(owners);
                 }
                 Err(why) => problems.push(format!("{}: {why}", node.name)),
@@ -81,7 +86,7 @@ impl Owners {
     }
 
     /// Whether the owners serve what they have: one that has just taken a volume over opens it first.
-    fn are_served(&self, state: &State) -> Result<(), OwnersError> {
+    fn are_served(&self) -> Result<(), OwnersError> {
         for owner in self.servers() {
             let Some(access) = &owner.api else { continue };
             let listed = Server::connect(access).and_then(|server| server.volumes());
@@ -91,15 +96,15 @@ impl Owners {
                     owner.name
                 ))
             })?;
-            self.are_served_by(owner, state, &listed)?;
+            self.are_served_by(owner, &listed)?;
         }
         Ok(())
     }
 
     /// `listed`: the volumes, as their owner tells of them.
-    fn are_served_by(&self, owner: &Owner, state: &State, listed: &[Volume]) -> Result<(), OwnersError> {
-        let places = self.0.iter().filter(|(_, of_place)| of_place.name == owner.name);
-        for name in places.filter_map(|(place, _)| state.nodes.get(*place)?.volume.as_ref()) {
+    fn are_served_by(&self, owner: &Owner, listed: &[Volume]) -> Result<(), OwnersError> {
+        let same = self.0.values().filter(|of_place| of_place.name == owner.name);
+        for name in same.filter_map(|of_place| of_place.volume.as_ref()) {
             let is_served = listed.iter().any(|volume| {
                 volume.name == *name
                     && volume.owner.as_ref() == Some(&owner.name)
@@ -115,18 +120,17 @@ impl Owners {
         Ok(())
     }
 
-    /// As the lists of volumes, and of servers that are up, say.
+    /// As the lists of volumes, and of servers that are up, say. `named`: the volumes of places, as far as they are known.
     fn of_lists(
         state: &State,
-        places: &[usize],
+        named: &BTreeMap<usize, Option<String>>,
         volumes: &[Volume],
         servers: &[Node],
     ) -> Result<Self, OwnersError> {
         let mut owners = BTreeMap::new();
-        for place in places {
+        for (place, name) in named {
             let Some(node) = state.nodes.get(*place) else { continue };
-            let Some(name) = &node.volume else {
-                // A share that was there: the fleet does not know its volume.
+            let Some(name) = name else {
                 owners.insert(*place, Owner::of(node));
                 continue;
             };
@@ -145,7 +149,7 @@ impl Owners {
             let api =
                 state.nodes.iter().find(|known| known.name == *owner).and_then(|known| known.api.clone());
             let api = api.or_else(|| server.api.clone());
-            owners.insert(*place, Owner { api, ..Owner::of(server) });
+            owners.insert(*place, Owner { api, volume: Some(name.clone()), ..Owner::of(server) });
         }
         Ok(Self(owners))
     }
@@ -175,14 +179,12 @@ impl Owners {
     }
 
     /// In words, which volumes have another owner in `after`.
-    pub fn moves(&self, after: &Self, state: &State) -> Vec<String> {
-        let volume = |place: &usize| {
-            state.nodes.get(*place).and_then(|node| node.volume.as_deref()).unwrap_or_default().to_owned()
-        };
+    pub fn moves(&self, after: &Self) -> Vec<String> {
+        let volume = |owner: &Owner| owner.volume.clone().unwrap_or_default();
         let moved = |(place, owner): (&usize, &Owner)| {
             let now = after.of_place(*place)?;
             (now.name != owner.name)
-                .then(|| format!("volume {} went from {} to {}", volume(place), owner.name, now.name))
+                .then(|| format!("volume {} went from {} to {}", volume(owner), owner.name, now.name))
         };
         self.0.iter().filter_map(moved).collect()
     }
@@ -191,7 +193,7 @@ impl Owners {
     pub fn strays(&self, state: &State) -> Vec<String> {
         let stray = |(place, owner): (&usize, &Owner)| {
             let node = state.nodes.get(*place)?;
-            let volume = node.volume.as_ref()?;
+            let volume = owner.volume.as_ref()?;
             (owner.name != node.name).then(|| {
                 format!(
                     "volume {volume} is at {} now: the workers of {} ask there, away from their volume's owner",
@@ -201,6 +203,22 @@ impl Owners {
         };
         self.0.iter().filter_map(stray).collect()
     }
+}
+
+/// The volume of each place: the one that was made for it, or that of the share which was there.
+fn volumes_of(
+    state: &State,
+    places: &[usize],
+    shares: impl FnOnce() -> Result<Vec<ShareView>, String>,
+) -> Result<BTreeMap<usize, Option<String>>, String> {
+    let nodes = || places.iter().filter_map(|place| Some((*place, state.nodes.get(*place)?)));
+    let shares = if nodes().all(|(_, node)| node.volume.is_some()) { Vec::new() } else { shares()? };
+    let of_share = |node: &Node| {
+        let name = node.share.split('/').next().unwrap_or_default();
+        let share = shares.iter().find(|share| share.name.eq_ignore_ascii_case(name))?;
+        Some(share.volume.clone())
+    };
+    Ok(nodes().map(|(place, node)| (place, node.volume.clone().or_else(|| of_share(node)))).collect())
 }
 
 #[cfg(test)]
@@ -224,9 +242,13 @@ mod tests {
         .unwrap()
     }
 
+    fn named() -> BTreeMap<usize, Option<String>> {
+        volumes_of(&cluster(), &[0, 1], || unreachable!("the fleet made its volumes")).unwrap()
+    }
+
     fn owners(second: Option<&str>, servers: &[Node]) -> Result<Owners, OwnersError> {
         let volumes = [volume("fleet-one", Some("one")), volume("fleet-two", second)];
-        Owners::of_lists(&cluster(), &[0, 1], &volumes, servers)
+        Owners::of_lists(&cluster(), &named(), &volumes, servers)
     }
 
     #[test]
@@ -238,8 +260,8 @@ mod tests {
         let after = owners(Some("three"), &servers).unwrap();
         assert_eq!(after.of_place(1).unwrap().smb, "127.0.0.3:4455");
         assert_eq!(after.of_place(0), before.of_place(0));
-        assert_eq!(before.moves(&after, &cluster()), ["volume fleet-two went from two to three"]);
-        assert_eq!((before.moves(&before, &cluster()).len(), before.strays(&cluster()).len()), (0, 0));
+        assert_eq!(before.moves(&after), ["volume fleet-two went from two to three"]);
+        assert_eq!((before.moves(&before).len(), before.strays(&cluster()).len()), (0, 0));
         assert!(after.strays(&cluster())[0].contains("fleet-two is at three now"));
         assert_eq!(after.servers().len(), 2);
     }
@@ -260,15 +282,14 @@ mod tests {
         assert!(
             matches!(owners(Some("two"), &servers[..1]), Err(OwnersError::Unsettled(why)) if why.contains("not up"))
         );
-        let gone = Owners::of_lists(&cluster(), &[0, 1], &[volume("fleet-one", Some("one"))], &servers);
+        let gone = Owners::of_lists(&cluster(), &named(), &[volume("fleet-one", Some("one"))], &servers);
         assert!(matches!(gone, Err(OwnersError::Wrong(why)) if why.contains("fleet-two is gone")));
     }
 
     #[test]
     fn a_volume_that_its_owner_has_not_opened_yet_is_waited_for() {
         let owners = owners(Some("two"), &[node("one"), node("two")]).unwrap();
-        let served_by =
-            |volume: Volume| owners.are_served_by(owners.of_place(1).unwrap(), &cluster(), &[volume]);
+        let served_by = |volume: Volume| owners.are_served_by(owners.of_place(1).unwrap(), &[volume]);
         assert_eq!(served_by(volume("fleet-two", Some("two"))), Ok(()));
         for wrong in [
             Volume { in_sync_copies: 0, ..volume("fleet-two", Some("two")) },
@@ -277,6 +298,30 @@ mod tests {
         ] {
             assert!(matches!(served_by(wrong), Err(OwnersError::Unsettled(why)) if why.contains("yet")));
         }
+    }
+
+    #[test]
+    fn a_share_that_was_there_is_asked_for_at_the_server_of_its_volume() {
+        let mut state = cluster();
+        for node in &mut state.nodes {
+            (node.share, node.volume) = ("Bench/fleet".into(), None);
+        }
+        let shares = |name: &str| {
+            let share = serde_json::json!({
+                "name": name, "volume": "fleet-two", "volume_id": "00000000-0000-0000-0000-000000000001",
+                "path": "", "comment": "", "access": [], "durability": "flush", "read_only": false,
+                "continuously_available": false, "encrypt": false, "access_based_enumeration": false, "caching": true
+            });
+            serde_json::from_value::<ShareView>(share)
+                .map(|share| vec![share])
+                .map_err(|error| error.to_string())
+        };
+        let named = volumes_of(&state, &[0, 1], || shares("bench")).unwrap();
+        let volumes = [volume("fleet-two", Some("two"))];
+        let owners = Owners::of_lists(&state, &named, &volumes, &[node("one"), node("two")]).unwrap();
+        assert_eq!(owners.of_place(0).unwrap().name, "two");
+        assert_eq!(owners.strays(&state).len(), 1);
+        assert_eq!(volumes_of(&state, &[0], || shares("other")).unwrap(), [(0, None)].into());
     }
 
     #[test]

@@ -72,9 +72,11 @@ pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The data file of a worker, counted from 0, in the node's share.
-pub fn data_file(worker: u32) -> String {
-    format!("worker-{:04}.dat", worker + 1)
+/// The data file of a worker, counted from 0, in the node's share. Nodes of a cluster that have one share keep their files apart.
+fn data_file(state: &State, home: &Node, worker: u32) -> String {
+    let is_shared = state.nodes.iter().any(|node| node.name != home.name && node.share == home.share);
+    let whose = if state.is_cluster && is_shared { format!("{}-", home.name) } else { String::new() };
+    format!("worker-{whose}{:04}.dat", worker + 1)
 }
 
 /// Does a run.
@@ -273,7 +275,7 @@ fn target(plan: &Plan<'_>, worker: Worker) -> Result<String, RunError> {
         }
         _ => &asked.smb,
     };
-    Ok(format!("smb://{address}/{}/{}", own.share, data_file(worker.number)))
+    Ok(format!("smb://{address}/{}/{}", own.share, data_file(plan.state, own, worker.number)))
 }
 
 /// The profile for a process of so many workers: their targets one after the other, a template number for each worker.

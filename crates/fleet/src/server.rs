@@ -6,7 +6,7 @@ use crate::table::Rates;
 use api::fleet::FleetProgress;
 use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
-use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions};
+use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions, ShareView};
 use api::seconds::LastSecond;
 use api::{ErrorKind, model};
 use cli::args::Global;
@@ -93,6 +93,12 @@ impl Server {
     /// If the server does not answer.
     pub fn volumes(&self) -> Result<Vec<model::Volume>, String> {
         self.0.get("/volumes").map_err(told)
+    }
+
+    /// # Errors
+    /// If the server does not answer.
+    pub fn shares(&self) -> Result<Vec<ShareView>, String> {
+        self.0.get("/shares").map_err(told)
     }
 
     /// Where the server listens: SMB, and SMB Direct if it does.

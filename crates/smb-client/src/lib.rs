@@ -63,7 +63,7 @@ pub mod transfer;
 
 pub use channel::Channel;
 pub use client::{Client, Contents};
-pub use connection::{Connection, Event, Limits, Random, Token};
+pub use connection::{Binding, Connection, Event, Leftovers, Limits, Random, Token};
 pub use counters::Counters;
 pub use engine::Engine;
 pub use error::ClientError;

@@ -217,8 +217,8 @@ impl Request {
         request
     }
 
-    /// The payload goes in messages.
-    pub(crate) fn send_inline(&mut self) {
+    /// The payload goes in messages, whatever way it went before: to ask again over another connection.
+    pub fn send_inline(&mut self) {
         let Some(transfer) = &self.transfer else { return };
         transfer.write_body(&mut self.body, CHANNEL_NONE, &[]);
         match transfer {

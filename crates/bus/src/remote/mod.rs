@@ -1,16 +1,18 @@
 //! Disks of other nodes: the connecting side of the bus.
 //!
-//! [`Remote`] lives on the data plane's loop and never blocks. It keeps one connection to each peer, makes it anew by itself when it is
-//! lost, and carries the requests of coordinators to the peers that have the disks. How it is used: [`Remote::set_peers`] and
+//! [`Remote`] lives on the data plane's loop and never blocks. It keeps one session with each peer, over one connection or several ([`channels`]), makes
+//! it anew by itself when the last one is lost, and carries the requests of coordinators to the peers that have the disks. How it is used: [`Remote::set_peers`] and
 //! [`Remote::set_disks`] when the cluster's records change; [`Remote::port`] for each pool's space, which asks through it; in each round of
 //! the loop [`Remote::poll`]; [`Remote::poll_event`]; [`Remote::next_timeout`] before the loop sleeps.
 
+mod channels;
 mod dial;
 mod pauses;
 mod peer;
 mod queue;
 mod session;
 
+pub use channels::at_each;
 pub use queue::Windows;
 
 use crate::accounts::Secret;
@@ -54,6 +56,8 @@ pub struct RemoteOptions {
     pub status_interval: Duration,
     /// How many bytes may be under way.
     pub windows: Windows,
+    /// Connections to each peer, spread over its addresses; `None`: one to each, and four at most.
+    pub channels: Option<usize>,
     /// Messages are encrypted; if not, they are signed.
     pub encrypt: bool,
     /// What carries SMB Direct.
@@ -70,6 +74,7 @@ impl Default for RemoteOptions {
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),
             status_interval: Duration::from_secs(1),
             windows: Windows::default(),
+            channels: None,
             encrypt: false,
             rdma_device: RdmaDevice::Software,
             rdma_crc: true,
@@ -98,8 +103,10 @@ pub struct PeerCounters {
     /// Payload of writes and reads.
     pub written_bytes: u64,
     pub read_bytes: u64,
-    /// Connections that were set up.
+    /// Sessions that were set up.
     pub connections: u64,
+    /// Channels that were lost while others went on.
+    pub channels_lost: u64,
     /// Times that a request waited because SMB2 credits were used up.
     pub credit_stalls: u64,
     /// From when it left to the answer.
@@ -122,6 +129,20 @@ pub struct QueueStatus {
     pub longest_wait: Duration,
 }
 
+/// One channel of the session with a peer, or one that is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelStatus {
+    pub address: SocketAddr,
+    pub rdma: bool,
+    /// It carries requests.
+    pub is_ready: bool,
+    /// What requests that are not answered move, in either direction, and 64 KiB for each.
+    pub in_flight_bytes: u64,
+    /// Since the session was set up: requests, and what they moved, counted so.
+    pub requests: u64,
+    pub moved_bytes: u64,
+}
+
 /// One peer, to be shown.
 #[derive(Debug, Clone)]
 pub struct PeerStatus {
@@ -134,6 +155,8 @@ pub struct PeerStatus {
     pub trouble: Option<String>,
     /// Requests that have left and are not answered.
     pub in_flight: usize,
+    /// Of the present session.
+    pub channels: Vec<ChannelStatus>,
     pub queues: [QueueStatus; Priority::ALL.len()],
     pub counters: PeerCounters,
 }
@@ -349,10 +372,17 @@ impl Remote {
         self.inner.borrow().peers.values().map(PeerLink::status).collect()
     }
 
-    /// Breaks a peer's connection, as a network does.
+    /// Breaks a peer's connections, as a network does.
     pub fn kill(&self, node: NodeId) {
         if let Some(link) = self.inner.borrow_mut().peers.get_mut(&node) {
             link.kill();
+        }
+    }
+
+    /// Breaks one of a peer's connections, by its place among those that carry requests.
+    pub fn kill_channel(&self, node: NodeId, at: usize) {
+        if let Some(link) = self.inner.borrow_mut().peers.get_mut(&node) {
+            link.kill_channel(at);
         }
     }
 }

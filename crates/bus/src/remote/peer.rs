@@ -1,9 +1,10 @@
-//! One peer: its connection, from dialing to the connected share, and what becomes of it.
+//! One peer: its session, from dialing to the connected share, the channels that carry it, and what becomes of it.
 
+use super::channels::{self, Channels, Maker, Place};
 use super::dial::Dial;
 use super::pauses::Pauses;
 use super::queue::{Queue, Queued};
-use super::session::{PeerError, Sessions, Turned, create, status_question};
+use super::session::{Again, PeerError, Sessions, Taken, Turned, create, status_question};
 use super::{
     Answers, BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, PortId, QueueStatus, RemoteOptions,
     Up, unreachable,
@@ -11,7 +12,7 @@ use super::{
 use crate::{SHARE, wire};
 use smb::wire::{CreateResponse, Dialect, FileId};
 use smb_client::{
-    Channel, ClientError, Connection, Credentials, Encryption, Options, RdmaDevice, Reply,
+    Binding, Channel, ClientError, Connection, Credentials, Encryption, Options, RdmaDevice, Reply,
     Request as SmbRequest, Signing, Token,
 };
 use smb_transport::client::{Link, LinkError, Way};
@@ -29,6 +30,7 @@ const TREE: Token = Token(1);
 const NODE: Token = Token(2);
 const STATUS: Token = Token(3);
 const CLOSE: Token = Token(4);
+const ECHO: Token = Token(5);
 const FIRST_ASKED: u64 = 16;
 
 /// Credits that a peer is asked for: as many requests may be under way, or 64 KiB of payload for each.
@@ -39,6 +41,7 @@ const CREDITS: u16 = 1024;
 /// A connection that is being set up.
 struct Joining {
     channel: Box<Channel>,
+    place: Place,
     /// The share, once it is connected.
     tree: Option<u32>,
     /// TREE_CONNECT, or CREATE of the root, is asked.
@@ -46,9 +49,9 @@ struct Joining {
     until: Monotonic,
 }
 
-/// A connection in use.
+/// A session in use.
 struct Ready {
-    channel: Box<Channel>,
+    channels: Channels,
     sessions: Sessions,
     queue: Queue,
     tree: u32,
@@ -79,10 +82,10 @@ impl Ready {
         self.next_token += 1;
         let (port, mut close) = (queued.port, None);
         match self.sessions.ask(queued, token, &mut self.queue, &mut close, now) {
-            Turned::Submit(request) => {
+            Turned::Submit(request, bytes) => {
                 *requests += 1;
                 *longest_wait = waited.max(*longest_wait);
-                self.channel.submit(token, request, options, now);
+                self.channels.submit(token, request, bytes, options, now);
                 if let Some(left) = left {
                     answers.push_waiting(port, left);
                 }
@@ -90,7 +93,7 @@ impl Ready {
             Turned::Answer(response) => answers.push(port, response),
         }
         if let Some(file) = close {
-            self.channel.submit(CLOSE, SmbRequest::close(self.tree, file), options, now);
+            self.channels.submit(CLOSE, SmbRequest::close(self.tree, file), 0, options, now);
         }
     }
 
@@ -113,14 +116,67 @@ impl Ready {
     }
 }
 
+/// What connections to the peer are made with.
+struct Making<'a> {
+    peer: &'a Peer,
+    options: &'a Options,
+    common: &'a Common<'a>,
+}
+
+impl Making<'_> {
+    /// A connection that logs on, to a session of its own or to the one that it is bound to.
+    fn channel(&self, place: Place, way: Way, binding: Option<Binding>) -> Result<Box<Channel>, PeerError> {
+        let Self { peer, options, common } = self;
+        let server = place.address.ip().to_string();
+        let credentials = Credentials::User {
+            user: peer.account.clone(),
+            domain: String::new(),
+            workstation: String::new(),
+            hash: peer.secret.nt_hash(),
+            target_name: format!("cifs/{server}"),
+        };
+        let of_link = options.of_link(common.options.dial_timeout);
+        let mut options = (*options).clone();
+        options.client_guid = common.client_guid;
+        options.rdma_transform = place.is_rdma;
+        let random = Box::new(|bytes: &mut [u8]| {
+            // Without random bytes no key and no nonce is safe: there is nothing to go on with.
+            getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
+        });
+        let connection = match binding {
+            None => Connection::new(options, credentials, &server, wall_clock(), random),
+            Some(binding) => Connection::bind(options, credentials, &server, wall_clock(), random, binding),
+        };
+        let link = Link::new(common.driver, way, &of_link)
+            .map_err(|error: LinkError| PeerError::Client(error.into()))?;
+        Ok(Box::new(Channel::new(connection, link, 0, common.now)))
+    }
+}
+
+impl Maker for Making<'_> {
+    fn dial(&self, place: Place) -> Result<Dial, PeerError> {
+        let Common { driver, options, .. } = self.common;
+        Dial::begin(driver, place.address, options.dial_timeout)
+            .map_err(|error| PeerError::Other(format!("{}: {error}", place.address)))
+    }
+
+    fn is_by_device(&self, place: Place) -> bool {
+        place.is_rdma && self.options.rdma_device != RdmaDevice::Software
+    }
+
+    fn bind(&self, place: Place, way: Way, binding: Binding) -> Result<Box<Channel>, PeerError> {
+        self.channel(place, way, Some(binding))
+    }
+}
+
 enum Phase {
     Waiting { until: Monotonic },
-    Dialing { dial: Dial, rdma: bool, until: Monotonic },
+    Dialing { dial: Dial, place: Place, until: Monotonic },
     Joining(Joining),
     Ready(Box<Ready>),
 }
 
-/// One peer and its connection.
+/// One peer and its session.
 pub(super) struct PeerLink {
     peer: Peer,
     phase: Phase,
@@ -193,7 +249,13 @@ impl PeerLink {
         match &mut self.phase {
             Phase::Waiting { .. } | Phase::Dialing { .. } => {}
             Phase::Joining(joining) => joining.channel.kill(),
-            Phase::Ready(ready) => ready.channel.kill(),
+            Phase::Ready(ready) => ready.channels.kill(None),
+        }
+    }
+
+    pub fn kill_channel(&mut self, at: usize) {
+        if let Phase::Ready(ready) = &mut self.phase {
+            ready.channels.kill(Some(at));
         }
     }
 
@@ -242,7 +304,7 @@ impl PeerLink {
                 return false;
             }
             Phase::Waiting { .. } => self.begin(common),
-            Phase::Dialing { dial, rdma, until } => self.dialing(dial, rdma, until, common),
+            Phase::Dialing { dial, place, until } => self.dialing(dial, place, until, common),
             Phase::Joining(joining) => self.join(joining, common, up),
             Phase::Ready(ready) => self.serve(ready, common, up),
         };
@@ -259,70 +321,58 @@ impl PeerLink {
     }
 
     /// The addresses to be tried, those of SMB Direct first.
-    fn address(&self) -> Option<(SocketAddr, bool)> {
+    fn place(&self) -> Option<Place> {
         let Peer { addresses, rdma, .. } = &self.peer;
         let count = addresses.len() + rdma.len();
         let at = self.attempt.checked_rem(count)?;
         Some(match rdma.get(at) {
-            Some(address) => (*address, true),
-            None => (addresses[at - rdma.len()], false),
+            Some(address) => Place { address: *address, is_rdma: true },
+            None => Place { address: addresses[at - rdma.len()], is_rdma: false },
         })
     }
 
+    fn address(&self) -> Option<SocketAddr> {
+        self.place().map(|place| place.address)
+    }
+
     fn begin(&mut self, common: &Common<'_>) -> Result<(Phase, bool), PeerError> {
-        let Some((address, rdma)) = self.address() else {
+        let Some(place) = self.place() else {
             return Err(PeerError::Other("no address of it is known".to_owned()));
         };
-        let until = common.now.after(common.options.dial_timeout);
-        if rdma && self.options.rdma_device != RdmaDevice::Software {
-            return Ok((self.joining(Way::Device(address), common)?, true));
+        let (making, until) = (self.making(common), common.now.after(common.options.dial_timeout));
+        if making.is_by_device(place) {
+            return Ok((self.joining(place, Way::Device(place.address), common)?, true));
         }
-        let dial = Dial::begin(common.driver, address, common.options.dial_timeout)
-            .map_err(|error| PeerError::Other(format!("{address}: {error}")))?;
-        Ok((Phase::Dialing { dial, rdma, until }, true))
+        Ok((Phase::Dialing { dial: making.dial(place)?, place, until }, true))
     }
 
     fn dialing(
         &mut self,
         dial: Dial,
-        rdma: bool,
+        place: Place,
         until: Monotonic,
         common: &Common<'_>,
     ) -> Result<(Phase, bool), PeerError> {
         match dial.result() {
             None if common.now >= until => Err(PeerError::TimedOut),
-            None => Ok((Phase::Dialing { dial, rdma, until }, false)),
+            None => Ok((Phase::Dialing { dial, place, until }, false)),
             Some(Err(error)) => Err(PeerError::Other(error.to_string())),
             Some(Ok(stream)) => {
-                let way = if rdma { Way::Iwarp(stream) } else { Way::Tcp(stream) };
-                Ok((self.joining(way, common)?, true))
+                let way = if place.is_rdma { Way::Iwarp(stream) } else { Way::Tcp(stream) };
+                Ok((self.joining(place, way, common)?, true))
             }
         }
     }
 
+    fn making<'a>(&'a self, common: &'a Common<'a>) -> Making<'a> {
+        Making { peer: &self.peer, options: &self.options, common }
+    }
+
     /// Begins the logon over a connection.
-    fn joining(&self, way: Way, common: &Common<'_>) -> Result<Phase, PeerError> {
-        let server = self.address().map_or_else(String::new, |(address, _)| address.ip().to_string());
-        let credentials = Credentials::User {
-            user: self.peer.account.clone(),
-            domain: String::new(),
-            workstation: String::new(),
-            hash: self.peer.secret.nt_hash(),
-            target_name: format!("cifs/{server}"),
-        };
-        let mut options = self.options.clone();
-        options.client_guid = common.client_guid;
-        options.rdma_transform = !matches!(way, Way::Tcp(_));
-        let random = Box::new(|bytes: &mut [u8]| {
-            // Without random bytes no key and no nonce is safe: there is nothing to go on with.
-            getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
-        });
-        let connection = Connection::new(options, credentials, &server, wall_clock(), random);
-        let link = Link::new(common.driver, way, &self.options.of_link(common.options.dial_timeout))
-            .map_err(|error: LinkError| PeerError::Client(error.into()))?;
-        let channel = Box::new(Channel::new(connection, link, 0, common.now));
+    fn joining(&self, place: Place, way: Way, common: &Common<'_>) -> Result<Phase, PeerError> {
+        let channel = self.making(common).channel(place, way, None)?;
         let until = common.now.after(common.options.dial_timeout);
-        Ok(Phase::Joining(Joining { channel, tree: None, asked: false, until }))
+        Ok(Phase::Joining(Joining { channel, place, tree: None, asked: false, until }))
     }
 
     /// Logs on, connects the share and opens its root.
@@ -340,14 +390,13 @@ impl PeerLink {
                 (joining.tree, joining.asked) = (Some(reply.tree_id()), false);
             } else if let (NODE, Some(tree)) = (token, joining.tree) {
                 let response = CreateResponse::parse(reply.message()).map_err(ClientError::from)?;
-                return Ok((self.ready(joining.channel, tree, response.file_id, common, up), true));
+                return Ok((self.ready(joining, tree, response.file_id, common, up), true));
             }
         }
         if !joining.asked && joining.channel.connection.is_ready() {
             let (token, request) = match joining.tree {
                 None => {
-                    let server =
-                        self.address().map_or_else(String::new, |(address, _)| address.ip().to_string());
+                    let server = joining.place.address.ip();
                     (TREE, SmbRequest::tree_connect(&format!("\\\\{server}\\{SHARE}")))
                 }
                 Some(tree) => (NODE, create(tree, "", &[])),
@@ -364,7 +413,7 @@ impl PeerLink {
 
     fn ready(
         &mut self,
-        channel: Box<Channel>,
+        Joining { channel, place, .. }: Joining,
         tree: u32,
         node: FileId,
         common: &Common<'_>,
@@ -373,11 +422,12 @@ impl PeerLink {
         self.counters.connections += 1;
         self.trouble = None;
         self.pauses.succeeded(common.now);
-        let address = self.address().map(|(address, _)| address);
-        tracing::info!(node = %self.peer.node, ?address, "the storage bus reaches a node");
+        tracing::info!(node = %self.peer.node, address = %place.address, "the storage bus reaches a node");
         up.events.push_back(BusEvent::PeerUp { node: self.peer.node });
+        let addresses = if place.is_rdma { &self.peer.rdma } else { &self.peer.addresses };
+        let places = channels::places(place, addresses, common.options.channels);
         Phase::Ready(Box::new(Ready {
-            channel,
+            channels: Channels::new(channel, places, common.options),
             sessions: Sessions::new(tree),
             queue: Queue::new(common.options.windows),
             tree,
@@ -396,12 +446,16 @@ impl PeerLink {
         common: &Common<'_>,
         up: &mut Up<'_>,
     ) -> Result<(Phase, bool), PeerError> {
-        if !ready.status_asked && common.now >= ready.status_at {
-            let question = status_question(ready.tree, ready.node, &ready.cursors);
-            ready.channel.submit(STATUS, question, &self.options, common.now);
-            ready.status_asked = true;
+        if common.now >= ready.status_at {
+            if !ready.status_asked {
+                let question = status_question(ready.tree, ready.node, &ready.cursors);
+                ready.channels.submit_first(STATUS, question, &self.options, common.now);
+                ready.status_asked = true;
+            }
+            ready.channels.probe(ECHO, &self.options, common.now);
             ready.status_at = common.now.after(common.options.status_interval);
         }
+        let is_formed = ready.channels.form(&self.making(common), common.options, common.now);
         let mut result = self.exchange(&mut ready, common, up);
         // What answers have made room for leaves in the same turn.
         let is_sent =
@@ -412,10 +466,11 @@ impl PeerLink {
         let answers = &mut *up.answers;
         ready.queue.tell(common.now, |port, waiting| answers.push_waiting(port, waiting));
         for file in ready.sessions.take_unused() {
-            ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, common.now);
+            let close = SmbRequest::close(ready.tree, file);
+            ready.channels.submit(CLOSE, close, 0, &self.options, common.now);
         }
         match result {
-            Ok(moved) => Ok((Phase::Ready(ready), moved)),
+            Ok(moved) => Ok((Phase::Ready(ready), moved || is_formed)),
             Err(error) => {
                 self.phase = Phase::Ready(ready);
                 Err(error)
@@ -430,21 +485,55 @@ impl PeerLink {
         common: &Common<'_>,
         up: &mut Up<'_>,
     ) -> Result<bool, PeerError> {
-        let mut replies = Vec::new();
-        let mut result =
-            ready.channel.pump(common.now, self.options.timeout, &mut replies).map_err(PeerError::from);
-        for (token, reply) in replies {
-            // What came before the end is believed, and the first nonsense is the end.
-            if let Err(error) = self.take(ready, token, &reply, common.now, up) {
-                result = Err(error);
+        let (mut replies, mut result, mut at) = (Vec::new(), Ok(false), 0);
+        while at < ready.channels.len() {
+            let pumped = ready.channels.pump(at, self.options.timeout, common.now, &mut replies);
+            for (token, reply) in replies.drain(..) {
+                // What came before the end is believed, and the first nonsense is the end.
+                if let Err(error) = self.take(ready, at, token, &reply, common.now, up) {
+                    result = Err(error);
+                }
+            }
+            match pumped {
+                Err(error) if ready.channels.len() > 1 => {
+                    self.lose_channel(ready, at, &error, common.now, up);
+                    result = result.map(|_| true);
+                }
+                Err(error) => (result, at) = (Err(error), at + 1),
+                Ok(moved) => (result, at) = (result.map(|any| any | moved), at + 1),
             }
         }
         result
     }
 
+    /// One channel of several is lost: the others go on, and take over what may be asked again.
+    fn lose_channel(
+        &mut self,
+        ready: &mut Ready,
+        at: usize,
+        error: &PeerError,
+        now: Monotonic,
+        up: &mut Up<'_>,
+    ) {
+        self.counters.channels_lost += 1;
+        let (place, leftovers) = ready.channels.take_lost(at, now);
+        tracing::warn!(node = %self.peer.node, address = %place.address, %error, "a channel of the storage bus is lost");
+        let Ready { sessions, queue, channels, status_asked, .. } = ready;
+        for Again { token, request, bytes } in
+            sessions.channel_lost(leftovers, queue, &mut self.counters, up.answers)
+        {
+            match token {
+                STATUS => *status_asked = false,
+                ECHO => {}
+                token => channels.submit(token, request, bytes, &self.options, now),
+            }
+        }
+    }
+
     fn take(
         &mut self,
         ready: &mut Ready,
+        at: usize,
         token: Token,
         reply: &Reply,
         now: Monotonic,
@@ -458,11 +547,13 @@ impl PeerLink {
                 up.events.push_back(BusEvent::Status { node: self.peer.node, disks });
             }
             CLOSE => {}
+            ECHO => ready.channels.probed(at),
             token => {
-                let Ready { sessions, queue, .. } = ready;
-                if let Some((port, response)) =
+                let Ready { sessions, queue, channels, .. } = ready;
+                if let Some(Taken { port, response, bytes }) =
                     sessions.answered(token, reply, now, queue, &mut self.counters)?
                 {
+                    channels.ended(at, bytes);
                     up.answers.push(port, response);
                 }
             }
@@ -474,7 +565,7 @@ impl PeerLink {
     fn lost(&mut self, error: &PeerError, now: Monotonic, up: &mut Up<'_>) {
         let why = &error.to_string();
         if self.trouble.as_ref() != Some(why) {
-            let address = self.address().map(|(address, _)| address);
+            let address = self.address();
             tracing::warn!(node = %self.peer.node, ?address, why, "the storage bus does not reach a node");
         }
         self.give_up(why, error.is_reset(), up);
@@ -492,7 +583,7 @@ impl PeerLink {
         self.trouble = Some(why.to_owned());
         let phase = std::mem::replace(&mut self.phase, Phase::Waiting { until: Monotonic(0) });
         if let Phase::Ready(mut ready) = phase {
-            self.past_stalls += ready.channel.counters().smb_credit_stalls;
+            self.past_stalls += ready.channels.credit_stalls();
             ready.sessions.give_up(&mut self.counters, up.answers);
             for queued in ready.queue.drain() {
                 self.counters.unreachable += 1;
@@ -508,10 +599,8 @@ impl PeerLink {
             Phase::Waiting { until } | Phase::Dialing { until, .. } => *until,
             Phase::Joining(joining) => joining.until.min(joining.channel.next_timeout(options.silence)),
             Phase::Ready(ready) => {
-                let silent_at = (ready.channel.connection.in_flight() > 0)
-                    .then(|| ready.channel.next_timeout(options.silence));
-                let status_at = (!ready.status_asked).then_some(ready.status_at);
-                return [silent_at, status_at, ready.queue.next_timeout()].into_iter().flatten().min();
+                let others = [ready.channels.next_timeout(options.silence), ready.queue.next_timeout()];
+                others.into_iter().flatten().fold(ready.status_at, Monotonic::min)
             }
         })
     }
@@ -520,20 +609,22 @@ impl PeerLink {
         let mut counters = self.counters.clone();
         counters.credit_stalls = self.past_stalls;
         let mut queues = self.queues();
+        let mut channels = Vec::new();
         let (state, in_flight, rdma) = match &self.phase {
             Phase::Waiting { .. } => (PeerState::Waiting, 0, false),
-            Phase::Dialing { rdma, .. } => (PeerState::Connecting, 0, *rdma),
+            Phase::Dialing { place, .. } => (PeerState::Connecting, 0, place.is_rdma),
             Phase::Joining(joining) => (PeerState::Connecting, 0, joining.channel.is_rdma()),
             Phase::Ready(ready) => {
-                counters.credit_stalls += ready.channel.counters().smb_credit_stalls;
+                counters.credit_stalls += ready.channels.credit_stalls();
+                channels = ready.channels.status();
                 for queue in &mut queues {
                     queue.waiting = ready.queue.waiting(queue.priority);
                     queue.in_flight_bytes = ready.queue.bytes(queue.priority);
                 }
-                (PeerState::Ready, ready.sessions.in_flight(), ready.channel.is_rdma())
+                (PeerState::Ready, ready.sessions.in_flight(), ready.channels.is_rdma())
             }
         };
-        let address = self.address().map(|(address, _)| address);
+        let address = channels.first().map(|first| first.address).or_else(|| self.address());
         PeerStatus {
             node: self.peer.node,
             state,
@@ -541,6 +632,7 @@ impl PeerLink {
             rdma,
             trouble: self.trouble.clone(),
             in_flight,
+            channels,
             queues,
             counters,
         }

@@ -1,4 +1,4 @@
-//! The queue before one peer's connection: which request leaves next, and how many bytes may be under way.
+//! The queue before one peer's connections: which request leaves next, and how many bytes may be under way.
 //!
 //! What is under way counts by the bytes that it moves in either direction: those that a READ will bring are there as soon as it has left, and
 //! several peers that answer at once would fill this node's line and its switch's buffers (incast).
@@ -127,6 +127,13 @@ pub struct Load {
     incoming_bytes: u64,
 }
 
+impl Load {
+    /// All that it moves, in either direction, and what each message counts.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// Bytes under way at one disk, or a part of them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bytes {
@@ -178,7 +185,7 @@ enum Full {
     Part,
 }
 
-/// What waits for one peer and what is under way there, over one connection.
+/// What waits for one peer and what is under way there, over all channels.
 pub struct Queue {
     windows: Windows,
     /// First come, first served. None is empty.

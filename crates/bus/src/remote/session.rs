@@ -10,9 +10,9 @@ use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
     WRITE_FLAG_WRITE_THROUGH, fsctl,
 };
-use smb_client::{ClientError, Reply, Request as SmbRequest, Token};
+use smb_client::{ClientError, Leftovers, Reply, Request as SmbRequest, Token};
 use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::api::StoreError;
 use types::{BLOCK_BYTES, DiskId, Epoch, IdentityMap, Lba, Monotonic, NtStatus, VolumeId};
 
@@ -32,6 +32,12 @@ enum Kind {
     Regions,
 }
 
+impl Kind {
+    fn only_reads(self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Chunks | Self::Regions)
+    }
+}
+
 /// A request of a coordinator that is not answered.
 struct Asked {
     port: PortId,
@@ -44,6 +50,8 @@ struct Asked {
     since: Monotonic,
     /// What it counts at the peer; `None`: its session is over, and so is what it may take of others.
     load: Option<Load>,
+    /// What it moves, counted of its channel.
+    bytes: u64,
 }
 
 impl Asked {
@@ -61,7 +69,21 @@ struct Session {
     file: Option<FileId>,
 }
 
-/// What is under way at one peer, over one connection.
+/// An answer for a coordinator, to a request that moved so many bytes.
+pub(super) struct Taken {
+    pub port: PortId,
+    pub response: Response,
+    pub bytes: u64,
+}
+
+/// A request that is asked over another channel.
+pub(super) struct Again {
+    pub token: Token,
+    pub request: SmbRequest,
+    pub bytes: u64,
+}
+
+/// What is under way at one peer, over all channels of one session with it.
 pub(super) struct Sessions {
     tree: u32,
     sessions: BTreeMap<(DiskId, VolumeId), Session>,
@@ -96,9 +118,9 @@ impl PeerError {
     }
 }
 
-/// A request to be submitted, or the answer that there is already.
+/// A request to be submitted, which moves so many bytes, or the answer that there is already.
 pub(super) enum Turned {
-    Submit(SmbRequest),
+    Submit(SmbRequest, u64),
     Answer(Response),
 }
 
@@ -157,8 +179,17 @@ impl Sessions {
         let load = queued.load();
         let Queued { port, disk, request, .. } = queued;
         let Request { volume, session, id, epoch, operation, .. } = request;
-        let mut asked =
-            Asked { port, disk, volume, session, id, kind: Kind::Done, since: now, load: Some(load) };
+        let mut asked = Asked {
+            port,
+            disk,
+            volume,
+            session,
+            id,
+            kind: Kind::Done,
+            since: now,
+            load: Some(load),
+            bytes: load.bytes(),
+        };
         if let Operation::Open { least, settled } = operation {
             self.end_loads(queue, |asked| asked.disk == disk && asked.volume == volume);
             queue.left(&load, now);
@@ -169,7 +200,8 @@ impl Sessions {
             *close = before.and_then(|before| before.file);
             asked.kind = Kind::Open;
             self.asked.insert(token, asked);
-            return Turned::Submit(create(self.tree, &disk.to_string(), &contexts.finish()));
+            let request = create(self.tree, &disk.to_string(), &contexts.finish());
+            return Turned::Submit(request, load.bytes());
         }
         let found = self.sessions.get(&(disk, volume)).filter(|open| open.id == session);
         let Some(file) = found.and_then(|open| open.file) else {
@@ -191,7 +223,7 @@ impl Sessions {
         }
         queue.left(&load, now);
         self.asked.insert(token, asked);
-        Turned::Submit(request)
+        Turned::Submit(request, load.bytes())
     }
 
     /// The port is gone, and nobody takes answers to what was asked through it: its sessions end.
@@ -222,7 +254,7 @@ impl Sessions {
         now: Monotonic,
         queue: &mut Queue,
         counters: &mut PeerCounters,
-    ) -> Result<Option<(PortId, Response)>, PeerError> {
+    ) -> Result<Option<Taken>, PeerError> {
         let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
         if let Some(load) = &asked.load {
             queue.ended(load);
@@ -243,7 +275,7 @@ impl Sessions {
                 self.sessions.remove(&place);
             }
         }
-        Ok(Some((asked.port, asked.respond(result))))
+        Ok(Some(Taken { port: asked.port, response: asked.respond(result), bytes: asked.bytes }))
     }
 
     fn answer(
@@ -288,6 +320,53 @@ impl Sessions {
             Kind::Chunks => Answer::Chunks(wire::parse_chunks(reply.fsctl_output()?)?),
             Kind::Regions => Answer::Regions(wire::parse_regions(reply.fsctl_output()?)?),
         })
+    }
+
+    /// Takes what one channel of several has left unanswered, and returns what is to be asked over another one.
+    ///
+    /// What never left is asked there, and so is what only reads: asked twice it does no harm. Of changes that left nobody knows whether the
+    /// server has them, or will find them later in what it received of the dead connection: a change asked again within the session might be carried
+    /// out a second time after a newer one of the same blocks. So their sessions with disks end, as all do when the last channel is lost: their coordinators
+    /// begin others, whose opening is answered when nothing of the earlier one is in work at the disk, and from when on the disk refuses
+    /// what comes of the earlier one, over whichever connection ([`space::replica`]). In the new session they ask again under the same numbers. The disks
+    /// stay in sync meanwhile, since nobody waits for longer than for that. Other sessions go on.
+    pub fn channel_lost(
+        &mut self,
+        leftovers: Leftovers,
+        queue: &mut Queue,
+        counters: &mut PeerCounters,
+        out: &mut Answers,
+    ) -> Vec<Again> {
+        let name = |asked: &Asked| (asked.disk, asked.volume, asked.session);
+        let sent = leftovers.sent.iter().filter_map(|(token, ..)| self.asked.get(token));
+        let ended: BTreeSet<_> = sent.filter(|asked| !asked.kind.only_reads()).map(name).collect();
+        for &(disk, volume, session) in &ended {
+            if self.sessions.get(&(disk, volume)).is_some_and(|open| open.id == session) {
+                let over = self.sessions.remove(&(disk, volume));
+                self.unused.extend(over.and_then(|over| over.file));
+            }
+        }
+        let sent = leftovers.sent.into_iter().map(|(token, _, request)| (token, request));
+        let waiting = leftovers.waiting.into_iter().flatten();
+        let mut again = Vec::new();
+        for (token, request) in sent.chain(waiting.map(|(token, request)| (token, Some(request)))) {
+            let asked = self.asked.get(&token);
+            match request.filter(|_| asked.is_none_or(|asked| !ended.contains(&name(asked)))) {
+                Some(mut request) => {
+                    request.send_inline();
+                    again.push(Again { token, request, bytes: asked.map_or(0, |asked| asked.bytes) });
+                }
+                None => {
+                    let Some(asked) = self.asked.remove(&token) else { continue };
+                    if let Some(load) = &asked.load {
+                        queue.ended(load);
+                    }
+                    counters.unreachable += 1;
+                    out.push(asked.port, asked.respond(Err(BusError::Unreachable)));
+                }
+            }
+        }
+        again
     }
 
     /// Answers everything that is not answered: the connection is lost.

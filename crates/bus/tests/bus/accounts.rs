@@ -7,7 +7,7 @@ use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
     fsctl,
 };
-use smb_client::{Channel, Connection, Options, Reply, Request, Token};
+use smb_client::{Binding, Channel, Connection, Options, Reply, Request, Token};
 use smb_transport::client::{Link, Way};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -27,6 +27,20 @@ fn hex(node: u8) -> String {
 
 impl Raw {
     fn log_on(world: &mut World, user: &str, password: &str) -> Result<Self, String> {
+        Self::begin(world, user, password, None)
+    }
+
+    /// One more channel of a session.
+    fn bind(world: &mut World, user: &str, password: &str, binding: Binding) -> Result<Self, String> {
+        Self::begin(world, user, password, Some(binding))
+    }
+
+    fn begin(
+        world: &mut World,
+        user: &str,
+        password: &str,
+        binding: Option<Binding>,
+    ) -> Result<Self, String> {
         let address = world.nodes[1].serving.as_ref().unwrap().address;
         let stream = TcpStream::connect(address).unwrap();
         let options = Options { client_guid: [3; 16], ..Options::default() };
@@ -41,7 +55,10 @@ impl Raw {
         };
         let random = Box::new(|bytes: &mut [u8]| getrandom::fill(bytes).unwrap());
         let wall = FileTime(133_000_000_000_000_000);
-        let connection = Connection::new(options.clone(), credentials, "node", wall, random);
+        let connection = match binding {
+            None => Connection::new(options.clone(), credentials, "node", wall, random),
+            Some(binding) => Connection::bind(options.clone(), credentials, "node", wall, random, binding),
+        };
         let mut raw = Self { channel: Channel::new(connection, link, 0, monotonic_now()), options, last: 0 };
         let mut failure = None;
         world.until("the logon is over", |_| {
@@ -119,6 +136,31 @@ fn a_node_with_another_secret_is_no_node() {
     let unknown = Raw::log_on(&mut world, &account_name(NodeId(7), 0), &hex(7)).err().unwrap();
     assert!(unknown.contains("LOGON_FAILURE"), "{unknown}");
     assert_eq!(format!("{:?}", secret(9)), "Secret", "no secret is shown");
+}
+
+#[test]
+fn a_stranger_to_a_session_gets_no_channel_of_it() {
+    let mut world = World::new(2, Carried::Tcp);
+    let name = account_name(NodeId(1), 0);
+    let victim = Raw::log_on(&mut world, &name, &hex(1)).ok().unwrap();
+    let (session, own) = (victim.channel.connection.session_id(), victim.channel.connection.binding());
+    // Another session of the same account proves nothing; its secret alone does not either.
+    let other = Raw::log_on(&mut world, &name, &hex(1)).ok().unwrap();
+    let stranger = other.channel.connection.binding().unwrap().to_session(session);
+    let refused = Raw::bind(&mut world, &name, &hex(1), stranger).err().unwrap();
+    assert!(refused.contains("ACCESS_DENIED"), "{refused}");
+    // Another node that had the session's keys would still have to be the same node.
+    let refused = Raw::bind(&mut world, &account_name(NodeId(2), 0), &hex(2), own.clone().unwrap());
+    assert!(refused.err().unwrap().contains("ACCESS_DENIED"));
+    let channels = |world: &mut World| {
+        let now = monotonic_now();
+        let sessions = world.nodes[1].serving.as_mut().unwrap().server.sessions(now);
+        sessions.iter().map(|session| session.connections.len()).max()
+    };
+    assert_eq!(channels(&mut world), Some(1));
+    let bound = Raw::bind(&mut world, &name, &hex(1), own.unwrap());
+    assert!(bound.is_ok());
+    assert_eq!(channels(&mut world), Some(2));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use store::api::WriteClass;
 use types::{BLOCK_BYTES, Lba, NodeId, PoolId};
 
-type Handle = VolumeHandle<FakeStore, MemoryClient>;
+pub type Handle = VolumeHandle<FakeStore, MemoryClient>;
 
 fn volume_of(world: &World, resiliency: Resiliency) {
     let disks = world.nodes.iter().flat_map(|node| node.stores.keys().copied()).collect();
@@ -25,9 +25,13 @@ fn volume_of(world: &World, resiliency: Resiliency) {
 
 /// A world whose first node has the volume open.
 fn serving(count: u8, carried: Carried, resiliency: Resiliency) -> (World, Handle) {
-    let mut world = World::new(count, carried);
+    let world = World::new(count, carried);
+    serving_in(world, resiliency)
+}
+
+pub fn serving_in(mut world: World, resiliency: Resiliency) -> (World, Handle) {
     volume_of(&world, resiliency);
-    for at in 0..count as usize {
+    for at in 0..world.nodes.len() {
         world.settle(at);
         world.join_space(at);
     }
@@ -57,14 +61,14 @@ fn write(world: &mut World, handle: &mut Handle, lba: u64, blocks: usize, byte: 
     call(world, handle, SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Fresh, data });
 }
 
-fn read(world: &mut World, handle: &mut Handle, lba: u64, blocks: u32, copy: Option<u8>) -> Vec<u8> {
+pub fn read(world: &mut World, handle: &mut Handle, lba: u64, blocks: u32, copy: Option<u8>) -> Vec<u8> {
     match call(world, handle, SpaceRequest::Read { lba: Lba(lba), blocks, copy }) {
         SpaceReply::Data(data) => data.contiguous().to_vec(),
         SpaceReply::Done => panic!("no data"),
     }
 }
 
-fn in_sync(space: &Space) -> usize {
+pub fn in_sync(space: &Space) -> usize {
     space.record(VOLUME_OF_TESTS).unwrap().in_sync.len()
 }
 

@@ -1,8 +1,8 @@
 //! Nodes with an SMB server, disks in memory and a bus to the others, on one event loop.
 
 use bus::{
-    BusEvent, Exports, NodeAccounts, Peer, PeerState, Port, Remote, RemoteOptions, Secret, Served, VOLUME,
-    WithNodes, account_name,
+    BusEvent, Exports, NodeAccounts, Peer, PeerState, PeerStatus, Port, Remote, RemoteOptions, Secret,
+    Served, VOLUME, WithNodes, account_name,
 };
 use cluster::{FaultDomain, MemoryClient, MemoryState};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
@@ -33,6 +33,8 @@ use volume::backend::{AccessToken, Backend, Event, OperationId, Privileges, Ruli
 /// Blocks of a slab.
 pub const SLAB: u32 = 1024;
 pub const PASSWORD: &str = "right";
+/// Where each node listens.
+const PATHS: [&str; 2] = ["127.0.0.1", "127.0.93.2"];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn disk(number: u8) -> DiskId {
@@ -110,7 +112,9 @@ pub struct Serving {
     pub server: NodeServer,
     clients: Clients<ConnectionId, Providers>,
     pub address: SocketAddr,
-    pub rdma: SocketAddr,
+    /// All its addresses by TCP, and those by SMB Direct.
+    pub addresses: Vec<SocketAddr>,
+    pub rdma: Vec<SocketAddr>,
     pub exports: Exports<Space>,
     pub accounts: NodeAccounts,
 }
@@ -200,9 +204,10 @@ fn random() -> smb_server::RandomSource {
 
 impl Serving {
     fn start(driver: &Driver, space: Space, accounts: NodeAccounts) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let tcp = Tcp::new(driver, vec![listener], TcpLimits::default()).unwrap();
+        let listen = || Vec::from(PATHS.map(|ip| TcpListener::bind((ip, 0)).unwrap()));
+        let listeners = listen();
+        let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        let tcp = Tcp::new(driver, listeners, TcpLimits::default()).unwrap();
         let options = IwarpOptions {
             crc: CrcPolicy::On,
             receive_shape: Some(|first| {
@@ -213,7 +218,7 @@ impl Serving {
             ..IwarpOptions::default()
         };
         let mut iwarp = IwarpProvider::new(driver, options, rdma::random_names());
-        let rdma = iwarp.listen(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        let rdma = listen().into_iter().map(|listener| iwarp.listen(listener).unwrap()).collect();
         let direct = SmbDirect::new(
             Providers::new(iwarp, None),
             smbdirect::Config::default(),
@@ -226,7 +231,8 @@ impl Serving {
         let exports = Exports::new(space);
         server.add_volume(VOLUME, Served::Bus(exports.clone()));
         server.add_volume(VolumeId::from_bytes([1; 16]), Served::Volume(NoFiles));
-        Self { server, clients: Clients::new(tcp, direct), address, rdma, exports, accounts }
+        let (address, clients) = (addresses[0], Clients::new(tcp, direct));
+        Self { server, clients, address, addresses, rdma, exports, accounts }
     }
 
     fn turn(&mut self, now: Monotonic) -> bool {
@@ -269,6 +275,8 @@ pub struct World {
     pub state: MemoryState,
     pub nodes: Vec<Node>,
     carried: Carried,
+    /// By how many of their addresses nodes know each other.
+    paths: usize,
     last_id: u64,
 }
 
@@ -307,9 +315,27 @@ impl World {
             }
         });
         let nodes = nodes.collect();
-        let mut world = Self { nodes, driver: driver.clone(), state: state.clone(), carried, last_id: 0 };
+        let mut world =
+            Self { nodes, driver: driver.clone(), state: state.clone(), carried, paths: 1, last_id: 0 };
         world.introduce();
         world
+    }
+
+    /// Every node knows the others by two addresses from now on, and has a channel to each of them.
+    pub fn double_paths(&mut self) {
+        self.paths = PATHS.len();
+        self.introduce();
+        for at in 0..self.nodes.len() {
+            self.until_channels(at, PATHS.len());
+        }
+    }
+
+    /// Waits until node `at` has so many channels to each of the others.
+    pub fn until_channels(&mut self, at: usize, count: usize) {
+        self.until("all channels are there", |world| {
+            let ready = |peer: &PeerStatus| peer.channels.iter().filter(|one| one.is_ready).count();
+            world.nodes[at].remote.peers().iter().all(|peer| ready(peer) == count)
+        });
     }
 
     /// Tells every node where the others are.
@@ -317,16 +343,20 @@ impl World {
         let places: Vec<_> = self
             .nodes
             .iter()
-            .map(|node| (node.id, node.serving.as_ref().map(|serving| (serving.address, serving.rdma))))
+            .map(|node| {
+                let of = |all: &[SocketAddr]| all[..self.paths].to_vec();
+                let serving = node.serving.as_ref();
+                (node.id, serving.map(|serving| (of(&serving.addresses), of(&serving.rdma))))
+            })
             .collect();
         for node in &self.nodes {
             let others = places.iter().filter(|(id, _)| *id != node.id);
             let peers = others.filter_map(|(id, place)| {
-                let (address, rdma) = (*place)?;
+                let (addresses, rdma) = place.clone()?;
                 Some(Peer {
                     node: *id,
-                    addresses: if self.carried == Carried::Rdma { vec![] } else { vec![address] },
-                    rdma: if self.carried == Carried::Rdma { vec![rdma] } else { vec![] },
+                    addresses: if self.carried == Carried::Rdma { vec![] } else { addresses },
+                    rdma: if self.carried == Carried::Rdma { rdma } else { vec![] },
                     account: account_name(node.id, 0),
                     secret: secret(node.id.0 as u8),
                 })

@@ -281,8 +281,8 @@ impl Following {
         let others = self.members.iter().filter(|member| member.id != self.me && !member.is_witness);
         let peer = |member: &NodeRecord| Peer {
             node: member.id,
-            addresses: vec![member.smb],
-            rdma: member.rdma.filter(|_| self.bus_by_rdma).into_iter().collect(),
+            addresses: bus::at_each(Some(member.smb), &member.addresses),
+            rdma: bus::at_each(member.rdma.filter(|_| self.bus_by_rdma), &member.addresses),
             account: bus::account_name(self.me, own.generation),
             secret: own.secret.clone(),
         };

@@ -28,6 +28,8 @@ pub struct ServerParts {
     /// The cluster's port, if there is to be one.
     pub listen: Option<SocketAddr>,
     pub bus_by_rdma: bool,
+    /// Connections to each other server; 0: as many as there are ways.
+    pub bus_channels: u32,
 }
 
 /// See the module.
@@ -45,12 +47,13 @@ fn ended(error: impl std::fmt::Display) -> ApiError {
 }
 
 /// What makes the data plane a node's.
-pub fn cluster_options(facts: &Facts, shared: &Shared) -> ClusterOptions {
+pub fn cluster_options(facts: &Facts, shared: &Shared, channels: u32) -> ClusterOptions {
+    let channels = Some(channels as usize).filter(|wanted| *wanted > 0);
     ClusterOptions {
         node: facts.node,
         name: facts.name.clone(),
         lease: Timing::default().lease,
-        bus: bus::RemoteOptions::default(),
+        bus: bus::RemoteOptions { channels, ..bus::RemoteOptions::default() },
         heartbeats: shared.link.clone(),
     }
 }
@@ -65,7 +68,7 @@ impl DaemonServer {
     /// # Errors
     /// [`LivenessError`].
     pub fn begin_liveness(&self, facts: Facts) -> Result<(), LivenessError> {
-        let ServerParts { control, state, key, pulse, heartbeats, listen, bus_by_rdma } = &self.parts;
+        let ServerParts { control, state, key, pulse, heartbeats, listen, bus_by_rdma, .. } = &self.parts;
         let liveness = Liveness::start(LivenessParts {
             facts,
             state: state.clone(),
@@ -112,7 +115,7 @@ impl DaemonServer {
         // Before anybody asks whose a disk is.
         let adopted = tokio::task::spawn_blocking(move || node::adopt_records(&state, node, &name));
         adopted.await.map_err(ended)?.map_err(ended)?;
-        let options = Box::new(cluster_options(&facts, &self.parts.heartbeats));
+        let options = Box::new(cluster_options(&facts, &self.parts.heartbeats, self.parts.bus_channels));
         let (reply, joined) = oneshot::channel();
         if !self.parts.control.send(ClusterCommand::Join { options, reply }.into()) {
             return Err(ended("the data plane has ended"));

@@ -56,6 +56,7 @@ fn a_wrong_value_is_refused_with_its_key_and_what_it_should_be() {
         ),
         ("[limits]\ncache_bytes = -1\n", "limits.cache_bytes: invalid value"),
         ("[accounts]\npassword_characters_min = 300\n", "accounts.password_characters_min: 1 to 16"),
+        ("[cluster]\nbus_channels = 17\n", "cluster.bus_channels: at most 16"),
     ] {
         let error = Config::parse(text, "f").unwrap_err().to_string();
         assert!(error.contains(wanted), "{text:?}: {error}");

@@ -66,6 +66,7 @@ fn no_cluster(
         heartbeats: crate::cluster_side::Shared::default(),
         listen: None,
         bus_by_rdma: false,
+        bus_channels: 0,
     });
     let parts = member::ClusterParts {
         data: data.to_owned(),

@@ -133,7 +133,7 @@ impl<'a> Ready<'a> {
                     return (vec![format!("it is not known where the volumes are ({why})")], before.clone());
                 }
             };
-            let mut moves = before.moves(&after, self.state);
+            let mut moves = before.moves(&after);
             let is_settled = !moves.is_empty() || !has_failed || !self.state.is_cluster || before.answer();
             if is_settled || Instant::now() >= until || is_interrupted() {
                 if was_away && moves.is_empty() {

@@ -115,6 +115,18 @@ fn workers_away_from_their_volume_run_at_another_node_and_ask_its_owner() {
 }
 
 #[test]
+fn nodes_of_a_cluster_that_have_one_share_keep_their_files_apart() {
+    let mut state = state();
+    let file = |state: &State| data_file(state, &state.nodes[1], 3);
+    state.is_cluster = true;
+    assert_eq!(file(&state), "worker-0004.dat");
+    state.nodes.iter_mut().for_each(|node| node.share = "bench".into());
+    assert_eq!(file(&state), "worker-two-0004.dat");
+    state.is_cluster = false;
+    assert_eq!(file(&state), "worker-0004.dat", "each server has a share of that name");
+}
+
+#[test]
 fn workers_on_one_machine_are_told_of_as_having_one_way() {
     let (mut state, profile) = (state(), named("peak").unwrap().profile());
     let note = |state: &State, alignment_percent| {

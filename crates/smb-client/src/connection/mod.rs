@@ -81,9 +81,9 @@ struct Session {
     must_encrypt: bool,
 }
 
-/// What a further channel needs to know of the session that it joins.
+/// What a further channel needs to know of the session that it joins. It holds keys, and shows none.
 #[derive(Clone)]
-pub(crate) struct Binding {
+pub struct Binding {
     session_id: u64,
     dialect: Dialect,
     proof: Rc<SigningKey>,
@@ -92,9 +92,17 @@ pub(crate) struct Binding {
     must_encrypt: bool,
 }
 
+impl Binding {
+    /// The same for another session, which the server has to refuse: for tests of that.
+    #[doc(hidden)]
+    pub fn to_session(self, session_id: u64) -> Self {
+        Self { session_id, ..self }
+    }
+}
+
 /// What a connection leaves behind.
 #[derive(Default)]
-pub(crate) struct Leftovers {
+pub struct Leftovers {
     /// Went out and were not answered; a request of its own, or part of a chain (`None`).
     pub sent: Vec<(Token, Command, Option<Request>)>,
     /// Never went out.
@@ -164,7 +172,7 @@ impl Connection {
     }
 
     /// Starts a further channel of a session (MS-SMB2 3.2.4.1.7).
-    pub(crate) fn bind(
+    pub fn bind(
         options: Options,
         credentials: Credentials,
         server: &str,
@@ -217,7 +225,7 @@ impl Connection {
     }
 
     /// Returns what a further channel needs; `None` if the session cannot have any.
-    pub(crate) fn binding(&self) -> Option<Binding> {
+    pub fn binding(&self) -> Option<Binding> {
         let dialect = self.dialect().filter(|dialect| *dialect >= Dialect::Smb300)?;
         let session = self.session.as_ref()?;
         Some(Binding {
@@ -235,7 +243,7 @@ impl Connection {
     }
 
     /// Takes everything that was not answered, in the order of asking.
-    pub(crate) fn take_leftovers(&mut self) -> Leftovers {
+    pub fn take_leftovers(&mut self) -> Leftovers {
         self.payload_bytes = (0, 0);
         let mut pending: Vec<(u64, Pending)> = self.pending.drain().collect();
         pending.sort_by_key(|(message_id, _)| *message_id);

@@ -1,7 +1,7 @@
 //! Other servers' disks, as they are reached.
 
-use api::cluster::{BusPeer, BusPriority, BusQueue, BusState};
-use bus::{PeerState, PeerStatus, QueueStatus};
+use api::cluster::{BusChannel, BusPeer, BusPriority, BusQueue, BusState};
+use bus::{ChannelStatus, PeerState, PeerStatus, QueueStatus};
 use space::coordinator::LateReads;
 use space::message::Priority;
 use std::time::Duration;
@@ -21,6 +21,7 @@ pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {
         rdma: peer.rdma,
         trouble: peer.trouble.clone(),
         in_flight: peer.in_flight as u64,
+        channels: peer.channels.iter().map(show_channel).collect(),
         queues: peer.queues.iter().map(show_queue).collect(),
         requests: counters.requests,
         answers: counters.answers,
@@ -28,6 +29,7 @@ pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {
         written_bytes: counters.written_bytes,
         read_bytes: counters.read_bytes,
         connections: counters.connections,
+        channels_lost: counters.channels_lost,
         credit_stalls: counters.credit_stalls,
         late_reads: reads.late,
         hedged_reads: reads.hedged,
@@ -35,6 +37,11 @@ pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {
         latency_mean_us: mean_us(&counters.latency),
         latency_p99_us: bound_us(&counters.latency, 99),
     }
+}
+
+fn show_channel(channel: &ChannelStatus) -> BusChannel {
+    let &ChannelStatus { address, rdma, is_ready, in_flight_bytes, requests, moved_bytes } = channel;
+    BusChannel { address, rdma, is_up: is_ready, in_flight_bytes, requests, moved_bytes }
 }
 
 fn show_queue(queue: &QueueStatus) -> BusQueue {

@@ -1,0 +1,359 @@
+//! The channels of the session with one peer (MS-SMB2 3.2.4.1.7): which of them a request leaves by, and how further ones come to be.
+//!
+//! The first one is the connection that the session was set up over. Further ones, to the peer's other addresses or beside it at the same, are
+//! bound to the session while that is in use, each in a slot of its own; one that is lost is made anew after a pause. Promises: there is a
+//! channel for as long as the owner keeps this; losing one costs nothing that is under way on the others.
+
+use super::dial::Dial;
+use super::pauses::Pauses;
+use super::session::PeerError;
+use super::{ChannelStatus, RemoteOptions};
+use smb_client::{Binding, Channel, Leftovers, Options, Reply, Request as SmbRequest, Token};
+use smb_transport::client::Way;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use types::Monotonic;
+
+/// Channels that a session has by itself: one for each of the peer's addresses, up to so many.
+const CHANNELS_MAX: usize = 4;
+/// The longest pause before a channel is tried again: others carry the session, and an address may be out of reach for good.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Requests that move less go by the first channel, where they share messages to the kernel, as long as it has not much more under way than
+/// another one.
+const SMALL_BYTES: u64 = 128 << 10;
+/// How much more that may be: less than a client's request notices, more than small ones make of their own.
+const AHEAD_BYTES: u64 = 2 << 20;
+
+/// Where a channel leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub address: SocketAddr,
+    pub is_rdma: bool,
+}
+
+/// Makes what only the owner can: a connection that logs on.
+pub trait Maker {
+    /// # Errors
+    /// If there is no thread for it.
+    fn dial(&self, place: Place) -> Result<Dial, PeerError>;
+    /// Whether a device connects to the place itself.
+    fn is_by_device(&self, place: Place) -> bool;
+    /// # Errors
+    /// If the link cannot be had.
+    fn bind(&self, place: Place, way: Way, binding: Binding) -> Result<Box<Channel>, PeerError>;
+}
+
+/// One that carries requests.
+struct Used {
+    slot: usize,
+    channel: Box<Channel>,
+    /// What requests under way move, in either direction.
+    bytes: u64,
+    /// The echo that tells whether it lives is not answered.
+    is_probed: bool,
+}
+
+/// A channel on its way.
+enum Forming {
+    /// None is tried before that time.
+    Waiting {
+        until: Monotonic,
+    },
+    Dialing {
+        dial: Dial,
+        until: Monotonic,
+    },
+    Joining {
+        channel: Box<Channel>,
+        until: Monotonic,
+    },
+}
+
+/// Where a channel is, or is to be.
+struct Slot {
+    place: Place,
+    pauses: Pauses,
+    /// `None`: it is in use.
+    forming: Option<Forming>,
+    is_told: bool,
+    requests: u64,
+    moved_bytes: u64,
+}
+
+/// See the module.
+pub struct Channels {
+    used: Vec<Used>,
+    slots: Vec<Slot>,
+    past_stalls: u64,
+}
+
+/// A peer's socket, and those of its port at the peer's other addresses of its kind. Where nothing listens, nothing is reached.
+pub fn at_each(socket: Option<SocketAddr>, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    let Some(socket) = socket else { return Vec::new() };
+    let others = addresses.iter().filter(|ip| **ip != socket.ip() && ip.is_ipv4() == socket.is_ipv4());
+    std::iter::once(socket).chain(others.map(|ip| SocketAddr::new(*ip, socket.port()))).collect()
+}
+
+/// The places of a session's channels: of the first one, then of the others. `wanted`: how many; `None`: one for each address.
+pub fn places(first: Place, addresses: &[SocketAddr], wanted: Option<usize>) -> Vec<Place> {
+    let others = addresses.iter().copied().filter(|address| *address != first.address);
+    let mut all = vec![first];
+    all.extend(others.map(|address| Place { address, ..first }));
+    let count = wanted.unwrap_or(all.len().min(CHANNELS_MAX)).max(1);
+    all.into_iter().cycle().take(count).collect()
+}
+
+impl Channels {
+    /// Those of a session that `first` carries, which leads to the first of the places.
+    pub fn new(first: Box<Channel>, places: Vec<Place>, options: &RemoteOptions) -> Self {
+        let slot = |(at, place): (usize, Place)| Slot {
+            place,
+            pauses: Pauses::new((options.pauses.0, PAUSE_MAX)),
+            forming: (at > 0).then_some(Forming::Waiting { until: Monotonic(0) }),
+            is_told: false,
+            requests: 0,
+            moved_bytes: 0,
+        };
+        let slots: Vec<Slot> = places.into_iter().enumerate().map(slot).collect();
+        debug_assert!(!slots.is_empty(), "a session without the place of its first channel");
+        let first = Used { slot: 0, channel: first, bytes: 0, is_probed: false };
+        Self { used: vec![first], slots, past_stalls: 0 }
+    }
+
+    /// How many carry requests.
+    pub fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    pub fn is_rdma(&self) -> bool {
+        self.used.iter().any(|used| used.channel.is_rdma())
+    }
+
+    pub fn credit_stalls(&self) -> u64 {
+        let present = self.used.iter().map(|used| used.channel.counters().smb_credit_stalls);
+        self.past_stalls + present.sum::<u64>()
+    }
+
+    pub fn kill(&mut self, at: Option<usize>) {
+        let chosen = self.used.iter_mut().enumerate().filter(|(place, _)| at.is_none_or(|at| at == *place));
+        chosen.for_each(|(_, used)| used.channel.kill());
+    }
+
+    /// The channel that a request which moves so many bytes leaves by: the one with the fewest bytes under way.
+    fn choose(&self, bytes: u64) -> usize {
+        if self.used.len() == 1 {
+            return 0;
+        }
+        let fewest = self.used.iter().map(|used| used.bytes).min().unwrap_or_default();
+        let ahead = if bytes < SMALL_BYTES { AHEAD_BYTES } else { 0 };
+        self.used.iter().position(|used| used.bytes <= fewest + ahead).unwrap_or_default()
+    }
+
+    /// Hands a request that moves so many bytes to a channel.
+    pub fn submit(
+        &mut self,
+        token: Token,
+        request: SmbRequest,
+        bytes: u64,
+        options: &Options,
+        now: Monotonic,
+    ) {
+        let at = self.choose(bytes);
+        let used = &mut self.used[at];
+        used.bytes += bytes;
+        used.channel.submit(token, request, options, now);
+        let slot = &mut self.slots[used.slot];
+        slot.requests += 1;
+        slot.moved_bytes += bytes;
+    }
+
+    /// Hands the peer's own question to the first channel.
+    pub fn submit_first(&mut self, token: Token, request: SmbRequest, options: &Options, now: Monotonic) {
+        self.used[0].channel.submit(token, request, options, now);
+    }
+
+    /// A request that moves so many bytes is not under way there any more.
+    pub fn ended(&mut self, at: usize, bytes: u64) {
+        let used = &mut self.used[at];
+        debug_assert!(used.bytes >= bytes, "a request that was not counted");
+        used.bytes -= bytes;
+    }
+
+    /// Asks all but the first, which the peer's own question goes by, whether they live: only so a dead one is known from one that waits for
+    /// disks that hang.
+    pub fn probe(&mut self, token: Token, options: &Options, now: Monotonic) {
+        for used in self.used.iter_mut().skip(1).filter(|used| !used.is_probed) {
+            used.is_probed = true;
+            used.channel.submit(token, SmbRequest::echo(), options, now);
+        }
+    }
+
+    pub fn probed(&mut self, at: usize) {
+        self.used[at].is_probed = false;
+    }
+
+    /// As [`Channel::pump`], of one channel.
+    ///
+    /// # Errors
+    /// Why the channel is of no further use.
+    pub fn pump(
+        &mut self,
+        at: usize,
+        timeout: Duration,
+        now: Monotonic,
+        out: &mut Vec<(Token, Reply)>,
+    ) -> Result<bool, PeerError> {
+        Ok(self.used[at].channel.pump(now, timeout, out)?)
+    }
+
+    /// Takes a channel out that is lost, which is not the only one, and what was not answered there.
+    pub fn take_lost(&mut self, at: usize, now: Monotonic) -> (Place, Leftovers) {
+        debug_assert!(self.used.len() > 1, "the last channel goes with the session");
+        let Used { slot, mut channel, .. } = self.used.remove(at);
+        self.past_stalls += channel.counters().smb_credit_stalls;
+        let slot = &mut self.slots[slot];
+        let (until, _) = slot.pauses.after_failure(now);
+        slot.forming = Some(Forming::Waiting { until });
+        slot.is_told = false;
+        (slot.place, channel.connection.take_leftovers())
+    }
+
+    /// Makes channels that are missing, without waiting; whether anything moved.
+    pub fn form(&mut self, maker: &impl Maker, options: &RemoteOptions, now: Monotonic) -> bool {
+        let is_due = |slot: &Slot| match slot.forming {
+            None => false,
+            Some(Forming::Waiting { until }) => until <= now,
+            Some(Forming::Dialing { .. } | Forming::Joining { .. }) => true,
+        };
+        if !self.slots.iter().any(is_due) {
+            return false;
+        }
+        // The session may not take any.
+        let Some(binding) = self.used[0].channel.connection.binding() else { return false };
+        let mut moved = false;
+        for at in 0..self.slots.len() {
+            let slot = &mut self.slots[at];
+            let Some(forming) = slot.forming.take() else { continue };
+            match step(forming, slot.place, &binding, maker, options, now) {
+                Ok(Step::Stays(forming)) => slot.forming = Some(forming),
+                Ok(Step::Moves(forming)) => (slot.forming, moved) = (Some(forming), true),
+                Ok(Step::Done(channel)) => {
+                    slot.pauses.succeeded(now);
+                    slot.is_told = false;
+                    tracing::info!(address = %slot.place.address, "one more channel of the storage bus");
+                    self.used.push(Used { slot: at, channel, bytes: 0, is_probed: false });
+                    moved = true;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut slot.is_told, true) {
+                        tracing::info!(address = %slot.place.address, %error, "no further channel of the storage bus");
+                    }
+                    let (until, _) = slot.pauses.after_failure(now);
+                    slot.forming = Some(Forming::Waiting { until });
+                }
+            }
+        }
+        moved
+    }
+
+    pub fn next_timeout(&self, silence: Duration) -> Option<Monotonic> {
+        let asked = self.used.iter().filter(|used| used.channel.connection.in_flight() > 0);
+        let silent_at = asked.map(|used| used.channel.next_timeout(silence));
+        let forming = self.slots.iter().filter_map(|slot| match slot.forming.as_ref()? {
+            Forming::Waiting { until } | Forming::Dialing { until, .. } => Some(*until),
+            Forming::Joining { channel, until } => Some((*until).min(channel.next_timeout(silence))),
+        });
+        silent_at.chain(forming).min()
+    }
+
+    pub fn status(&self) -> Vec<ChannelStatus> {
+        let status = |(at, slot): (usize, &Slot)| {
+            let used = self.used.iter().find(|used| used.slot == at);
+            ChannelStatus {
+                address: slot.place.address,
+                rdma: slot.place.is_rdma,
+                is_ready: used.is_some(),
+                in_flight_bytes: used.map_or(0, |used| used.bytes),
+                requests: slot.requests,
+                moved_bytes: slot.moved_bytes,
+            }
+        };
+        self.slots.iter().enumerate().map(status).collect()
+    }
+}
+
+/// What became of a channel on its way.
+enum Step {
+    Stays(Forming),
+    Moves(Forming),
+    Done(Box<Channel>),
+}
+
+fn step(
+    forming: Forming,
+    place: Place,
+    binding: &Binding,
+    maker: &impl Maker,
+    options: &RemoteOptions,
+    now: Monotonic,
+) -> Result<Step, PeerError> {
+    let until = now.after(options.dial_timeout);
+    let join = |way| {
+        let channel = maker.bind(place, way, binding.clone())?;
+        Ok(Step::Moves(Forming::Joining { channel, until }))
+    };
+    match forming {
+        Forming::Waiting { until } if until > now => Ok(Step::Stays(Forming::Waiting { until })),
+        Forming::Waiting { .. } if maker.is_by_device(place) => join(Way::Device(place.address)),
+        Forming::Waiting { .. } => Ok(Step::Moves(Forming::Dialing { dial: maker.dial(place)?, until })),
+        Forming::Dialing { dial, until } => match dial.result() {
+            None if now >= until => Err(PeerError::TimedOut),
+            None => Ok(Step::Stays(Forming::Dialing { dial, until })),
+            Some(Err(error)) => Err(PeerError::Other(error.to_string())),
+            Some(Ok(stream)) if place.is_rdma => join(Way::Iwarp(stream)),
+            Some(Ok(stream)) => join(Way::Tcp(stream)),
+        },
+        Forming::Joining { mut channel, until } => {
+            let moved = channel.pump(now, options.silence, &mut Vec::new())?;
+            match () {
+                () if channel.connection.is_ready() => Ok(Step::Done(channel)),
+                () if now >= until => Err(PeerError::TimedOut),
+                () if moved => Ok(Step::Moves(Forming::Joining { channel, until })),
+                () => Ok(Step::Stays(Forming::Joining { channel, until })),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(ports: &[u16]) -> Vec<SocketAddr> {
+        ports.iter().map(|port| SocketAddr::from(([192, 0, 2, 1], *port))).collect()
+    }
+
+    #[test]
+    fn a_socket_is_looked_for_at_the_other_addresses_of_its_kind() {
+        let known: [IpAddr; 3] = ["192.0.2.1", "2001:db8::1", "198.51.100.7"].map(|ip| ip.parse().unwrap());
+        let found = at_each(Some("198.51.100.7:445".parse().unwrap()), &known);
+        assert_eq!(found, ["198.51.100.7:445", "192.0.2.1:445"].map(|at| at.parse::<SocketAddr>().unwrap()));
+        assert!(at_each(None, &known).is_empty());
+    }
+
+    #[test]
+    fn a_session_has_a_channel_for_each_address_up_to_four_or_as_many_as_are_wanted() {
+        let all = addresses(&[1, 2, 3, 4, 5, 6]);
+        let first = Place { address: all[2], is_rdma: true };
+        let ports = |wanted, addresses: &[SocketAddr]| {
+            let found = places(first, addresses, wanted);
+            assert!(found.iter().all(|place| place.is_rdma));
+            found.iter().map(|place| place.address.port()).collect::<Vec<_>>()
+        };
+        assert_eq!(ports(None, &all), [3, 1, 2, 4]);
+        assert_eq!(ports(None, &all[2..3]), [3]);
+        assert_eq!(ports(Some(1), &all), [3]);
+        assert_eq!(ports(Some(5), &all[1..3]), [3, 2, 3, 2, 3]);
+        assert_eq!(ports(Some(0), &all), [3], "there is always one");
+    }
+}
