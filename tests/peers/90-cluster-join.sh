@@ -34,8 +34,38 @@ check "a pool on the first server" node 1 pool create pool "$work/disks/a" "$wor
 check "a user on the first server" bash -c "echo '$password' | '$CENOTE' --data '$work/node-1' user add ann --password-stdin"
 refuses "a token without a cluster" "in no cluster" node 1 cluster token
 refuses "a name that is none" "letters, digits" node 1 cluster create --name 'a b'
+check "a volume of it" node 1 volume create early --size 512MiB --resiliency two-way-mirror
+check "a share of that" node 1 share create demo --volume early --grant ann:full
+# Its clients notice nothing of what it becomes.
+client=
+if python=$(python_with smbprotocol); then
+    SMB_ADDRESS=$(address 1) SMB_PORT=$smb_port SMB_USER=ann SMB_PASSWORD=$password SMB_SHARE=demo STOP_FILE=$work/stop \
+        "$python" "$root/tests/peers/held_open.py" >"$work/client.out" 2>&1 &
+    client=$!
+    check "a client is at work" await 20 grep -q working "$work/client.out"
+else
+    skip "a client over the founding (smbprotocol cannot be installed: no network?)"
+fi
+process=${pids[1]}
 shows "ClusterView" 1 cluster create --name C
-check "its first server serves as a part of it" await 60 in_cluster 1
+check "its first server serves as a part of it" in_cluster 1
+check "... in the same process, which was told of nothing" bash -c "kill -0 $process && ! grep -q 'starting again' '$work/node-1.log'"
+if [[ -n $client ]]; then
+    # For longer than a lease lasts.
+    sleep 1
+    touch "$work/stop"
+    wait "$client"
+    while read -r word name; do
+        case $word in
+            ok) ok "$name" ;;
+            working) ;;
+            longest) echo "        the longest $name" ;;
+            *) not_ok "${name#ok }" "$(tail -n 3 "$work/client.out")" ;;
+        esac
+    done <"$work/client.out"
+fi
+check "the share goes" node 1 share delete demo --yes demo
+check "... and the volume, whose slabs are given back" node 1 volume delete early --yes early
 check "its state is in etcd" await 30 voters 1
 check "it kept the pool" await 30 bash -c "'$CENOTE' --data '$work/node-1' pool list | grep pool"
 check "it kept the user" has_user 1 ann
@@ -137,6 +167,36 @@ start_node 1
 check "it serves alone" await 60 is_up 1 node-1
 check "it has what was made" has_user 1 carl
 equal "it is the only one" 1 "$(node 1 node list --json | grep -c '"cluster":')"
+
+# A server that is killed while it founds a cluster is a single server or the cluster's first one when it is back, and has what it had.
+rounds=3
+[[ $mode == default ]] || rounds=15
+founded=0 left=0
+for ((round = 1; round <= rounds; ++round)); do
+    configure 5
+    rm -rf "$work/node-5"
+    start_node 5
+    await 60 node 5 disk list
+    echo "$password" | node 5 user add ann --password-stdin >/dev/null
+    node 5 cluster create --name C >/dev/null 2>&1 &
+    sleep "0.$(printf %03d $((RANDOM % 400)))"
+    kill -9 "${pids[5]}"
+    wait "${pids[5]}" $! 2>/dev/null
+    start_node 5
+    await 60 node 5 user list || not_ok "round $round: the server does not start" "$(tail -n 5 "$work/node-5.log")"
+    has_user 5 ann || not_ok "round $round: it lost its user" "$(tail -n 5 "$work/node-5.log")"
+    if [[ -e $work/node-5/cluster ]]; then
+        in_cluster 5 || not_ok "round $round: it has the cluster's files and is in none" "$(tail -n 5 "$work/node-5.log")"
+        ((++founded))
+    else
+        node 5 cluster create --name C >/dev/null && in_cluster 5 || not_ok "round $round: it cannot found a cluster" "$(tail -n 5 "$work/node-5.log")"
+        ((++left))
+    fi
+    echo "$password" | node 5 user add bob --password-stdin >/dev/null || not_ok "round $round: no user can be added"
+    kill "${pids[5]}"
+    wait "${pids[5]}" 2>/dev/null
+done
+ok "$rounds servers were killed while they founded a cluster: $founded are its first ones, $left had to begin again"
 
 for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
 ((failed == 0)) || for log in "$work"/node-*.log; do echo "$log"; tail -n 12 "$log"; done

@@ -17,6 +17,7 @@ use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,11 +75,17 @@ pub enum Command {
 /// What the control plane tells the data plane of other nodes.
 #[derive(Debug)]
 pub enum ClusterCommand {
-    /// All other nodes, as they are recorded. Their accounts are exchanged in [`ClusterOptions::accounts`], before
+    /// All other nodes, as they are recorded. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
     /// [`Command::DirectoryChanged`].
     Peers(Vec<bus::Peer>),
     /// Whether each node lives, as a majority sees it: at first and after each change.
     Nodes(BTreeMap<NodeId, node::NodeLife>),
+    /// The single server is about to become a node: changes of disks, pools and volumes are refused from now on. Refused itself while there are some.
+    ReadyToJoin { reply: Reply<()> },
+    /// It stays a single server after all.
+    Stay,
+    /// It becomes the first node of a cluster, whose state the records have moved to. Answered when others may be let in.
+    Join { options: Box<ClusterOptions>, reply: Reply<()> },
     /// What there is of the connections to other nodes, and what was counted of each.
     Bus { reply: oneshot::Sender<Vec<(bus::PeerStatus, space::coordinator::LateReads)>> },
 }
@@ -98,10 +105,14 @@ pub struct ClusterOptions {
     pub lease: Duration,
     /// How other nodes are reached.
     pub bus: bus::RemoteOptions,
-    /// The machine accounts of all nodes.
-    pub accounts: bus::NodeAccounts,
     /// What the heartbeats tell of this node's lease, and are told.
     pub heartbeats: Link,
+}
+
+impl fmt::Debug for ClusterOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} ({})", self.node, self.name)
+    }
 }
 
 /// What the control plane asks of disks.
@@ -313,6 +324,8 @@ pub struct DataPlaneOptions {
     pub state: State,
     /// `None`: a single server.
     pub cluster: Option<ClusterOptions>,
+    /// The machine accounts of all nodes, of which a single server has none.
+    pub accounts: bus::NodeAccounts,
     /// Places to look for labelled disks besides the paths recorded in the state.
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.

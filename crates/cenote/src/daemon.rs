@@ -3,11 +3,9 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
-use crate::cluster_side::{self, DaemonServer, Liveness, LivenessParts};
+use crate::cluster_side::{self, DaemonServer, ServerParts, cluster_options};
 use crate::config::Config;
-use crate::control::{
-    ClusterOptions, Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy,
-};
+use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::descriptors;
 use crate::directory::SharedDirectory;
 use crate::logon_lines::LogonLines;
@@ -15,12 +13,12 @@ use crate::manager::{self, Manager};
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
+use crate::sockets::{ListenError, SocketError, asynchronous, listen};
 use api::health_watch::{self, Webhook};
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
-use cluster::membership::Timing;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
@@ -35,7 +33,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
@@ -52,8 +50,10 @@ pub enum DaemonError {
         "data directory {path} is in use by another cenote process: stop that one first, or choose another directory"
     )]
     InUse { path: String },
-    #[error("{what} {address} cannot be listened on: {source}; {hint}")]
-    Listen { what: &'static str, address: SocketAddr, source: io::Error, hint: &'static str },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     #[error("API over TLS: {0}")]
     Tls(#[from] api::tls::TlsError),
     #[error(transparent)]
@@ -134,49 +134,6 @@ pub struct TlsListeners {
     pub identity: Arc<api::tls::Identity>,
 }
 
-/// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
-const PORT_RELEASE: Duration = Duration::from_secs(2);
-
-/// Connections that the kernel holds until they are accepted, as far as it lets us (net.core.somaxconn). With the 128 of the standard library
-/// a client that comes amid many others tries anew after a second.
-const BACKLOG: i32 = 4096;
-
-/// Binds one address; waits a little for one that is taken.
-///
-/// # Errors
-/// [`DaemonError::Listen`].
-pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, DaemonError> {
-    let until = Instant::now() + PORT_RELEASE;
-    let bound = loop {
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            bound => break bound,
-        }
-    };
-    let bound = bound.and_then(|listener| {
-        // It listens already: this changes how many may wait.
-        rustix::net::listen(&listener, BACKLOG)?;
-        Ok(listener)
-    });
-    bound.map_err(|source| {
-        let hint = match source.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another program listens there (ss -ltnp shows which): stop it, or take another port"
-            }
-            io::ErrorKind::PermissionDenied => {
-                "ports under 1024 need root or CAP_NET_BIND_SERVICE: take another port"
-            }
-            io::ErrorKind::AddrNotAvailable => {
-                "this machine does not have that address (ip address shows them)"
-            }
-            _ => "take another address or port",
-        };
-        DaemonError::Listen { what, address, source, hint }
-    })
-}
-
 /// A server that serves.
 pub struct Daemon {
     directory: DataDirectory,
@@ -195,8 +152,7 @@ pub struct Daemon {
     cluster: Arc<ClusterControl>,
     /// Of a server that is in a cluster.
     cluster_port: Option<TcpListener>,
-    /// Of a server that is in a cluster.
-    liveness: Option<Liveness>,
+    server: Arc<DaemonServer>,
 }
 
 /// Why a server that served has ended.
@@ -258,10 +214,9 @@ impl Daemon {
             rdma: interfaces.rdma.clone(),
             ..config.cluster_keys(listen, server_guid)
         };
-        let told = interfaces.read();
-        let has_rdma = !interfaces.rdma.is_empty();
+        let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
         let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
-        let pulse = Pulse::default();
+        let (pulse, channels) = (Pulse::default(), config.cluster.bus_channels);
         let shared_with_nodes = cluster_side::Shared::default();
         let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
@@ -269,7 +224,8 @@ impl Daemon {
             rdma_listeners: listeners.rdma,
             rdma_devices,
             state: state.clone(),
-            cluster: identity.as_ref().map(|identity| cluster_options(identity, &shared_with_nodes, config)),
+            cluster: identity.as_ref().map(|own| cluster_options(&own.facts, &shared_with_nodes, channels)),
+            accounts: shared_with_nodes.accounts.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
@@ -281,16 +237,17 @@ impl Daemon {
         drop(long_start);
         let control = data_plane.control.clone();
         let cluster_port = listeners.cluster.filter(|_| identity.is_some());
-        let (data, state_of, key_of) = (directory.path().to_owned(), state.clone(), key.clone());
-        let server = Arc::new(DaemonServer {
+        let parts = ServerParts {
             control: control.clone(),
+            state: state.clone(),
+            key: key.clone(),
+            pulse: pulse.clone(),
             heartbeats: shared_with_nodes,
-            has_bus: identity.is_some(),
-        });
-        let parts = ClusterParts { data, keys, state: state_of, key: key_of, engine, server: server.clone() };
-        let liveness =
-            begin_liveness(identity.as_ref(), &parts, (listen, config.cluster.bus_by_rdma), &server, &pulse)?;
-        let cluster = Arc::new(ClusterControl::new(parts, identity)?);
+            listen,
+            bus_by_rdma: config.cluster.bus_by_rdma,
+            bus_channels: channels,
+        };
+        let (server, cluster) = begin_cluster(directory.path(), parts, identity, engine, keys)?;
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
         Ok(Self {
             directory,
@@ -307,7 +264,7 @@ impl Daemon {
             pulse,
             cluster,
             cluster_port,
-            liveness,
+            server,
         })
     }
 
@@ -350,32 +307,33 @@ impl Daemon {
         let pages = begin_dashboard(&mut tasks, &self.manager, &self.server_name, &self.directory);
         tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
         tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
-        if let Some(TlsListeners { listeners, identity }) = self.api_tls {
-            for listener in listeners {
-                let (listener, identity) = (asynchronous(listener)?, identity.clone());
-                let (manager, token) = (self.manager.clone(), self.token.clone());
-                tasks.spawn(api::serve_tls(listener, identity, manager, token, pages.clone()));
-            }
-            tasks.spawn(identity.follow());
+        if let Some(listeners) = self.api_tls {
+            spawn_api_over_tls(&mut tasks, listeners, &self.manager, &self.token, &pages)?;
         }
         spawn_cluster_tasks(&mut tasks, &self.cluster, self.cluster_port, &self.manager)?;
         tasks.spawn(api::serve(listener, self.manager.clone(), self.token, pages));
-        let restart = self.cluster.restart();
+        let (restart, entered) = (self.cluster.restart(), self.cluster.entered());
         ready();
         service_manager::tell(NotifyState::Ready);
 
         let thread = self.data_plane.thread;
         let mut ended = tokio::task::spawn_blocking(move || thread.join());
         let mut end = Ended::Stopped;
-        let by_itself = tokio::select! {
-            result = &mut ended => Some(result),
-            _ = terminate.recv() => None,
-            _ = interrupt.recv() => None,
-            () = restart.notified() => {
-                end = Ended::IntoCluster;
-                // The answer that says so leaves first.
-                tokio::time::sleep(ANSWER_LEAVES).await;
-                None
+        let by_itself = loop {
+            tokio::select! {
+                result = &mut ended => break Some(result),
+                _ = terminate.recv() => break None,
+                _ = interrupt.recv() => break None,
+                () = restart.notified() => {
+                    end = Ended::IntoCluster;
+                    // The answer that says so leaves first.
+                    tokio::time::sleep(ANSWER_LEAVES).await;
+                    break None;
+                }
+                () = entered.notified() => {
+                    let port = self.server.take_port();
+                    spawn_cluster_tasks(&mut tasks, &self.cluster, port, &self.manager)?;
+                }
             }
         };
         let result = match by_itself {
@@ -391,7 +349,7 @@ impl Daemon {
         };
         tasks.abort_all();
         // The others hear of it when there is nothing left to answer.
-        drop(self.liveness);
+        self.server.end_liveness();
         let _ = std::fs::remove_file(&address_file);
         match result {
             Ok(Ok(result)) => result.map(|()| end).map_err(DaemonError::DataPlane),
@@ -470,6 +428,39 @@ fn begin_dashboard(
     pages
 }
 
+/// Begins this server's part in its cluster, or readies it to found or join one.
+fn begin_cluster(
+    data: &Path,
+    parts: ServerParts,
+    identity: Option<Identity>,
+    engine: Arc<dyn member::Engine>,
+    keys: member::ClusterKeys,
+) -> Result<(Arc<DaemonServer>, Arc<ClusterControl>), DaemonError> {
+    let (data, state, key) = (data.to_owned(), parts.state.clone(), parts.key.clone());
+    let server = Arc::new(DaemonServer::new(parts));
+    if let Some(identity) = &identity {
+        server.begin_liveness(identity.facts.clone())?;
+    }
+    let parts = ClusterParts { data, keys, state, key, engine, server: server.clone() };
+    Ok((server, ClusterControl::new(parts, identity)?))
+}
+
+/// Serves the API for others than this machine.
+fn spawn_api_over_tls(
+    tasks: &mut tokio::task::JoinSet<()>,
+    TlsListeners { listeners, identity }: TlsListeners,
+    manager: &Arc<Manager>,
+    token: &Arc<api::Token>,
+    pages: &api::Pages,
+) -> Result<(), SocketError> {
+    for listener in listeners {
+        let (listener, identity) = (asynchronous(listener)?, identity.clone());
+        tasks.spawn(api::serve_tls(listener, identity, manager.clone(), token.clone(), pages.clone()));
+    }
+    tasks.spawn(identity.follow());
+    Ok(())
+}
+
 /// What goes on beside the API in a server that is in a cluster.
 fn spawn_cluster_tasks(
     tasks: &mut tokio::task::JoinSet<()>,
@@ -487,45 +478,6 @@ fn spawn_cluster_tasks(
         tasks.spawn(member::keep(cluster.clone()));
     }
     Ok(())
-}
-
-/// What makes the data plane a node's.
-fn cluster_options(identity: &Identity, shared: &cluster_side::Shared, config: &Config) -> ClusterOptions {
-    let channels = Some(config.cluster.bus_channels as usize).filter(|wanted| *wanted > 0);
-    ClusterOptions {
-        node: identity.facts.node,
-        name: identity.facts.name.clone(),
-        lease: Timing::default().lease,
-        bus: bus::RemoteOptions { channels, ..bus::RemoteOptions::default() },
-        accounts: shared.accounts.clone(),
-        heartbeats: shared.link.clone(),
-    }
-}
-
-/// Begins to hear the other servers, if this one is in a cluster.
-fn begin_liveness(
-    identity: Option<&Identity>,
-    parts: &ClusterParts,
-    (listen, bus_by_rdma): (Option<SocketAddr>, bool),
-    server: &DaemonServer,
-    pulse: &Pulse,
-) -> Result<Option<Liveness>, DaemonError> {
-    let Some(identity) = identity else { return Ok(None) };
-    let Some(listen) = listen else {
-        let why = "this server is in a cluster, and needs cluster.listen in its configuration";
-        return Err(DaemonError::Setup(why.into()));
-    };
-    let liveness = Liveness::start(LivenessParts {
-        facts: identity.facts.clone(),
-        state: parts.state.clone(),
-        key: parts.key.clone(),
-        control: server.control.clone(),
-        pulse: pulse.clone(),
-        shared: server.heartbeats.clone(),
-        listen,
-        bus_by_rdma,
-    })?;
-    Ok(Some(liveness))
 }
 
 /// The key that the service manager hands over, else the data directory's own.
@@ -551,11 +503,6 @@ fn write_address(file: &Path, address: SocketAddr) -> io::Result<()> {
         }
         None => std::fs::write(file, line),
     }
-}
-
-pub(crate) fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, DaemonError> {
-    let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-    converted.map_err(|source| DaemonError::Io { what: "API socket".into(), source })
 }
 
 /// `cenote serve`: runs the server that the configuration describes until it is told to stop.

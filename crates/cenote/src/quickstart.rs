@@ -5,7 +5,8 @@
 
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
-use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners, listen};
+use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners};
+use crate::sockets::{ListenError, listen};
 use api::Management;
 use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
@@ -78,16 +79,15 @@ pub fn run(
 fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, DaemonError> {
     if let Some(place) = options.rdma {
         let address = place.socket("--rdma").map_err(DaemonError::Setup)?;
-        return listen("SMB Direct", address).map(Some);
+        return Ok(Some(listen("SMB Direct", address)?));
     }
     let address = SocketAddr::from(([127, 0, 0, 1], RDMA_PORT));
     match listen("SMB Direct", address) {
         Ok(listener) => Ok(Some(listener)),
-        Err(DaemonError::Listen { source, .. }) => {
+        Err(ListenError { source, .. }) => {
             println!("port {RDMA_PORT} cannot be used ({source}): no SMB Direct, SMB over TCP only");
             Ok(None)
         }
-        Err(error) => Err(error),
     }
 }
 
@@ -104,12 +104,10 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), Daemo
         match listen("SMB", address) {
             Ok(listener) => return Ok((listener, address)),
             Err(error) => {
-                if let DaemonError::Listen { source, .. } = &error
-                    && port == SMB_PORTS[0]
-                {
-                    println!("port {port} cannot be used ({source}): taking {}", SMB_PORTS[1]);
+                if port == SMB_PORTS[0] {
+                    println!("port {port} cannot be used ({}): taking {}", error.source, SMB_PORTS[1]);
                 }
-                last = Some(error);
+                last = Some(error.into());
             }
         }
     }

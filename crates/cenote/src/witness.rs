@@ -6,13 +6,15 @@
 
 use crate::cluster_side::{Liveness, LivenessParts, Shared};
 use crate::control::{Command, channel_with};
-use crate::daemon::{DaemonError, DataDirectory, asynchronous, listen};
+use crate::daemon::{DaemonError, DataDirectory};
 use crate::pulse::Pulse;
 use crate::service_manager;
+use crate::sockets::{asynchronous, listen};
 use api::cluster::{BusPeer, JoinCluster};
-use api::{Answer, ClusterManagement};
+use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cli::args::WitnessServe;
 use cluster::State;
+use cluster::identity::Facts;
 use cluster::seal::SealKey;
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, OtherEtcd, OwnServer};
 use sd_notify::NotifyState;
@@ -41,6 +43,14 @@ impl OwnServer for Witness {
     }
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.heartbeats.is_up(node)
+    }
+    fn ready_to_join(&self) -> Answer<'_, ()> {
+        let why = "a witness has no disks: it joins a cluster, and founds none";
+        Box::pin(async move { Err(ApiError::new(ErrorKind::Conflict, why)) })
+    }
+    fn stay(&self) {}
+    fn join(&self, _: Facts) -> Answer<'_, ()> {
+        self.ready_to_join()
     }
 }
 
@@ -184,7 +194,7 @@ async fn open(
         let name = identity.facts.name.clone();
         let server = Arc::new(Witness { heartbeats });
         let parts = ClusterParts { data, keys, state, key, engine, server };
-        Ok((Arc::new(ClusterControl::new(parts, Some(identity))?), liveness, name))
+        Ok((ClusterControl::new(parts, Some(identity))?, liveness, name))
     });
     opened.await.map_err(|_| DaemonError::Setup("the opening was interrupted".into()))?
 }

@@ -18,8 +18,13 @@ pub struct Moved {
 impl Record for Moved {
     const PREFIX: &'static str = "moved/";
     fn id(&self) -> String {
-        "state".into()
+        Self::ID.into()
     }
+}
+
+impl Moved {
+    /// There is one such record.
+    pub const ID: &'static str = "state";
 }
 
 /// Why the records did not move. The server goes on with the engine it had.

@@ -40,6 +40,8 @@ impl Engine {
 
 struct Shared {
     /// Held for reading while a request is in work, for writing while the records move to another engine.
+    at_work: RwLock<()>,
+    /// Held for a moment only: who asks which engine there is never waits for a move.
     engine: RwLock<Engine>,
     board: Arc<Board>,
 }
@@ -74,7 +76,7 @@ impl State {
         if let Engine::Etcd(etcd) = &engine {
             etcd.tell(board.clone());
         }
-        Self { shared: Arc::new(Shared { engine: RwLock::new(engine), board }) }
+        Self { shared: Arc::new(Shared { at_work: RwLock::default(), engine: RwLock::new(engine), board }) }
     }
 
     /// Opens or creates the state of a single server: redb in a file.
@@ -85,22 +87,27 @@ impl State {
         RedbState::open(path).map(Self::from)
     }
 
-    fn engine(&self) -> RwLockReadGuard<'_, Engine> {
-        self.shared.engine.read().unwrap_or_else(PoisonError::into_inner)
+    fn engine(&self) -> Engine {
+        self.shared.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last revision that this process knows of; asks nobody.
+    /// Waits until no move is under way; none begins as long as the answer is held.
+    fn stay(&self) -> RwLockReadGuard<'_, ()> {
+        self.shared.at_work.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last revision that this process knows of; asks nobody, and waits for nothing.
     pub fn revision(&self) -> u64 {
-        match &*self.engine() {
+        match self.engine() {
             Engine::Memory(memory) => memory.revision(),
             Engine::Redb(redb) => redb.revision(),
             Engine::Etcd(etcd) => etcd.revision(),
         }
     }
 
-    /// Why the state does not answer, while it does not; asks nobody.
+    /// Why the state does not answer, while it does not; asks nobody, and waits for nothing.
     pub fn trouble(&self) -> Option<StateTrouble> {
-        match &*self.engine() {
+        match self.engine() {
             Engine::Memory(_) => None,
             Engine::Redb(redb) => redb.trouble(),
             Engine::Etcd(etcd) => etcd.trouble(),
@@ -109,7 +116,7 @@ impl State {
 
     /// As if the file of a single server's state failed now; for tests of what is above.
     pub fn fail(&self, why: &str) {
-        if let Engine::Redb(redb) = &*self.engine() {
+        if let Engine::Redb(redb) = self.engine() {
             redb.fail(why);
         }
     }
@@ -119,13 +126,14 @@ impl State {
     /// # Errors
     /// [`StateError::Unknown`].
     pub fn dump(&self) -> Result<StateDump, StateError> {
+        let _stays = self.stay();
         self.engine().dump()
     }
 
     /// etcd, if it is the engine.
     pub fn etcd(&self) -> Option<EtcdState> {
-        match &*self.engine() {
-            Engine::Etcd(etcd) => Some(etcd.clone()),
+        match self.engine() {
+            Engine::Etcd(etcd) => Some(etcd),
             _ => None,
         }
     }
@@ -139,12 +147,12 @@ impl State {
     where
         E: From<StateError>,
     {
-        let mut engine = self.shared.engine.write().unwrap_or_else(PoisonError::into_inner);
-        let dump = engine.dump()?;
-        prepare(engine.blocking(), dump)?;
+        let alone = self.shared.at_work.write().unwrap_or_else(PoisonError::into_inner);
+        let old = self.engine();
+        prepare(old.blocking(), old.dump()?)?;
         etcd.tell(self.shared.board.clone());
-        *engine = Engine::Etcd(etcd.clone());
-        drop(engine);
+        *self.shared.engine.write().unwrap_or_else(PoisonError::into_inner) = Engine::Etcd(etcd.clone());
+        drop(alone);
         self.shared.board.start_over();
         Ok(())
     }
@@ -196,11 +204,11 @@ impl State {
 
 impl BlockingState for State {
     fn call(&self, request: Request) -> Result<Answer, StateError> {
+        let stays = self.stay();
         let engine = self.engine();
-        if let Engine::Etcd(etcd) = &*engine {
+        if let Engine::Etcd(etcd) = engine {
             // etcd needs no protection from a move, and tells of commits by itself.
-            let etcd = etcd.clone();
-            drop(engine);
+            drop(stays);
             return etcd.call(request);
         }
         let changed = changed_keys(&request);
@@ -239,5 +247,40 @@ impl ClusterState for StateClient {
     fn poll(&mut self, out: &mut Vec<StateCompletion>) {
         out.append(&mut self.refused);
         out.extend(self.answers.try_iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Typed;
+    use crate::etcd::EtcdOptions;
+    use std::time::Duration;
+
+    #[test]
+    fn requests_wait_while_the_records_move_and_what_a_loop_asks_waits_for_nothing() {
+        let state = State::from(MemoryState::new());
+        let nowhere = EtcdOptions::new("C", vec!["http://127.0.0.1:1".into()], None);
+        let etcd = EtcdState::connect(nowhere).unwrap();
+        let (told, heard) = mpsc::channel();
+        let committing = state.clone();
+        let moved = state.move_to(&etcd, |_, _| {
+            let (asking, told) = (state.clone(), told.clone());
+            std::thread::spawn(move || {
+                told.send(format!("{} {:?}", asking.revision(), asking.trouble())).unwrap();
+            });
+            let commit =
+                std::thread::spawn(move || committing.commit(Transaction::default().put("a", vec![1])));
+            let answered = heard.recv_timeout(Duration::from_secs(20)).expect("the loop would hang");
+            assert_eq!(answered, "0 None");
+            assert!(!commit.is_finished(), "a commit is taken that does not move");
+            Err(StateError::Conflict)
+        });
+        // It did not move: the commit is done by the engine that there was.
+        assert_eq!((moved, state.etcd().is_none()), (Err(StateError::Conflict), true));
+        let watch = state.watch("a");
+        while !matches!(state.call(Request::Get { key: "a".into() }), Ok(Answer::Value(Some(_)))) {
+            watch.wait(Duration::from_millis(10));
+        }
     }
 }

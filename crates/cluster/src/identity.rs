@@ -24,6 +24,8 @@ pub const AUTHORITY: &str = "authority.pem";
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
 const ETCD: &str = "etcd";
+/// There until the founder's records are known to be in etcd.
+const FOUNDING: &str = "founding";
 
 /// Why the cluster's files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +150,9 @@ pub fn establish(
     write_private(&draft.join(REVOKED), papers.revoked.as_bytes())?;
     seal_key.write_new(&draft.join(SEAL_KEY))?;
     write_private(&draft.join(FACTS), &serde_json::to_vec_pretty(facts).unwrap_or_default())?;
+    if facts.founder {
+        write_private(&draft.join(FOUNDING), b"")?;
+    }
     sync(&draft)?;
     let directory = data.join(DIRECTORY);
     std::fs::rename(&draft, &directory).map_err(io_error(&directory))?;
@@ -193,6 +198,35 @@ impl Identity {
     /// Where its member of etcd keeps its data.
     pub fn etcd_directory(&self) -> PathBuf {
         self.directory.join(ETCD)
+    }
+
+    /// Whether the founder's records may not be in etcd yet.
+    pub fn is_founding(&self) -> bool {
+        self.directory.join(FOUNDING).exists()
+    }
+
+    /// Notes that the founder's records are in etcd.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn end_founding(&self) -> Result<(), IdentityError> {
+        let path = self.directory.join(FOUNDING);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(io_error(&path)).and_then(|()| sync(&self.directory)),
+        }
+    }
+
+    /// Removes what a founder's member of etcd has begun, of which nothing is needed.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn remove_etcd(&self) -> Result<(), IdentityError> {
+        let path = self.etcd_directory();
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(io_error(&path)),
+        }
     }
 
     /// Shows another certificate from now on.
@@ -264,6 +298,23 @@ mod tests {
         let changed = Facts { endpoints: vec!["https://10.1.0.11:1".into()], ..facts() };
         found.remember(changed.clone()).unwrap();
         assert_eq!(Identity::open(data.path()).unwrap().unwrap().facts, changed);
+    }
+
+    #[test]
+    fn a_founder_knows_over_restarts_whether_its_records_may_not_be_in_etcd_yet() {
+        for founder in [true, false] {
+            let data = tempfile::tempdir().unwrap();
+            draft_key(data.path()).unwrap();
+            let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
+            establish(data.path(), &Facts { founder, ..facts() }, &PAPERS, &seal).unwrap();
+            let open = || Identity::open(data.path()).unwrap().unwrap();
+            assert_eq!(open().is_founding(), founder);
+            (0..2).for_each(|_| open().end_founding().unwrap());
+            assert!(!open().is_founding());
+            std::fs::create_dir_all(open().etcd_directory().join("member")).unwrap();
+            (0..2).for_each(|_| open().remove_etcd().unwrap());
+            assert!(!open().etcd_directory().exists());
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the API asks of the cluster, carried out.
 //!
-//! Promises: changes of the cluster happen one at a time; who joins or founds starts again as a part of the cluster, by [`ClusterControl`]'s
-//! signal; what is refused changed nothing, or what it had begun is taken back. Never decides who is let in: `cluster::admission` does.
+//! Promises: changes of the cluster happen one at a time, and what was begun is done whether or not somebody waits; who joins starts again as a part of
+//! the cluster, by [`ClusterControl`]'s signal; who founds one serves on; what is refused changed nothing, or what it had begun is taken back. Never decides
+//! who is let in: `cluster::admission` does.
 
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, ask};
@@ -20,7 +21,7 @@ use api::cluster::{
 use api::model::HealthIssue;
 use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cluster::accounts::Accounts;
-use cluster::admission::{self, EtcdAddresses, Refused, proof_context};
+use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use cluster::authority::Authority;
 use cluster::clock::unix_now_s;
 use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
@@ -34,7 +35,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use types::NodeId;
@@ -53,10 +54,10 @@ pub struct ClusterControl {
     pub(crate) keys: ClusterKeys,
     pub(crate) state: State,
     pub(crate) key: Arc<SealKey>,
-    pub(crate) engine: Arc<dyn Engine>,
+    engine: RwLock<Arc<dyn Engine>>,
     pub(crate) server: Arc<dyn OwnServer>,
     /// None on a single server.
-    pub(crate) membership: Option<Arc<Credentials>>,
+    membership: OnceLock<Arc<Credentials>>,
     /// Held while the cluster is founded, joined, or changed by this server.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) issues: Issues,
@@ -67,6 +68,8 @@ pub struct ClusterControl {
     pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
     pub(crate) guesses: Guesses,
     restart: Arc<Notify>,
+    entered: Arc<Notify>,
+    me: Weak<Self>,
 }
 
 /// What a [`ClusterControl`] works with.
@@ -84,17 +87,17 @@ impl ClusterControl {
     ///
     /// # Errors
     /// [`ClusterTlsError`].
-    pub fn new(parts: ClusterParts, identity: Option<Identity>) -> Result<Self, ClusterTlsError> {
+    pub fn new(parts: ClusterParts, identity: Option<Identity>) -> Result<Arc<Self>, ClusterTlsError> {
         let ClusterParts { data, keys, state, key, engine, server } = parts;
         let membership = identity.map(|identity| Credentials::new(identity).map(Arc::new)).transpose()?;
-        Ok(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             data,
             keys,
             state,
             key,
-            engine,
+            engine: RwLock::new(engine),
             server,
-            membership,
+            membership: membership.map_or_else(OnceLock::new, OnceLock::from),
             changing: tokio::sync::Mutex::default(),
             issues: Issues::default(),
             last_read: Mutex::default(),
@@ -102,12 +105,19 @@ impl ClusterControl {
             runner: OnceLock::new(),
             guesses: Guesses::default(),
             restart: Arc::default(),
-        })
+            entered: Arc::default(),
+            me: me.clone(),
+        }))
     }
 
     /// Who this server proves to be, if it is in a cluster.
     pub fn credentials(&self) -> Option<Arc<Credentials>> {
-        self.membership.clone()
+        self.membership.get().cloned()
+    }
+
+    /// What keeps the records.
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has errands of other servers carried out from now on.
@@ -121,17 +131,22 @@ impl ClusterControl {
         self.restart.clone()
     }
 
+    /// Fires when a single server has become the first of a cluster, without a pause: what goes on in a cluster is to begin.
+    pub fn entered(&self) -> Arc<Notify> {
+        self.entered.clone()
+    }
+
     /// The state, if other servers change it too.
     pub fn shared_state(&self) -> Option<State> {
-        self.membership.is_some().then(|| self.state.clone())
+        self.membership.get().is_some().then(|| self.state.clone())
     }
 
     pub(crate) fn in_cluster(&self) -> Result<&Credentials, ApiError> {
-        self.membership.as_deref().ok_or_else(|| refused(Refused::NoCluster))
+        self.membership.get().map(AsRef::as_ref).ok_or_else(|| refused(Refused::NoCluster))
     }
 
     fn in_no_cluster(&self) -> Result<(), ApiError> {
-        match &self.membership {
+        match self.membership.get() {
             Some(found) => Err(refused(Refused::InCluster(found.facts().cluster))),
             None => Ok(()),
         }
@@ -146,11 +161,11 @@ impl ClusterControl {
     pub(crate) async fn facts(&self) -> Result<Facts, ControlError> {
         let members = self.members().await?;
         let listen = self.keys.listen;
-        let engine = self.engine.clone();
+        let engine = self.engine();
         let etcd =
             tokio::task::spawn_blocking(move || engine.program_version().ok()).await.unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let own = self.membership.as_ref().map(|found| found.facts());
+        let own = self.membership.get().map(|found| found.facts());
         let storage = self.storage(own.as_ref()).await?;
         Ok(Facts {
             storage,
@@ -189,7 +204,7 @@ impl ClusterControl {
 
     /// Asks other servers of the cluster for their facts, all at once.
     pub(crate) async fn look_at(&self, others: &[NodeRecord], within: Duration) -> Vec<Seen> {
-        let Some(membership) = &self.membership else { return Vec::new() };
+        let Some(membership) = self.membership.get() else { return Vec::new() };
         let mut asked = Vec::new();
         for node in others {
             let (tls, node) = (membership.asking(), node.clone());
@@ -215,7 +230,7 @@ impl ClusterControl {
             }
             Err(error) => return Err(error),
         };
-        let own = self.membership.as_ref().map(|found| found.facts());
+        let own = self.membership.get().map(|found| found.facts());
         let (name, id) = match &own {
             Some(facts) => (Some(facts.cluster.clone()), Some(facts.id.to_string())),
             None => (None, None),
@@ -226,7 +241,7 @@ impl ClusterControl {
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         // A data plane that has ended is no reason to show nothing.
         let bus = self.server.bus().await.unwrap_or_default();
-        let (engine, server) = (self.engine.clone(), self.server.clone());
+        let (engine, server) = (self.engine(), self.server.clone());
         off_the_loop(move || {
             let mut nodes = crate::view::nodes(&members, own, &seen, &*server, &holdings);
             for node in &mut nodes {
@@ -244,13 +259,65 @@ impl ClusterControl {
     }
 
     async fn create_now(&self, name: String) -> Result<ClusterView, ControlError> {
-        self.in_no_cluster()?;
         let _alone = self.changing.lock().await;
+        self.in_no_cluster()?;
         let listen = self.keys.listen().map_err(conflict)?;
+        self.server.ready_to_join().await?;
+        let founded = match self.found(name, listen).await {
+            Ok(founded) => founded,
+            Err(error) => {
+                self.server.stay();
+                return Err(error);
+            }
+        };
+        let (cluster, node) = (founded.cluster.name, founded.node.name);
+        if let Err(ControlError(error)) = self.enter().await {
+            tracing::error!(
+                cluster,
+                node,
+                why = error.message,
+                "a cluster was made, and this server does not become its first while it serves: its parts start again"
+            );
+            self.restart.notify_one();
+            let mut view = self.view_now(false).await?;
+            (view.name, view.id) = (Some(cluster), Some(founded.cluster.id.to_string()));
+            return Ok(view);
+        }
+        tracing::info!(
+            cluster,
+            node,
+            "a cluster was made, and this server is its first; it has served all the time"
+        );
+        self.entered.notify_one();
+        self.view_now(true).await
+    }
+
+    /// Moves the records of a single server to the cluster that it has founded, and makes its parts those of a node. From the identity on, which is on disk,
+    /// a start anew does the same ([`crate::open_state`]): whenever this ends, the records are whole in one of the two engines, and in use.
+    async fn enter(&self) -> Result<(), ControlError> {
+        let (engine, data) = (self.engine(), self.data.clone());
+        let (identity, engine) = off_the_loop(move || {
+            let identity = Identity::open(&data)?.ok_or_else(|| internal("the cluster's files are gone"))?;
+            let engine = engine.carry(&identity).map_err(internal)?;
+            Ok((identity, engine))
+        })
+        .await?;
+        // It runs etcd: whatever comes, that is not to end.
+        *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
+        let facts = identity.facts.clone();
+        let credentials = Credentials::new(identity).map_err(internal)?;
+        self.server.join(facts).await?;
+        // Only a founding sets it, one at a time.
+        let _ = self.membership.set(Arc::new(credentials));
+        Ok(())
+    }
+
+    /// Makes the records and the files of a cluster whose first server this one is.
+    async fn found(&self, name: String, listen: SocketAddr) -> Result<Admitted, ControlError> {
         let (state, key, keys, data) =
             (self.state.clone(), self.key.clone(), self.keys.clone(), self.data.clone());
-        let engine = self.engine.clone();
-        let founded = off_the_loop(move || {
+        let engine = self.engine();
+        off_the_loop(move || {
             let etcd = own_etcd(&keys, &*engine, listen)?;
             let node_key = identity::draft_key(&data)?;
             let proven = node_key.prove(&proof_context(&name)).map_err(internal)?;
@@ -282,17 +349,19 @@ impl ClusterControl {
             }
             Ok(founded)
         })
-        .await?;
-        tracing::info!(
-            cluster = founded.cluster.name,
-            node = founded.node.name,
-            "a cluster was made; starting again as its first server"
-        );
-        let mut view = self.view_now(true).await?;
-        view.name = Some(founded.cluster.name);
-        view.id = Some(founded.cluster.id.to_string());
-        self.restart.notify_one();
-        Ok(view)
+        .await
+    }
+
+    /// Does what was begun whether or not somebody still waits for the answer.
+    async fn to_the_end<T: Send + 'static, F>(
+        &self,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, ControlError>
+    where
+        F: Future<Output = Result<T, ControlError>> + Send + 'static,
+    {
+        let me = self.me.upgrade().ok_or_else(|| internal("the server ends"))?;
+        tokio::spawn(work(me)).await.map_err(internal)?
     }
 
     async fn new_token_now(&self) -> Result<NewToken, ControlError> {
@@ -359,12 +428,12 @@ impl ClusterControl {
     }
 
     async fn join_now(&self, request: JoinCluster) -> Result<Joined, ControlError> {
-        self.in_no_cluster()?;
         let _alone = self.changing.lock().await;
+        self.in_no_cluster()?;
         let (token, addresses) = Self::token_and_addresses(&request.token, request.address.as_deref())?;
         let listen = self.keys.listen().map_err(conflict)?;
         self.demand_empty().await?;
-        let engine = self.engine.clone();
+        let engine = self.engine();
         let (keys, data, context) =
             (self.keys.clone(), self.data.clone(), proof_context(&token.id.to_string()));
         let applicant = off_the_loop(move || {
@@ -584,7 +653,7 @@ fn plain<'a, T>(work: impl Future<Output = Result<T, ControlError>> + Send + 'a)
 
 impl ClusterManagement for ClusterControl {
     fn own(&self) -> Option<NodeId> {
-        self.membership.as_ref().map(|found| found.facts().node)
+        self.membership.get().map(|found| found.facts().node)
     }
     fn view(&self) -> Answer<'_, ClusterView> {
         plain(self.view_now(true))
@@ -596,13 +665,13 @@ impl ClusterManagement for ClusterControl {
         self.server.is_up(node)
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView> {
-        plain(self.create_now(request.name))
+        plain(self.to_the_end(|me| async move { me.create_now(request.name).await }))
     }
     fn new_token(&self) -> Answer<'_, NewToken> {
         plain(self.new_token_now())
     }
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined> {
-        plain(self.join_now(request))
+        plain(self.to_the_end(|me| async move { me.join_now(request).await }))
     }
     fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>> {
         plain(self.test_now(request))

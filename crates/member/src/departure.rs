@@ -52,7 +52,7 @@ impl ClusterControl {
                 seen.iter().any(|seen| seen.told.is_ok())
             }
         };
-        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine.clone());
+        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine());
         off_the_loop(move || {
             let holdings = Holdings::read(&state)?;
             match is_up {

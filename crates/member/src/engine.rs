@@ -10,9 +10,9 @@ use cluster::etcd::process::{
     EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart, TlsFiles, initial_members, version_of,
 };
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
-use cluster::identity::Identity;
+use cluster::identity::{Identity, IdentityError};
 use cluster::nodes::ClusterRecord;
-use cluster::{CarryError, NodeRecord, State, StateError, carry};
+use cluster::{CarryError, Moved, NodeRecord, State, StateError, Typed, carry};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,8 @@ pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Between two questions whether a founder's etcd serves.
+const FOUNDING_PAUSE: Duration = Duration::from_millis(50);
 /// In the cluster's directory: the highest revision of etcd that this server has seen.
 const SEEN_FILE: &str = "etcd.seen";
 /// How often it is said that etcd does not answer yet.
@@ -64,6 +66,13 @@ pub trait Engine: Send + Sync + 'static {
 
     /// What etcd itself raised an alarm about, as far as it answers.
     fn alarms(&self) -> Vec<EtcdAlarm>;
+
+    /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; who uses them goes on with that. Answers
+    /// the engine that there is from now on.
+    ///
+    /// # Errors
+    /// Why they did not move; starting the server anew finds out which engine has them.
+    fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError>;
 }
 
 /// An etcd that somebody else runs, as the configuration names it.
@@ -104,6 +113,16 @@ pub struct EnginePlaces {
     pub other: OtherEtcd,
 }
 
+impl EnginePlaces {
+    fn program(&self) -> Option<PathBuf> {
+        (!self.program.as_os_str().is_empty()).then(|| self.program.clone())
+    }
+
+    fn uses_other(&self) -> bool {
+        !self.other.endpoints.is_empty()
+    }
+}
+
 /// Why the state cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -113,6 +132,10 @@ pub enum EngineError {
     Process(#[from] EtcdProcessError),
     #[error("the records of this server could not be moved to etcd: {0}")]
     Carry(#[from] CarryError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("this server is in a cluster already")]
+    InCluster,
 }
 
 /// The state of this server or of its cluster.
@@ -123,32 +146,59 @@ pub fn open_state(
     identity: Option<&Identity>,
     places: &EnginePlaces,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
-    let EnginePlaces { file, program, other } = places;
-    let program = (!program.as_os_str().is_empty()).then(|| program.clone());
     let Some(identity) = identity else {
-        let state = State::open(file)?;
-        let engine = SingleServer { state: state.clone(), program };
+        let state = State::open(&places.file)?;
+        let engine = SingleServer { state: state.clone(), places: places.clone() };
         return Ok((state, Arc::new(engine)));
     };
-    let process = identity.facts.etcd.map(|_| EtcdProcess::start(process_options(identity, program.clone())));
-    let process = process.transpose()?;
-    let uses_other = !other.endpoints.is_empty();
-    let options = match uses_other && identity.facts.etcd.is_none() {
-        true => other.options(&identity.facts.cluster)?,
-        false => etcd_options(identity),
-    };
-    let etcd = EtcdState::connect(options)?;
-    let state = if identity.facts.founder { founders_state(&etcd, file)? } else { State::from(etcd.clone()) };
-    let ended = Arc::new(AtomicBool::new(false));
-    if let Some(process) = &process {
-        begin_to_seek_vote(&etcd, process, &ended)
-            .map_err(|error| StateError::Open(format!("no thread for etcd's vote: {error}")))?;
+    let is_founder = identity.facts.founder;
+    if is_founder && identity.is_founding() && identity.facts.etcd.is_some() && places.file.exists() {
+        begin_founding_anew(identity, &places.file)?;
     }
+    let (etcd, process) = begin_etcd(identity, places)?;
+    let state = if is_founder { founders_state(&etcd, &places.file)? } else { State::from(etcd.clone()) };
+    let engine = Etcd::of(identity, etcd, process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_answer(&state, None)?;
-    let name = identity.facts.name.clone();
-    let engine = Etcd { etcd, process: Mutex::new(process), program, name, ended, uses_other };
+    identity.end_founding()?;
     Ok((state, Arc::new(engine)))
+}
+
+/// Removes what there is of the founder's etcd if no record has begun to move there: etcd does not start any more if its first start was cut off at
+/// certain points.
+fn begin_founding_anew(identity: &Identity, file: &Path) -> Result<(), EngineError> {
+    let has_begun = open_own(file)?.read::<Moved>(Moved::ID)?.is_some();
+    if !has_begun {
+        identity.remove_etcd()?;
+    }
+    Ok(())
+}
+
+/// Opens the state of the single server that the founder was.
+fn open_own(file: &Path) -> Result<State, StateError> {
+    let until = Instant::now() + FOUNDING_PATIENCE;
+    loop {
+        match State::open(file) {
+            // Threads of the single server that this was may need a moment to let go of the file.
+            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+}
+
+/// Starts this server's member of etcd, if it runs one, and begins to use the cluster's etcd.
+fn begin_etcd(
+    identity: &Identity,
+    places: &EnginePlaces,
+) -> Result<(EtcdState, Option<EtcdProcess>), EngineError> {
+    let process =
+        identity.facts.etcd.map(|_| EtcdProcess::start(process_options(identity, places.program())));
+    let process = process.transpose()?;
+    let options = match places.uses_other() && identity.facts.etcd.is_none() {
+        true => places.other.options(&identity.facts.cluster)?,
+        false => etcd_options(identity),
+    };
+    Ok((EtcdState::connect(options)?, process))
 }
 
 pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdProcessOptions {
@@ -240,27 +290,23 @@ pub fn await_answer(state: &State, patience: Option<Duration>) -> Result<(), Sta
 
 /// The founder's etcd has the records of the single server that it was, from the first start on.
 fn founders_state(etcd: &EtcdState, file: &Path) -> Result<State, EngineError> {
-    let until = Instant::now() + FOUNDING_PATIENCE;
-    let is_formed = loop {
-        match etcd.is_formed() {
-            Ok(is_formed) => break is_formed,
-            // It starts, or elects itself.
-            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
-            Err(error) => return Err(error.into()),
-        }
-    };
-    if is_formed {
+    if await_formed(etcd)? {
         return Ok(State::from(etcd.clone()));
     }
-    let state = loop {
-        match State::open(file) {
-            // Threads of the single server that this was may need a moment to let go of the file.
-            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
-            opened => break opened?,
-        }
-    };
+    let state = open_own(file)?;
     carry(&state, etcd)?;
     Ok(state)
+}
+
+/// Waits until etcd, which starts, or elects itself, says whether it has the cluster.
+fn await_formed(etcd: &EtcdState) -> Result<bool, StateError> {
+    let until = Instant::now() + FOUNDING_PATIENCE;
+    loop {
+        match etcd.is_formed() {
+            Err(_) if Instant::now() < until => std::thread::sleep(FOUNDING_PAUSE),
+            answered => return answered,
+        }
+    }
 }
 
 fn begin_to_seek_vote(
@@ -294,7 +340,7 @@ fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
 /// A single server's own state.
 struct SingleServer {
     state: State,
-    program: Option<PathBuf>,
+    places: EnginePlaces,
 }
 
 impl Engine for SingleServer {
@@ -310,7 +356,7 @@ impl Engine for SingleServer {
     }
 
     fn program_version(&self) -> Result<String, String> {
-        version_of(self.program.as_deref()).map_err(|error| error.to_string())
+        version_of(self.places.program().as_deref()).map_err(|error| error.to_string())
     }
 
     fn add_member(&self, _: &NodeRecord) -> Result<Vec<(String, String)>, String> {
@@ -332,6 +378,18 @@ impl Engine for SingleServer {
     fn alarms(&self) -> Vec<EtcdAlarm> {
         Vec::new()
     }
+
+    fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
+        let (etcd, process) = begin_etcd(founder, &self.places)?;
+        if await_formed(&etcd)? {
+            return Err(CarryError::Exists(etcd.cluster()).into());
+        }
+        let engine = Etcd::of(founder, etcd.clone(), process, &self.places)?;
+        carry(&self.state, &etcd)?;
+        await_answer(&self.state, Some(FOUNDING_PATIENCE))?;
+        founder.end_founding()?;
+        Ok(Arc::new(engine))
+    }
 }
 
 /// A cluster's state, with this server's member if it runs one.
@@ -344,6 +402,26 @@ struct Etcd {
     ended: Arc<AtomicBool>,
     /// Somebody else runs it.
     uses_other: bool,
+}
+
+impl Etcd {
+    /// # Errors
+    /// [`StateError::Open`]: there is no thread.
+    fn of(
+        identity: &Identity,
+        etcd: EtcdState,
+        process: Option<EtcdProcess>,
+        places: &EnginePlaces,
+    ) -> Result<Self, StateError> {
+        let ended = Arc::new(AtomicBool::new(false));
+        if let Some(process) = &process {
+            begin_to_seek_vote(&etcd, process, &ended)
+                .map_err(|error| StateError::Open(format!("no thread for etcd's vote: {error}")))?;
+        }
+        let (process, program) = (Mutex::new(process), places.program());
+        let (name, uses_other) = (identity.facts.name.clone(), places.uses_other());
+        Ok(Self { etcd, process, program, name, ended, uses_other })
+    }
 }
 
 impl Drop for Etcd {
@@ -453,5 +531,9 @@ impl Engine for Etcd {
 
     fn alarms(&self) -> Vec<EtcdAlarm> {
         self.etcd.members().alarms().unwrap_or_default()
+    }
+
+    fn carry(&self, _: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
+        Err(EngineError::InCluster)
     }
 }

@@ -86,7 +86,7 @@ impl ClusterControl {
             members: &members,
             own: facts.node,
             is_down: &|node| self.server.is_up(node) == Some(false),
-            alarms: &self.engine.alarms(),
+            alarms: &self.engine().alarms(),
             certified_unix_s: facts.certified_unix_s,
             now_unix_s,
         };
@@ -130,7 +130,7 @@ impl ClusterControl {
         if endpoints.is_empty() || (endpoints == facts.endpoints && !is_new) {
             return Ok(());
         }
-        self.engine.reconfigure(endpoints.clone(), credentials.for_etcd())?;
+        self.engine().reconfigure(endpoints.clone(), credentials.for_etcd())?;
         credentials.remember(Facts { endpoints, ..facts }).map_err(told)
     }
 
@@ -150,7 +150,7 @@ impl ClusterControl {
         let is_first = members.iter().find(could).is_some_and(|node| node.id == facts.node);
         // One that was recorded, and whose process ended before it ran, goes on.
         let is_begun = own.etcd.is_some();
-        if !(is_begun || (is_free && is_first && self.engine.program_version().is_ok())) {
+        if !(is_begun || (is_free && is_first && self.engine().program_version().is_ok())) {
             return Ok(());
         }
         let addresses = match &own.etcd {
@@ -167,7 +167,7 @@ impl ClusterControl {
                 Err(error) => return Err(told(error)),
             },
         };
-        let initial_members = self.engine.add_member(&node)?;
+        let initial_members = self.engine().add_member(&node)?;
         // The one that left goes from etcd after its server has gone from the records, and etcd starts with all members named, or not at all.
         let is_recorded = |url: &str| {
             let known = members.iter().chain([&node]).filter_map(|member| member.etcd.as_ref());
@@ -179,7 +179,7 @@ impl ClusterControl {
         credentials.remember(Facts { etcd: Some(addresses), initial_members, ..facts }).map_err(told)?;
         let identity = Identity::open(&self.data).map_err(told)?;
         let identity = identity.ok_or("the cluster's files are gone")?;
-        self.engine.run_member(&identity)?;
+        self.engine().run_member(&identity)?;
         tracing::info!(
             node = node.name,
             "this server runs a member of etcd from now on, in place of one that left"

@@ -35,7 +35,7 @@ impl ClusterControl {
     ) -> Result<Tell, ControlError> {
         let membership = self.in_cluster()?;
         let _alone = self.changing.lock().await;
-        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine.clone());
+        let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine());
         let authority = membership.authority();
         off_the_loop(move || {
             let version = env!("CARGO_PKG_VERSION");

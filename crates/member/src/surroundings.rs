@@ -3,6 +3,7 @@
 use api::Answer;
 use api::cluster::{BusPeer, Carried, Errand};
 use cluster::audit::Outcome;
+use cluster::identity::Facts;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,6 +17,13 @@ pub trait OwnServer: Send + Sync + 'static {
     fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
     /// Whether another server lives, if heartbeats tell.
     fn is_up(&self, node: NodeId) -> Option<bool>;
+    /// Readies the rest of a single server for becoming the first of a cluster while it serves: until [`OwnServer::stay`] or [`OwnServer::join`]
+    /// nothing is recorded as a single server records it. Refused if something is being changed, or the cluster's port cannot be had.
+    fn ready_to_join(&self) -> Answer<'_, ()>;
+    /// It stays a single server after all.
+    fn stay(&self);
+    /// Makes the rest a part of the cluster, which has the records. Done when others may be let in.
+    fn join(&self, facts: Facts) -> Answer<'_, ()>;
 }
 
 /// Carries out requests of the API that other servers hand on.

@@ -67,6 +67,9 @@ impl Engine for NoEngine {
     fn alarms(&self) -> Vec<EtcdAlarm> {
         Vec::new()
     }
+    fn carry(&self, _: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
+        Ok(Arc::new(Self))
+    }
 }
 
 /// A server without pools, of whose neighbours it is known what a test says.
@@ -84,6 +87,13 @@ impl OwnServer for Rest {
     }
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.lives.lock().unwrap().get(&node).copied()
+    }
+    fn ready_to_join(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+    fn stay(&self) {}
+    fn join(&self, _: Facts) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 }
 
@@ -160,7 +170,7 @@ impl Server {
             engine: Arc::new(NoEngine),
             server: self.rest.clone(),
         };
-        Arc::new(ClusterControl::new(parts, identity).unwrap())
+        ClusterControl::new(parts, identity).unwrap()
     }
 
     fn keys(&self, listen: Option<SocketAddr>) -> ClusterKeys {

@@ -3,13 +3,13 @@
 //! A volume answers much from memory: its cache, its opens, its names. Another node may have changed all of that if it has claimed the volume,
 //! so nothing of a volume leaves the node without a lease ([`cluster::membership`]). The clock is read when an answer leaves, after all that is
 //! in it was gathered: however long the process was stopped in between, what leaves was true at a moment of the lease. On a single server there
-//! is no lease, and nothing is asked.
+//! is no lease, and nothing is asked; one that becomes a node answers without until it has its first, and nobody else may join before that.
 
 use cluster::membership::Offer;
 use cluster::membership::shell::{Claim, Link};
 use space::local::LocalSpace;
 use space::seam::BlockStore;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{Monotonic, VolumeId};
@@ -57,8 +57,10 @@ impl Heartbeats for Link {
 ///
 /// Invariants: `until` is the end of a lease of a term in which the records were read; it never goes back.
 pub(crate) struct Answering {
-    /// `None`: a single server.
-    heartbeats: Option<Rc<dyn Heartbeats>>,
+    /// None: a single server.
+    heartbeats: OnceCell<Rc<dyn Heartbeats>>,
+    /// Answers are given by a lease only.
+    is_bound: Cell<bool>,
     /// The last term in which the records were read; 0: none.
     term: Cell<u64>,
     until: Cell<Monotonic>,
@@ -69,13 +71,36 @@ pub(crate) struct Answering {
 
 impl Answering {
     pub fn new(heartbeats: Option<Rc<dyn Heartbeats>>) -> Rc<Self> {
+        let is_bound = Cell::new(heartbeats.is_some());
         Rc::new(Self {
-            heartbeats,
+            heartbeats: heartbeats.map_or_else(OnceCell::new, OnceCell::from),
+            is_bound,
             term: Cell::default(),
             until: Cell::default(),
             applied: Cell::default(),
             asked: RefCell::default(),
         })
+    }
+
+    /// Has a single server, which becomes a node, look for its first lease.
+    pub fn begin(&self, heartbeats: Rc<dyn Heartbeats>) {
+        let is_first = self.heartbeats.set(heartbeats).is_ok();
+        debug_assert!(is_first, "a node has heartbeats already");
+    }
+
+    /// Lets answers be given by the lease only, if this is the first; whether it is.
+    pub fn bind(&self) -> bool {
+        let Some(heartbeats) = self.heartbeats.get() else { return false };
+        if self.is_bound.get() || heartbeats.now() >= self.until.get() {
+            return false;
+        }
+        self.is_bound.set(true);
+        true
+    }
+
+    /// Whether answers are given by a lease only.
+    pub fn is_bound(&self) -> bool {
+        self.is_bound.get()
     }
 
     /// Until when answers may be given.
@@ -85,7 +110,7 @@ impl Answering {
 
     /// Takes the lease as it was offered last. Answers the term for which the records are to be read first, if it is such a one.
     pub fn take_offer(&self) -> Option<u64> {
-        let offer = self.heartbeats.as_ref()?.offer()?;
+        let offer = self.heartbeats.get()?.offer()?;
         if offer.term != self.term.get() {
             return Some(offer.term);
         }
@@ -100,7 +125,7 @@ impl Answering {
 
     /// Whether an answer may leave the node that was gathered before this was asked.
     pub fn may_answer(&self) -> bool {
-        let Some(heartbeats) = &self.heartbeats else { return true };
+        let Some(heartbeats) = self.heartbeats.get().filter(|_| self.is_bound.get()) else { return true };
         if heartbeats.now() < self.until.get() {
             return true;
         }
@@ -113,7 +138,7 @@ impl Answering {
         &self,
         spaces: impl Iterator<Item = LocalSpace<S, C>>,
     ) -> bool {
-        let Some(heartbeats) = &self.heartbeats else { return false };
+        let Some(heartbeats) = self.heartbeats.get() else { return false };
         let (mut permitted, mut waiting) = (false, BTreeSet::new());
         for space in spaces {
             for (volume, claimed) in space.claimed() {
@@ -136,7 +161,7 @@ impl Answering {
 
     /// Tells up to which revision of the records nothing of another node's is answered for.
     pub fn note_applied(&self, revision: u64) {
-        if let Some(heartbeats) = &self.heartbeats
+        if let Some(heartbeats) = self.heartbeats.get()
             && revision > self.applied.replace(revision)
         {
             heartbeats.note_applied(revision);
@@ -196,5 +221,26 @@ mod tests {
         answering.admit(4);
         assert!(answering.may_answer());
         assert!(Answering::new(None).may_answer(), "a single server needs no lease");
+    }
+
+    #[test]
+    fn a_single_server_that_becomes_a_node_answers_until_it_has_its_first_lease_and_then_by_leases_only() {
+        let fake = Rc::new(Fake::default());
+        let answering = Answering::new(None);
+        answering.begin(fake.clone());
+        assert!(!answering.bind() && answering.may_answer(), "nothing was offered yet");
+        fake.offer.set(Some(Offer { term: 1, until: Monotonic(500) }));
+        assert_eq!(answering.take_offer(), Some(1));
+        assert!(!answering.bind() && answering.may_answer(), "the records were not read");
+        answering.admit(1);
+        fake.now.set(500);
+        assert_eq!(answering.take_offer(), None);
+        assert!(!answering.bind() && answering.may_answer(), "that lease is over already");
+        fake.offer.set(Some(Offer { term: 1, until: Monotonic(900) }));
+        assert_eq!(answering.take_offer(), None);
+        assert!(answering.bind() && answering.is_bound() && !answering.bind());
+        assert!(answering.may_answer());
+        fake.now.set(900);
+        assert!(!answering.may_answer(), "from the first lease on it needs one");
     }
 }

@@ -5,6 +5,7 @@ use crate::formatting::NewDisk;
 use crate::jobs::{JobKind, JobState};
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::{Node, Options, Settings};
+use crate::node_of_cluster::adopt_records;
 use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
@@ -156,9 +157,38 @@ fn settings() -> Settings {
     }
 }
 
+fn two_way(pool: PoolId) -> NewVolume {
+    NewVolume {
+        name: "data".to_owned(),
+        pool,
+        resiliency: Resiliency::TwoWay,
+        provisioning: Provisioning::Thin,
+        size_bytes: 8 << 30,
+        warn_at_percent: None,
+    }
+}
+
+fn membership(id: NodeId, heart: &Rc<Heart>, ends: &Rc<RefCell<Ends>>) -> Membership {
+    let link = ends.clone();
+    Membership {
+        node: id,
+        name: format!("node-{id}"),
+        lease: LEASE,
+        heartbeats: heart.clone(),
+        transport: Box::new(move |_| Box::new(Link(link.clone()))),
+    }
+}
+
 impl Rig {
     fn new(nodes: u32) -> Self {
-        let mut rig = Self {
+        let mut rig = Self::empty();
+        (1..=nodes).for_each(|node| rig.start(NodeId(node)));
+        rig.tell_lives();
+        rig
+    }
+
+    fn empty() -> Self {
+        Self {
             state: State::from(MemoryState::new()),
             driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
             draining: BTreeSet::new(),
@@ -169,10 +199,7 @@ impl Rig {
             directory: tempfile::tempdir().expect("a directory"),
             began: Instant::now(),
             cared_at: Instant::now(),
-        };
-        (1..=nodes).for_each(|node| rig.start(NodeId(node)));
-        rig.tell_lives();
-        rig
+        }
     }
 
     fn now(&self) -> Monotonic {
@@ -180,17 +207,15 @@ impl Rig {
     }
 
     fn start(&mut self, id: NodeId) {
+        self.start_as(id, true);
+    }
+
+    /// `is_node`: or else a single server, which is to become one.
+    fn start_as(&mut self, id: NodeId, is_node: bool) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
-        let link = ends.clone();
         let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
         let heart = Rc::new(Heart { node: id, began, offer, words });
-        let membership = Membership {
-            node: id,
-            name: format!("node-{id}"),
-            lease: LEASE,
-            heartbeats: heart.clone(),
-            transport: Box::new(move |_| Box::new(Link(link.clone()))),
-        };
+        let membership = membership(id, &heart, &ends);
         let options = Options {
             driver: self.driver.clone(),
             on_loop,
@@ -199,7 +224,7 @@ impl Rig {
             settings: settings(),
             search: Vec::new(),
             host: format!("node-{id}"),
-            membership: Some(membership),
+            membership: is_node.then_some(membership),
         };
         let node = Node::new(options, self.now(), FileTime::from_unix_nanos(1_700_000_000_000_000_000));
         node.recover();
@@ -377,14 +402,7 @@ impl Rig {
             rig.nodes.values().all(know)
         });
         let care = rig.of(1).volume_care.clone();
-        let new = NewVolume {
-            name: "data".to_owned(),
-            pool,
-            resiliency,
-            provisioning: Provisioning::Thin,
-            size_bytes: 8 << 30,
-            warn_at_percent: None,
-        };
+        let new = NewVolume { resiliency, ..two_way(pool) };
         let volume = rig.run(1, async move { care.create(new).await }).expect("a volume");
         (rig, pool, volume)
     }
@@ -398,6 +416,64 @@ impl Rig {
         let lives = self.nodes.iter().filter(|(_, running)| !running.is_dead);
         lives.filter(|(_, running)| running.node.volumes.is_served(volume)).map(|(id, _)| id.0).collect()
     }
+}
+
+#[test]
+fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the_first_one_on() {
+    let mut rig = Rig::empty();
+    rig.start_as(NodeId(1), false);
+    rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = true;
+    let (care, disks) = (rig.of(1).pool_care.clone(), vec![rig.disk("disk-1"), rig.disk("disk-2")]);
+    let made = rig.run(1, async move { care.create("pool".to_owned(), disks, Some(0)).await });
+    let (pool, care) = (made.expect("a pool"), rig.of(1).volume_care.clone());
+    let volume = rig.run(1, async move { care.create(two_way(pool)).await }).expect("a volume");
+    let before = rig.record(volume);
+    assert_eq!((before.owner, before.homes.len()), (None, 0));
+
+    // No lease comes for longer than one lasts.
+    adopt_records(&rig.state, NodeId(1), "node-1").expect("the state");
+    let running = &rig.nodes[&NodeId(1)];
+    running.node.join(membership(NodeId(1), &running.heart, &running.ends));
+    rig.tell_lives();
+    rig.pass(2 * LEASE);
+    assert!(!rig.of(1).has_joined());
+    let answer = rig.ask(1, volume);
+    rig.until("it answers all the time", |_| answer.borrow().is_some());
+
+    rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
+    rig.until("it is a node", |rig| rig.of(1).has_joined());
+    let after = rig.record(volume);
+    assert_eq!((after.owner, after.coordinator), (Some(NodeId(1)), before.coordinator), "the same opening");
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).homes.len() == 1);
+    let answer = rig.ask(1, volume);
+    rig.until("it answers by its lease", |_| answer.borrow().is_some());
+    rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = true;
+    rig.pass(2 * LEASE);
+    let answer = rig.ask(1, volume);
+    rig.pass(LEASE);
+    assert!(answer.borrow().is_none(), "it answers without a lease");
+    rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
+    rig.until("it answers again", |_| answer.borrow().is_some());
+
+    // Another one joins, and takes over what it can.
+    rig.start(NodeId(2));
+    rig.tell_lives();
+    rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
+    assert_eq!(rig.servers(volume), [1]);
+    let (care, disk) = (rig.of(2).disk_care.clone(), rig.disk("disk-3"));
+    rig.run(2, async move { care.add(pool, disk).await }).expect("a disk");
+    // What is decided on a disk of the first is recorded as that node's.
+    let disk = *rig.of(1).disks.slots().keys().next().expect("a disk");
+    let care = rig.of(1).disk_care.clone();
+    rig.run(1, async move { care.retire(disk).await }).expect("it is retired");
+    rig.until("a copy is with each", |rig| rig.record(volume).min_homes == 2);
+    let disks = rig.state.list::<DiskRecord>().expect("the state").into_iter().map(|disk| disk.value);
+    let homes = disks.map(|disk| (disk.node, disk.fault_domain.node));
+    let is_named =
+        |(node, name): &(Option<NodeId>, String)| node.is_some_and(|node| *name == format!("node-{node}"));
+    assert!(homes.clone().all(|home| is_named(&home)), "{:?}", homes.collect::<Vec<_>>());
+    rig.kill(1);
+    rig.until("it is taken over", |rig| rig.servers(volume) == [2]);
 }
 
 #[test]

@@ -353,11 +353,13 @@ impl DiskCare {
     }
 }
 
-/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads.
+/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads. Whose it is stays as
+/// it is recorded: a single server may have become a node since.
 fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
-        match state.write(record, found.revision) {
+        let DiskRecord { node, fault_domain, .. } = found.value;
+        match state.write(&DiskRecord { node, fault_domain, ..record.clone() }, found.revision) {
             Err(StateError::Conflict) => {}
             written => return written.map(|_| ()),
         }

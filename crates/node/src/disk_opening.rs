@@ -214,7 +214,12 @@ impl DiskOpener {
         if record.state == DiskState::Retired {
             space.set_retired(record.id, true);
         }
-        let domain = record.fault_domain.clone();
+        let mut domain = record.fault_domain.clone();
+        // The server may have become a node since the record was read.
+        self.neighbours.name_domain(&mut domain);
+        if self.neighbours.own().is_some() {
+            store.verify_writes();
+        }
         space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
         Ok(store)
     }

@@ -32,6 +32,11 @@ impl DiskStore {
         self.0.borrow_mut().retry();
     }
 
+    /// Compares the data of every write with its checksums from now on.
+    pub fn verify_writes(&self) {
+        self.0.borrow_mut().verify_writes();
+    }
+
     /// Applies everything in the journal soon.
     pub fn request_checkpoint(&self) {
         self.0.borrow_mut().request_checkpoint();

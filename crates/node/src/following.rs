@@ -20,7 +20,7 @@ use cluster::{
     Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, NodeLease, PoolRecord, Record, StateError,
     Stored, Typed, VolumeRecord, Watch,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -65,9 +65,11 @@ pub(crate) struct Following {
     pub care: VolumeCare,
     pub answering: Rc<Answering>,
     /// None on a single server.
-    pub watch: Rc<Option<Watch>>,
+    watch: Rc<OnceCell<Watch>>,
     /// The records were read once.
     began: Rc<Cell<bool>>,
+    /// What is being removed by the records that are read first is so by this process, which was a single server.
+    has_begun_removals: Rc<Cell<bool>>,
     wanted: Rc<Cell<bool>>,
     running: Rc<Cell<bool>>,
     seen: Rc<RefCell<Seen>>,
@@ -114,8 +116,9 @@ impl Following {
             opener: parts.opener.clone(),
             care: parts.care.clone(),
             answering,
-            watch: Rc::new(watch),
+            watch: Rc::new(watch.map_or_else(OnceCell::new, OnceCell::from)),
             began: Rc::default(),
+            has_begun_removals: Rc::default(),
             wanted: Rc::default(),
             running: Rc::default(),
             seen: Rc::default(),
@@ -128,9 +131,18 @@ impl Following {
         }
     }
 
+    /// Follows the records from now on: the single server has become a node. What they held was opened when it started, and what they hold
+    /// that is being made, or removed, is so by this process.
+    pub fn begin(&self, watch: Watch) {
+        self.began.set(true);
+        self.has_begun_removals.set(true);
+        let is_first = self.watch.set(watch).is_ok();
+        debug_assert!(is_first, "the records are followed already");
+    }
+
     /// Begins to read the records if some have changed.
     pub fn look(&self) {
-        let Some(watch) = &*self.watch else { return };
+        let Some(watch) = self.watch.get() else { return };
         if watch.take().is_some_and(|changes| concerns(&changes)) {
             self.wanted.set(true);
         }
@@ -171,6 +183,7 @@ impl Following {
     /// recorded a new life, which such a claim does not survive, and has read which volumes are its own.
     pub fn take_lease(&self) {
         match self.answering.take_offer() {
+            None if self.answering.bind() => self.pools.bind(),
             None => self.pools.tell_lease(),
             Some(term) if self.admission.get() != Admission::UnderWay => self.admit(term),
             Some(_) => {}
@@ -260,7 +273,8 @@ impl Following {
         self.follow_pools(&pools, &disks);
         self.follow_disks(&disks);
         self.follow_volumes(&volumes);
-        for note in &deleted {
+        let has_begun = self.has_begun_removals.replace(false);
+        for note in deleted.iter().filter(|_| !has_begun) {
             if !self.seen.borrow().deleted.contains(&note.id) {
                 self.care.give_slabs_back(note.id, note.pool);
             }

@@ -17,7 +17,7 @@ use types::PoolId;
 pub struct KeptState {
     state: State,
     /// Coordinators wait for the disks.
-    holds: bool,
+    holds: Rc<Cell<bool>>,
     /// The state's revision when this process began: a record that is newer was not written by an earlier process.
     began_at: u64,
     /// All disks that can be reached carry this revision, but for what they may have older.
@@ -27,11 +27,16 @@ pub struct KeptState {
 impl KeptState {
     /// `holds`: coordinators wait for the disks; not in a cluster.
     pub fn new(state: State, holds: bool) -> Self {
-        Self { began_at: state.revision(), state, holds, kept: Rc::default() }
+        Self { began_at: state.revision(), state, holds: Rc::new(Cell::new(holds)), kept: Rc::default() }
     }
 
     pub(crate) fn holds(&self) -> bool {
-        self.holds
+        self.holds.get()
+    }
+
+    /// Has nobody wait for the disks any more: the server has become a node of a cluster.
+    pub(crate) fn let_go(&self) {
+        self.holds.set(false);
     }
 
     /// Gives the state to a coordinator.
@@ -40,7 +45,7 @@ impl KeptState {
     /// If its thread cannot be started.
     pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<KeptClient, StateError> {
         let inner = self.state.client(wake)?;
-        let (kept, holds) = (self.kept.clone(), self.holds);
+        let (kept, holds) = (self.kept.clone(), self.holds.clone());
         Ok(KeptClient { inner, holds, kept, held: Vec::new(), answers: Vec::new() })
     }
 
@@ -63,7 +68,7 @@ impl KeptState {
     /// disk was here since.
     pub fn own(&self, pool: PoolId, was_here: bool) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
         // In a cluster others write records too, and every disk carries what its own node wrote last.
-        let was_here = was_here || !self.holds;
+        let was_here = was_here || !self.holds.get();
         let (state, began_at) = (self.state.clone(), self.began_at);
         move || {
             let mut own = PoolImage::of(&state.dump().ok()?, pool, "", 0)?;
@@ -78,7 +83,7 @@ impl KeptState {
 /// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
 pub struct KeptClient {
     inner: StateClient,
-    holds: bool,
+    holds: Rc<Cell<bool>>,
     kept: Rc<Cell<u64>>,
     held: Vec<(u64, StateCompletion)>,
     answers: Vec<StateCompletion>,
@@ -90,7 +95,8 @@ impl ClusterState for KeptClient {
     }
 
     fn poll(&mut self, out: &mut Vec<StateCompletion>) {
-        if !self.holds {
+        if !self.holds.get() {
+            out.extend(self.held.drain(..).map(|(_, completion)| completion));
             return self.inner.poll(out);
         }
         self.inner.poll(&mut self.answers);
@@ -114,7 +120,7 @@ impl ClusterState for KeptClient {
 #[cfg(test)]
 mod tests {
     use super::KeptState;
-    use cluster::{Answer, ClusterState, Request, State, Transaction, Typed};
+    use cluster::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -138,5 +144,21 @@ mod tests {
         kept.set_kept(revision);
         client.poll(&mut answers);
         assert!(matches!(&answers[1].answer, Answer::Value(Some(found)) if found.revision == revision));
+    }
+
+    #[test]
+    fn what_is_held_for_the_disks_is_answered_when_the_server_becomes_a_node() {
+        let state = State::from(MemoryState::new());
+        let kept = KeptState::new(state, true);
+        let (wake, woken) = std::sync::mpsc::channel();
+        let mut client = kept.client(move || wake.send(()).unwrap_or(())).unwrap();
+        client.submit(1, Request::Commit(Transaction::default().put("volume/x", vec![1])));
+        woken.recv_timeout(Duration::from_secs(20)).unwrap();
+        let mut answers = Vec::new();
+        client.poll(&mut answers);
+        assert!(answers.is_empty());
+        kept.let_go();
+        client.poll(&mut answers);
+        assert!(matches!(&answers[..], [answered] if answered.token == 1));
     }
 }

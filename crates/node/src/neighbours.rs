@@ -8,7 +8,7 @@ use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, 
 use space::coordinator::Predecessor;
 use space::message::Transport;
 use space::takeover::{self, Candidate, View, owners};
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(crate) struct Turned {
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
 pub struct Neighbours {
-    membership: Option<Membership>,
+    membership: OnceCell<Membership>,
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
@@ -79,12 +79,22 @@ pub struct Neighbours {
 
 impl Neighbours {
     pub fn new(membership: Option<Membership>) -> Self {
-        Self { membership, ..Self::default() }
+        let neighbours = Self::default();
+        if let Some(membership) = membership {
+            neighbours.join(membership);
+        }
+        neighbours
+    }
+
+    /// Makes the single server a node, which it is for life.
+    pub(crate) fn join(&self, membership: Membership) {
+        let is_first = self.membership.set(membership).is_ok();
+        debug_assert!(is_first, "a server is a node of one cluster");
     }
 
     /// This node, if it is one of a cluster.
     pub fn own(&self) -> Option<NodeId> {
-        self.membership.as_ref().map(|membership| membership.node)
+        self.membership.get().map(|membership| membership.node)
     }
 
     /// Notes on records of this server's disks, which are about to be written, whose they are.
@@ -94,17 +104,17 @@ impl Neighbours {
 
     /// Names this node in the fault domain of a disk of it.
     pub(crate) fn name_domain(&self, domain: &mut FaultDomain) {
-        if let Some(membership) = &self.membership {
+        if let Some(membership) = self.membership.get() {
             domain.node.clone_from(&membership.name);
         }
     }
 
     pub(crate) fn lease(&self) -> Option<Duration> {
-        self.membership.as_ref().map(|membership| membership.lease)
+        self.membership.get().map(|membership| membership.lease)
     }
 
     pub(crate) fn transport(&self, pool: PoolId) -> Option<Box<dyn Transport>> {
-        self.membership.as_ref().map(|membership| (membership.transport)(pool))
+        self.membership.get().map(|membership| (membership.transport)(pool))
     }
 
     /// Whether the disk is this server's: on a single one all are.
@@ -124,7 +134,7 @@ impl Neighbours {
 
     /// The name of a node, as far as it is known: this one's, and those of nodes with disks.
     pub fn name(&self, node: NodeId) -> String {
-        if let Some(own) = self.membership.as_ref().filter(|own| own.node == node) {
+        if let Some(own) = self.membership.get().filter(|own| own.node == node) {
             return own.name.clone();
         }
         let disks = self.disks.borrow();

@@ -109,6 +109,8 @@ pub struct Node {
     disk_opener: DiskOpener,
     volume_opener: VolumeOpener,
     pub(crate) following: Following,
+    pub(crate) kept: Rc<KeptState>,
+    pub(crate) answering: Rc<Answering>,
     /// Volumes that another node has claimed, to be withdrawn.
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
@@ -334,7 +336,9 @@ impl Shared {
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
         let draining_of_node = self.draining(volume_care.clone());
-        let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
+        let Self {
+            tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
+        } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
             damage_search: DamageSearch {
@@ -378,6 +382,8 @@ impl Shared {
             volume_care,
             neighbours,
             following,
+            kept: disk_opener.kept.clone(),
+            answering,
             lost: RefCell::default(),
             job_control,
             scrubs,

@@ -1,6 +1,6 @@
 //! What a node of a cluster is told and asked from outside: by heartbeats, and by the bus between the nodes.
 
-use crate::neighbours::NodeLife;
+use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
 use crate::pools::PoolSpace;
 use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed};
@@ -14,6 +14,32 @@ use types::{DiskId, NodeId};
 const WRITES_MAX: usize = 10;
 
 impl Node {
+    /// Makes the single server a node of a cluster, of which it is the first, while it serves: the records are the cluster's from now on, and its disks
+    /// stand there as this node's ([`adopt_records`]). It answers without a lease until it has one; nobody else may be let into the cluster before
+    /// [`Node::has_joined`].
+    pub fn join(&self, membership: Membership) {
+        let heartbeats = membership.heartbeats.clone();
+        self.neighbours.join(membership);
+        for slot in self.disks.slots_mut().values_mut() {
+            slot.record.node = self.neighbours.own();
+            self.neighbours.name_domain(&mut slot.record.fault_domain);
+            if let Some(store) = slot.store() {
+                // From now on spaces of other nodes write there, too.
+                store.verify_writes();
+            }
+        }
+        self.pools.join();
+        self.kept.let_go();
+        self.answering.begin(heartbeats);
+        let waker = self.tasks.waker();
+        self.following.begin(self.kept.state().watch_with("", move || waker.wake()));
+    }
+
+    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other nodes know from then on what is its own.
+    pub fn has_joined(&self) -> bool {
+        self.answering.is_bound() && self.pools.are_named()
+    }
+
     /// Takes what a majority of the nodes says of each of them, this one too. To be told once it is known, and after each change; before, no
     /// volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {

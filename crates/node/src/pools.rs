@@ -41,7 +41,8 @@ pub struct Pools {
     kept: Rc<KeptState>,
     neighbours: Rc<Neighbours>,
     answering: Rc<Answering>,
-    space_config: Config,
+    /// Of pools that come.
+    space_config: RefCell<Config>,
     recheck_lost_at: Cell<Monotonic>,
 }
 
@@ -59,7 +60,7 @@ impl Pools {
             kept,
             neighbours,
             answering,
-            space_config,
+            space_config: RefCell::new(space_config),
             recheck_lost_at: Cell::new(now),
         }
     }
@@ -80,7 +81,7 @@ impl Pools {
         let waker = tasks.waker();
         let client = self.kept.client(move || waker.wake())?;
         let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
-        let config = self.space_config.clone();
+        let config = self.space_config.borrow().clone();
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
         if let Some(transport) = self.neighbours.transport(record.id) {
             space.set_remote(transport);
@@ -117,11 +118,37 @@ impl Pools {
         self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
     }
 
+    /// Makes the pools of a single server those of a node, which has just become one.
+    pub(crate) fn join(&self) {
+        let Some(own) = self.neighbours.own() else { return };
+        self.space_config.borrow_mut().node = Some(own);
+        for (id, entry) in self.entries.borrow().iter() {
+            if let Some(transport) = self.neighbours.transport(*id) {
+                entry.space.set_remote(transport);
+            }
+            entry.space.set_node(own, |domain| self.neighbours.name_domain(domain));
+        }
+    }
+
     /// Tells the spaces until when answers may be given.
     pub(crate) fn tell_lease(&self) {
         for entry in self.entries.borrow().values() {
             entry.space.set_node_lease(self.answering.until());
         }
+    }
+
+    /// Has the spaces answer by leases only from now on.
+    pub(crate) fn bind(&self) {
+        let Some(lease) = self.neighbours.lease() else { return };
+        self.tell_lease();
+        self.space_config.borrow_mut().lease = Some(lease);
+        self.entries.borrow().values().for_each(|entry| entry.space.set_leased(lease));
+    }
+
+    /// Whether the records of all volumes that are served name this node.
+    pub(crate) fn are_named(&self) -> bool {
+        let Some(own) = self.neighbours.own() else { return false };
+        self.entries.borrow().values().all(|entry| entry.space.are_named(own))
     }
 
     /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.

@@ -34,6 +34,8 @@ const VERDICT_STANDS: Duration = Duration::from_secs(1);
 pub enum LivenessError {
     #[error("heartbeats (UDP) {address} cannot be listened on: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("a server in a cluster needs cluster.listen in its configuration")]
+    NoAddress,
     #[error("heartbeats: {0}")]
     Io(#[from] std::io::Error),
     #[error("the state has no records of this server's cluster")]

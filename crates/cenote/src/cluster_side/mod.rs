@@ -7,4 +7,4 @@ mod own_server;
 
 pub use following::follow_accounts;
 pub use liveness::{Liveness, LivenessError, LivenessParts, Shared};
-pub use own_server::DaemonServer;
+pub use own_server::{DaemonServer, ServerParts, cluster_options};

@@ -1,46 +1,164 @@
-//! What the cluster side is told of the rest of this server.
+//! What the cluster side is told of the rest of this server, and what has it become a node.
 
-use super::Shared;
-use crate::control::{ClusterCommand, ControlHandle};
+use super::{Liveness, LivenessError, LivenessParts, Shared};
+use crate::control::{ClusterCommand, ClusterOptions, ControlHandle};
 use crate::dataplane::show_peer;
+use crate::pulse::Pulse;
+use crate::sockets::listen;
 use api::cluster::BusPeer;
 use api::{Answer, ApiError, ErrorKind};
+use cluster::State;
+use cluster::identity::Facts;
+use cluster::membership::Timing;
+use cluster::seal::SealKey;
 use member::OwnServer;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use types::NodeId;
 
+/// What a [`DaemonServer`] works with.
+pub struct ServerParts {
+    pub control: ControlHandle,
+    pub state: State,
+    pub key: Arc<SealKey>,
+    pub pulse: Pulse,
+    pub heartbeats: Shared,
+    /// The cluster's port, if there is to be one.
+    pub listen: Option<SocketAddr>,
+    pub bus_by_rdma: bool,
+    /// Connections to each other server; 0: as many as there are ways.
+    pub bus_channels: u32,
+}
+
 /// See the module.
 pub struct DaemonServer {
-    pub control: ControlHandle,
-    pub heartbeats: Shared,
+    parts: ServerParts,
     /// It is in a cluster.
-    pub has_bus: bool,
+    has_bus: AtomicBool,
+    liveness: Mutex<Option<Liveness>>,
+    /// Of a server that is about to be in a cluster.
+    port: Mutex<Option<TcpListener>>,
 }
 
 fn ended(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Internal, error.to_string())
 }
 
+/// What makes the data plane a node's.
+pub fn cluster_options(facts: &Facts, shared: &Shared, channels: u32) -> ClusterOptions {
+    let channels = Some(channels as usize).filter(|wanted| *wanted > 0);
+    ClusterOptions {
+        node: facts.node,
+        name: facts.name.clone(),
+        lease: Timing::default().lease,
+        bus: bus::RemoteOptions { channels, ..bus::RemoteOptions::default() },
+        heartbeats: shared.link.clone(),
+    }
+}
+
+impl DaemonServer {
+    pub fn new(parts: ServerParts) -> Self {
+        Self { parts, has_bus: AtomicBool::new(false), liveness: Mutex::default(), port: Mutex::default() }
+    }
+
+    /// Begins to hear the other servers, of a server that is in a cluster.
+    ///
+    /// # Errors
+    /// [`LivenessError`].
+    pub fn begin_liveness(&self, facts: Facts) -> Result<(), LivenessError> {
+        let ServerParts { control, state, key, pulse, heartbeats, listen, bus_by_rdma, .. } = &self.parts;
+        let liveness = Liveness::start(LivenessParts {
+            facts,
+            state: state.clone(),
+            key: key.clone(),
+            control: control.clone(),
+            pulse: pulse.clone(),
+            shared: heartbeats.clone(),
+            listen: listen.ok_or(LivenessError::NoAddress)?,
+            bus_by_rdma: *bus_by_rdma,
+        })?;
+        *self.liveness.lock().unwrap_or_else(PoisonError::into_inner) = Some(liveness);
+        self.has_bus.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The others are told that this server ends.
+    pub fn end_liveness(&self) {
+        let liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(liveness);
+    }
+
+    /// The cluster's port of a server that has become a node.
+    pub fn take_port(&self) -> Option<TcpListener> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn ready_now(&self) -> Result<(), ApiError> {
+        let address = self.parts.listen.ok_or_else(|| ended(LivenessError::NoAddress))?;
+        let refused = |why: String| ApiError::new(ErrorKind::Conflict, why);
+        let bound = tokio::task::spawn_blocking(move || {
+            let port = listen("the cluster's port", address).map_err(|error| refused(error.to_string()))?;
+            let heartbeats = UdpSocket::bind(address).map(|_| port);
+            heartbeats.map_err(|source| refused(LivenessError::Listen { address, source }.to_string()))
+        });
+        let port = bound.await.map_err(ended)??;
+        let ready = self.parts.control.call(|reply| ClusterCommand::ReadyToJoin { reply }).await;
+        ready.map_err(|error| refused(error.message))?;
+        *self.port.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
+        Ok(())
+    }
+
+    async fn join_now(&self, facts: Facts) -> Result<(), ApiError> {
+        let (state, node, name) = (self.parts.state.clone(), facts.node, facts.name.clone());
+        // Before anybody asks whose a disk is.
+        let adopted = tokio::task::spawn_blocking(move || node::adopt_records(&state, node, &name));
+        adopted.await.map_err(ended)?.map_err(ended)?;
+        let options = Box::new(cluster_options(&facts, &self.parts.heartbeats, self.parts.bus_channels));
+        let (reply, joined) = oneshot::channel();
+        if !self.parts.control.send(ClusterCommand::Join { options, reply }.into()) {
+            return Err(ended("the data plane has ended"));
+        }
+        // What it tells the data plane comes behind the command.
+        self.begin_liveness(facts).map_err(ended)?;
+        joined.await.map_err(ended)?.map_err(ended)
+    }
+}
+
 impl OwnServer for DaemonServer {
     fn pools(&self) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
-            let snapshot = self.control.snapshot().await.map_err(ended)?;
+            let snapshot = self.parts.control.snapshot().await.map_err(ended)?;
             Ok(snapshot.pools.into_iter().map(|pool| pool.name).collect())
         })
     }
 
     fn bus(&self) -> Answer<'_, Vec<BusPeer>> {
         Box::pin(async move {
-            if !self.has_bus {
+            if !self.has_bus.load(Ordering::Acquire) {
                 return Ok(Vec::new());
             }
             let (reply, answer) = oneshot::channel();
-            self.control.send(ClusterCommand::Bus { reply }.into());
+            self.parts.control.send(ClusterCommand::Bus { reply }.into());
             Ok(answer.await.map_err(ended)?.iter().map(show_peer).collect())
         })
     }
 
     fn is_up(&self, node: NodeId) -> Option<bool> {
-        self.heartbeats.is_up(node)
+        self.parts.heartbeats.is_up(node)
+    }
+
+    fn ready_to_join(&self) -> Answer<'_, ()> {
+        Box::pin(self.ready_now())
+    }
+
+    fn stay(&self) {
+        drop(self.take_port());
+        self.parts.control.send(ClusterCommand::Stay.into());
+    }
+
+    fn join(&self, facts: Facts) -> Answer<'_, ()> {
+        Box::pin(self.join_now(facts))
     }
 }

@@ -100,6 +100,8 @@ impl Bus {
                 }
                 node.set_nodes(nodes);
             }
+            // The plane itself does these, with or without a bus.
+            ClusterCommand::ReadyToJoin { .. } | ClusterCommand::Stay | ClusterCommand::Join { .. } => {}
             ClusterCommand::Bus { reply } => {
                 // Nobody may be waiting any more.
                 let _ = reply.send(self.peers(node));

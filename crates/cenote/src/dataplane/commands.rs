@@ -2,7 +2,9 @@
 
 use super::Plane;
 use super::show::{show_damage, show_opens, show_peer, show_trace};
-use crate::control::{Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand};
+use crate::control::{
+    ClusterCommand, Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand,
+};
 use crate::quotas;
 use api::model;
 use cluster::{Provisioning, Resiliency};
@@ -26,7 +28,10 @@ impl Plane {
         match command {
             Command::Storage(command) => self.storage_command(command),
             Command::Files(command) => self.file_command(command),
-            Command::Cluster(command) => match &self.bus {
+            Command::Cluster(ClusterCommand::ReadyToJoin { reply }) => answer(reply, self.ready_to_join()),
+            Command::Cluster(ClusterCommand::Stay) => self.stay(),
+            Command::Cluster(ClusterCommand::Join { options, reply }) => self.join(&options, reply),
+            Command::Cluster(command) => match self.bus.get() {
                 Some(bus) => bus.command(&self.node, command),
                 None => tracing::error!("a single server is told of other nodes"),
             },
@@ -36,7 +41,7 @@ impl Plane {
                     shown.opens = show_opens(&self.frontend, now);
                 }
                 // Nobody may be waiting any more.
-                let peers = self.bus.iter().flat_map(|bus| bus.peers(&self.node));
+                let peers = self.bus.get().into_iter().flat_map(|bus| bus.peers(&self.node));
                 shown.bus = peers.map(|peer| show_peer(&peer)).collect();
                 let _ = reply.send(Box::new(shown));
             }
@@ -74,34 +79,34 @@ impl Plane {
         match command {
             Storage::Disk(command) => self.disk_command(command),
             Storage::CreatePool { name, disks, reserve_disks, reply } => {
-                self.task(reply, async move |node| node.pool_care.create(name, disks, reserve_disks).await);
+                self.change(reply, async move |node| node.pool_care.create(name, disks, reserve_disks).await);
             }
             Storage::ExportPool { pool, reply } => {
-                self.task(reply, async move |node| node.pool_care.export(pool).await);
+                self.change(reply, async move |node| node.pool_care.export(pool).await);
             }
             Storage::DeletePool { pool, reply } => {
-                self.task(reply, async move |node| node.pool_care.delete(pool).await);
+                self.change(reply, async move |node| node.pool_care.delete(pool).await);
             }
             Storage::AdoptPool { pool, reply } => {
-                self.task(reply, async move |node| node.pool_care.adopt(pool).await);
+                self.change(reply, async move |node| node.pool_care.adopt(pool).await);
             }
             Storage::SetReserve { pool, reserve_disks, reply } => {
-                self.task(reply, async move |node| node.pool_care.set_reserve(pool, reserve_disks).await);
+                self.change(reply, async move |node| node.pool_care.set_reserve(pool, reserve_disks).await);
             }
             Storage::Rebalance { pool, reply } => {
-                self.task(reply, async move |node| Ok(node.pool_care.rebalance(pool).await?.0));
+                self.change(reply, async move |node| Ok(node.pool_care.rebalance(pool).await?.0));
             }
             Storage::CreateVolume { volume, reply } => {
-                self.task(reply, async move |node| node.volume_care.create(translate(volume)).await);
+                self.change(reply, async move |node| node.volume_care.create(translate(volume)).await);
             }
             Storage::ResizeVolume { volume, size_bytes, reply } => {
-                self.task(reply, async move |node| node.volume_care.resize(volume, size_bytes).await);
+                self.change(reply, async move |node| node.volume_care.resize(volume, size_bytes).await);
             }
             Storage::WarnAt { volume, percent, reply } => {
-                self.task(reply, async move |node| node.volume_care.set_warning_at(volume, percent).await);
+                self.change(reply, async move |node| node.volume_care.set_warning_at(volume, percent).await);
             }
             Storage::DeleteVolume { volume, reply } => {
-                self.task(reply, async move |node| node.volume_care.delete(volume).await);
+                self.change(reply, async move |node| node.volume_care.delete(volume).await);
             }
             Storage::CheckVolume { volume, repair, reply } => {
                 answer(reply, self.node.checks.begin(volume, repair).map(|job| job.0));
@@ -156,25 +161,42 @@ impl Plane {
     fn disk_command(self: Rc<Self>, command: DiskCommand) {
         match command {
             DiskCommand::Add { pool, disk, reply } => {
-                self.task(reply, async move |node| node.disk_care.add(pool, disk).await);
+                self.change(reply, async move |node| node.disk_care.add(pool, disk).await);
             }
             DiskCommand::Replace { disk, new, reply } => {
                 let replaced = |(disk, job): (_, JobId)| (disk, job.0);
-                self.task(reply, async move |node| node.disk_care.replace(disk, new).await.map(replaced));
+                self.change(reply, async move |node| node.disk_care.replace(disk, new).await.map(replaced));
             }
             DiskCommand::Retire { disk, reply } => {
-                self.task(reply, async move |node| Ok(node.disk_care.retire(disk).await?.0));
+                self.change(reply, async move |node| Ok(node.disk_care.retire(disk).await?.0));
             }
             DiskCommand::Unretire { disk, reply } => {
-                self.task(reply, async move |node| node.disk_care.unretire(disk).await);
+                self.change(reply, async move |node| node.disk_care.unretire(disk).await);
             }
             DiskCommand::Acknowledge { disk, reply } => {
-                self.task(reply, async move |node| node.damage_keeper.acknowledge(disk).await);
+                self.change(reply, async move |node| node.damage_keeper.acknowledge(disk).await);
             }
             DiskCommand::Erase { path, is_confirmed, reply } => {
-                self.task(reply, async move |node| node.erasing.erase(path, is_confirmed).await);
+                self.change(reply, async move |node| node.erasing.erase(path, is_confirmed).await);
             }
         }
+    }
+
+    /// Begins work of the node that takes many turns and changes what is recorded of disks, pools and volumes.
+    fn change<T: 'static>(
+        self: &Rc<Self>,
+        reply: Reply<T>,
+        work: impl AsyncFnOnce(&Node) -> Done<T> + 'static,
+    ) {
+        if let Err(why) = self.joining.begin_change() {
+            return answer(reply, Err(why));
+        }
+        let plane = self.clone();
+        self.node.tasks.spawn(async move {
+            let done = work(&plane.node).await;
+            plane.joining.end_change();
+            answer(reply, done);
+        });
     }
 
     /// Begins work of the node that takes many turns.
@@ -193,12 +215,12 @@ impl Plane {
         let deadline = tasks.now().after(within);
         self.node.stop();
         self.frontend.drain();
-        if let Some(bus) = &self.bus {
+        if let Some(bus) = self.bus.get() {
             bus.settle(true);
         }
         until(|| (self.frontend.is_idle() || tasks.now() >= deadline).then_some(())).await;
         self.node.settle(deadline).await;
-        if let Some(bus) = &self.bus {
+        if let Some(bus) = self.bus.get() {
             bus.await_others(tasks, deadline).await;
         }
         tracing::info!("drained");

@@ -11,6 +11,7 @@ mod bus;
 mod clients;
 mod commands;
 mod frontend;
+mod joining;
 mod rdma_providers;
 mod show;
 #[cfg(test)]
@@ -28,10 +29,11 @@ use accounts::ServerDirectory;
 use bus::{Bus, NodeDisks};
 use clients::SmbServer;
 use frontend::{Frontend, ServerFront};
+use joining::Joining;
 use node::{Node, Settings};
 use show::Show;
 use smb_server::{Config, Server};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -80,6 +82,10 @@ pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
     }
 }
 
+fn no_bus(error: std::io::Error) -> CommandError {
+    failed(format!("the storage bus cannot be set up: {error}"))
+}
+
 fn failed(message: String) -> CommandError {
     CommandError::io(message)
 }
@@ -102,7 +108,7 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
     // Recorded disks and volumes first: clients that connect find all of them.
     // A node of a cluster serves at once: the others' volumes wait for its disks, as its own do for theirs.
-    let wait = if turns.plane.bus.is_some() { Duration::ZERO } else { RECOVERY_MAX };
+    let wait = if turns.plane.bus.get().is_some() { Duration::ZERO } else { RECOVERY_MAX };
     let patience = turns.plane.node.tasks.now().after(wait);
     while !turns.plane.node.is_recovered() && turns.plane.node.tasks.now() < patience {
         turns.turn(false)?;
@@ -119,8 +125,10 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
 /// The thread's parts.
 pub(crate) struct Plane {
     node: Rc<Node>,
-    /// `None`: a single server.
-    bus: Option<Bus>,
+    driver: Driver,
+    /// None: a single server.
+    bus: OnceCell<Bus>,
+    joining: Joining,
     frontend: Frontend,
     show: Show,
     /// The thread may end.
@@ -143,16 +151,12 @@ impl Plane {
         let clients = clients::open(&driver, &limits, options.smb_listeners, providers)?;
         let config = server_config(&options.server_guid, &options.smb, &limits);
         let bus = match &options.cluster {
-            Some(cluster) => Some(
-                Bus::new(&driver, cluster, now)
-                    .map_err(|error| failed(format!("the storage bus cannot be set up: {error}")))?,
-            ),
+            Some(cluster) => Some(Bus::new(&driver, cluster, now).map_err(no_bus)?),
             None => None,
         };
         let membership =
             bus.as_ref().zip(options.cluster.as_ref()).map(|(bus, cluster)| bus.membership(cluster));
-        let nodes = options.cluster.map(|cluster| cluster.accounts).unwrap_or_default();
-        let directory = WithNodes { inner: ServerDirectory(options.directory), nodes };
+        let directory = WithNodes { inner: ServerDirectory(options.directory), nodes: options.accounts };
         let random = Box::new(|bytes: &mut [u8]| {
             // Without random bytes no key and no nonce is safe: there is nothing to go on with.
             getrandom::fill(bytes).expect("the kernel's random source");
@@ -161,7 +165,7 @@ impl Plane {
         let server = Rc::new(RefCell::new(server));
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let node = node::Options {
-            driver,
+            driver: driver.clone(),
             on_loop: ON_LOOP,
             state: options.state.clone(),
             front: Box::new(ServerFront(server.clone())),
@@ -177,7 +181,9 @@ impl Plane {
         }
         Ok(Rc::new(Self {
             node,
-            bus,
+            driver,
+            bus: bus.map_or_else(OnceCell::new, OnceCell::from),
+            joining: Joining::default(),
             frontend: Frontend::new(server, clients, options.logon_lines),
             show: Show::new(rdma_addresses, rdma_devices.refused, limits, now),
             ended: Cell::new(false),
@@ -257,7 +263,7 @@ impl Turns {
             frontend.set_wall_clock(now, wall_clock);
             node.set_wall_clock(now, wall_clock);
             node.care();
-            if let Some(bus) = &plane.bus {
+            if let Some(bus) = plane.bus.get() {
                 bus.look(node);
             }
         }
@@ -266,7 +272,7 @@ impl Turns {
             sys::trim_free_memory();
         }
         loop {
-            let mut worked = plane.bus.as_ref().is_some_and(|bus| bus.poll(node, now));
+            let mut worked = plane.bus.get().is_some_and(|bus| bus.poll(node, now));
             if serving {
                 worked |= frontend.hear_clients(now);
                 worked |= self.hear_commands();
@@ -292,7 +298,7 @@ impl Turns {
     fn sleep(&self, now: Monotonic) -> Duration {
         let next = self.plane.node.next_timeout();
         let next = self.plane.frontend.next_timeout(now).map_or(next, |at| at.min(next));
-        let next = self.plane.bus.as_ref().and_then(Bus::next_timeout).map_or(next, |at| at.min(next));
+        let next = self.plane.bus.get().and_then(Bus::next_timeout).map_or(next, |at| at.min(next));
         let most = if self.plane.frontend.has_held() { PAUSED_SLEEP } else { SLEEP_MAX };
         next.since(now).min(most)
     }

@@ -28,23 +28,29 @@ fn start_in(directory: &Path) -> DataPlane {
         opened
     });
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    start_with(state.expect("a state"), listener, None)
+    start_with(state.expect("a state"), listener, None, Default::default())
 }
 
-fn start_with(state: cluster::State, listener: TcpListener, cluster: Option<ClusterOptions>) -> DataPlane {
+fn start_with(
+    state: cluster::State,
+    listener: TcpListener,
+    cluster: Option<ClusterOptions>,
+    accounts: ::bus::NodeAccounts,
+) -> DataPlane {
     let domain = Sid::new(5, &[21, 1, 2, 3]).expect("a domain");
-    let accounts = Directory::new(domain, Vec::new(), Vec::new(), Vec::new());
+    let directory = Directory::new(domain, Vec::new(), Vec::new(), Vec::new());
     start(DataPlaneOptions {
         smb_listeners: vec![listener],
         rdma_listeners: Vec::new(),
         rdma_devices: Default::default(),
         state,
         cluster,
+        accounts,
         disk_paths: Vec::new(),
         server_guid: [7; 16],
         smb: SmbPolicy { server_name: "TEST".to_owned(), ..SmbPolicy::default() },
         limits: Limits { cache_bytes: 16 << 20, ..Limits::default() },
-        directory: SharedDirectory::new(accounts),
+        directory: SharedDirectory::new(directory),
         logon_lines: LogonLines::nowhere(),
         pulse: Default::default(),
     })
@@ -558,10 +564,9 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
             name: format!("node-{number}"),
             lease: Duration::from_millis(500),
             bus: ::bus::RemoteOptions::default(),
-            accounts: accounts.clone(),
             heartbeats: links[number as usize - 1].1.clone(),
         };
-        start_with(state.clone(), listener, Some(options))
+        start_with(state.clone(), listener, Some(options), accounts.clone())
     });
     for (at, plane) in planes.iter().enumerate() {
         let other = 1 - at;
@@ -594,6 +599,53 @@ async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl Fn
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[test]
+fn while_the_server_becomes_a_node_disks_and_volumes_are_not_changed_and_after_that_they_are_the_nodes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = cluster::State::open(&directory.path().join("state.redb")).expect("a state");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let plane = start_with(state.clone(), listener, None, Default::default());
+    let (_heartbeats, link) = leased(1);
+    let control = &plane.control;
+    let refused = |done: Result<VolumeId, CommandError>, kind| {
+        let error = done.expect_err("it is refused");
+        assert_eq!(error.kind, kind, "{error}");
+    };
+    runtime().block_on(async {
+        let pool = make_pool(control, directory.path()).await;
+        let (first, second) = tokio::join!(
+            make_volume(control, pool, Resiliency::TwoWayMirror),
+            control.call(|reply| ClusterCommand::ReadyToJoin { reply })
+        );
+        let volume = first.expect("a volume");
+        assert_eq!(second.expect_err("a volume is being made").kind, CommandErrorKind::Conflict);
+        control.call(|reply| ClusterCommand::ReadyToJoin { reply }).await.expect("nothing is being changed");
+        refused(make_volume(control, pool, Resiliency::Simple).await, CommandErrorKind::Unavailable);
+        assert!(control.send(ClusterCommand::Stay.into()));
+        let delete = |reply| StorageCommand::DeleteVolume { volume, reply };
+        control.call(delete).await.expect("it stayed a single server");
+
+        control.call(|reply| ClusterCommand::ReadyToJoin { reply }).await.expect("nothing is being changed");
+        node::adopt_records(&state, NodeId(1), "node-1").expect("the state");
+        let options = ClusterOptions {
+            node: NodeId(1),
+            name: "node-1".into(),
+            lease: Duration::from_millis(500),
+            bus: ::bus::RemoteOptions::default(),
+            heartbeats: link,
+        };
+        let join = |reply| ClusterCommand::Join { options: Box::new(options), reply };
+        control.call(join).await.expect("it has a lease");
+        tell_life(&plane, &[(1, true)]);
+        let again = control.call(|reply| ClusterCommand::ReadyToJoin { reply }).await;
+        assert_eq!(again.expect_err("it is a node").kind, CommandErrorKind::Conflict);
+        let volume = insist(|| make_volume(control, pool, Resiliency::TwoWayMirror)).await;
+        let found = state.read::<cluster::VolumeRecord>(&volume.to_string()).expect("the state");
+        assert_eq!(found.expect("a record").value.owner, Some(NodeId(1)));
+    });
+    drain(plane);
 }
 
 #[test]

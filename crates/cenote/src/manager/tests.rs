@@ -58,11 +58,16 @@ fn no_cluster(
         other: member::OtherEtcd::default(),
     };
     let (_, engine) = member::open_state(None, &places).unwrap();
-    let server = crate::cluster_side::DaemonServer {
+    let server = crate::cluster_side::DaemonServer::new(crate::cluster_side::ServerParts {
         control: control.clone(),
+        state: state.clone(),
+        key: key.clone(),
+        pulse: Default::default(),
         heartbeats: crate::cluster_side::Shared::default(),
-        has_bus: false,
-    };
+        listen: None,
+        bus_by_rdma: false,
+        bus_channels: 0,
+    });
     let parts = member::ClusterParts {
         data: data.to_owned(),
         keys: Config::default().cluster_keys(None, uuid::Uuid::nil()),
@@ -71,7 +76,7 @@ fn no_cluster(
         engine,
         server: Arc::new(server),
     };
-    Arc::new(member::ClusterControl::new(parts, None).unwrap())
+    member::ClusterControl::new(parts, None).unwrap()
 }
 
 #[test]

@@ -74,7 +74,11 @@ async fn form(shared: Arc<Shared>, dump: &StateDump) -> Result<(), FormError> {
     forming.write(dump).await.map_err(failed)?;
     let origin = Origin { base: dump.revision + 1, id: uuid::Uuid::new_v4() };
     let error = match forming.finish(&origin).await {
-        Ok(()) => return Ok(()),
+        Ok(revision) => {
+            // Requests do not wait until the watch has found the records by itself.
+            shared.begin_at(&origin, revision);
+            return Ok(());
+        }
         Err(StateError::Unknown(why)) => StateError::Unknown(why),
         Err(error) => return Err(failed(error)),
     };
@@ -137,16 +141,16 @@ impl Forming {
         self.compare(dump).await
     }
 
-    /// The last step: from then on there is the cluster.
-    async fn finish(&self, origin: &Origin) -> Result<(), StateError> {
+    /// The last step: from then on there is the cluster. Answers etcd's revision of it.
+    async fn finish(&self, origin: &Origin) -> Result<i64, StateError> {
         let keys = &self.shared.keys;
         let value = serde_json::to_vec(origin).map_err(|error| StateError::Unknown(error.to_string()))?;
         let claim = wire::DeleteRangeRequest { key: keys.claim().into_bytes(), range_end: Vec::new() };
         self.step(vec![put(keys.origin().into_bytes(), value), delete(claim)]).await
     }
 
-    /// Applies changes if nobody else claimed meanwhile.
-    async fn step(&self, success: Vec<wire::RequestOp>) -> Result<(), StateError> {
+    /// Applies changes if nobody else claimed meanwhile; answers etcd's revision of them.
+    async fn step(&self, success: Vec<wire::RequestOp>) -> Result<i64, StateError> {
         use wire::compare::{CompareResult, CompareTarget, TargetUnion};
         let claim = wire::Compare {
             result: CompareResult::Equal.into(),
@@ -158,7 +162,10 @@ impl Forming {
         let request = wire::TxnRequest { compare: vec![claim], success, failure: Vec::new() };
         let requests = Requests::new(self.shared.clone());
         let answered = requests.once(|mut client| async move { client.txn(request).await }).await?;
-        if answered.succeeded { Ok(()) } else { Err(StateError::Conflict) }
+        match answered.succeeded {
+            true => Ok(answered.header.map_or(0, |header| header.revision)),
+            false => Err(StateError::Conflict),
+        }
     }
 
     /// Reads everything back.

@@ -39,10 +39,10 @@ use crate::{Answer, BlockingState, Request, StateDump, StateError, StatePlace, S
 use floor::Floor;
 use requests::Requests;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use translation::{Keys, Translation};
+use translation::{Keys, Origin, Translation};
 
 /// An outage shorter than this is an election: nobody is told.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(2);
@@ -62,6 +62,8 @@ struct Shared {
     translation: tokio::sync::watch::Sender<Option<Arc<Translation>>>,
     /// The highest revision that an answer told of.
     seen: AtomicU64,
+    /// The revision of etcd at which this process made the cluster, until the watch begins there; 0: it did not.
+    formed_at: AtomicI64,
     floor: Option<Floor>,
     outage: Mutex<Option<Outage>>,
     board: OnceLock<Arc<Board>>,
@@ -99,6 +101,15 @@ impl Shared {
             let seconds = ended.since.elapsed().as_secs_f32();
             tracing::debug!(seconds, "etcd answers again");
         }
+    }
+
+    /// Answers requests from now on: the records are there, revisions begin at this origin, and changes after this revision of etcd.
+    fn begin_at(&self, origin: &Origin, revision: i64) {
+        let translation = Arc::new(Translation { keys: self.keys.clone(), base: origin.base });
+        self.note_revision(translation.revision(revision));
+        self.formed_at.store(revision, Ordering::Release);
+        self.translation.send_replace(Some(translation));
+        self.note_answer();
     }
 
     /// Takes note of a revision that an answer told.
@@ -158,6 +169,7 @@ impl EtcdState {
             channels,
             translation: tokio::sync::watch::Sender::new(None),
             seen: AtomicU64::new(seen),
+            formed_at: AtomicI64::new(0),
             floor,
             outage: Mutex::default(),
             board: OnceLock::new(),

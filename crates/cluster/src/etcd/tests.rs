@@ -8,6 +8,8 @@ use crate::{
     Answer, BlockingState, CarryError, ClusterState, Moved, Record, Request, State, StateDump, StateError,
     Transaction, Typed, carry,
 };
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn get(state: &impl BlockingState, key: &str) -> Option<(u64, Vec<u8>)> {
@@ -277,6 +279,79 @@ fn a_cluster_is_formed_once_and_from_the_start_if_the_first_try_was_interrupted(
     assert!(state.revision() > 900);
     assert_eq!(state.form(StateDump::default()), Err(super::FormError::Exists));
     assert_eq!(state.dump().unwrap().entries, dump.entries);
+}
+
+/// Counts `key` up until told to stop, as often as it can; answers how often it did.
+fn count_up(state: &State, key: &str, is_over: &AtomicBool) -> u64 {
+    let mut count = 0_u64;
+    while !is_over.load(Ordering::Acquire) {
+        let (revision, value) = get(state, key).unwrap_or_default();
+        assert_eq!(value, if count == 0 { Vec::new() } else { count.to_le_bytes().to_vec() }, "{key}");
+        let next = count + 1;
+        let commit = Transaction::default().when(key, revision).put(key, next.to_le_bytes().to_vec());
+        match state.commit(commit) {
+            Ok(_) => count = next,
+            // What was read before the move is not compared with what is there after.
+            Err(StateError::Conflict) => {}
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+    count
+}
+
+#[test]
+fn no_commit_is_lost_or_done_twice_and_no_change_goes_unheard_while_the_records_move() {
+    let Some(one) = One::start() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let state = State::open(&directory.path().join("state.redb")).unwrap();
+    let etcd = EtcdState::connect(one.client_options()).unwrap();
+    until("etcd answers", || etcd.is_formed().is_ok());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let counting: Vec<_> = ["a", "b", "c"]
+            .map(|key| {
+                scope.spawn({
+                    let (state, is_over) = (&state, &is_over);
+                    move || count_up(state, key, is_over)
+                })
+            })
+            .into();
+        // Who listens reads what changed, and has the last value of each key in the end.
+        let heard = scope.spawn(|| {
+            let watch = state.watch("");
+            let mut values = BTreeMap::new();
+            let mut read = |keys: &[&str]| {
+                for key in keys {
+                    values.insert((*key).to_owned(), get(&state, key).map(|found| found.1));
+                }
+            };
+            let mut is_last = false;
+            loop {
+                let changes = watch.wait(Duration::from_secs(2));
+                match &changes {
+                    Some(changes) if changes.started_over => read(&["a", "b", "c"]),
+                    Some(changes) => read(&changes.keys.keys().map(String::as_str).collect::<Vec<_>>()),
+                    None if is_last => return values,
+                    None => {}
+                }
+                is_last = changes.is_none() && is_over.load(Ordering::Acquire);
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        carry(&state, &etcd).unwrap();
+        let revision = state.revision();
+        std::thread::sleep(Duration::from_millis(500));
+        is_over.store(true, Ordering::Release);
+        let counts: Vec<u64> = counting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let heard = heard.join().unwrap();
+        for (key, count) in ["a", "b", "c"].into_iter().zip(counts) {
+            assert!(count > 10, "{key}: {count}");
+            let last = Some(count.to_le_bytes().to_vec());
+            assert_eq!(get(&state, key).map(|found| found.1), last, "{key}");
+            assert_eq!(heard[key], last, "{key}");
+        }
+        assert!(state.revision() > revision && state.etcd().is_some());
+    });
 }
 
 #[test]

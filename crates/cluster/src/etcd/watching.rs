@@ -71,6 +71,10 @@ impl Watching {
             return Err("the cluster's records in it were made anew by somebody; it is not used".into());
         }
         self.origin = Some(origin);
+        let formed_at = self.shared.formed_at.swap(0, Ordering::AcqRel);
+        if self.next == 0 && formed_at > 0 {
+            self.next = formed_at + 1;
+        }
         self.shared.translation.send_replace(Some(translation.clone()));
         let begun = self.begin(connection, &translation);
         let mut stream =

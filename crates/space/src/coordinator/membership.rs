@@ -446,8 +446,9 @@ impl Membership {
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let wants = std::mem::take(&mut self.wants);
-        let mut next = self.record.clone();
-        next.epoch = self.record.epoch.next();
+        // A single server may have become a node meanwhile.
+        let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
+        let next = VolumeRecord { epoch, owner, ..self.record.clone() };
         let mut draft = Draft { next, wants, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
         draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);

@@ -12,12 +12,29 @@ use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
-use types::{DiskId, Monotonic};
+use std::time::Duration;
+use types::{DiskId, Monotonic, NodeId};
 
 impl Coordinator {
     /// Lets answers be given until then, if several nodes may open the volume.
     pub fn set_lease(&mut self, valid_until: Monotonic) {
         self.ground.membership.lease.extend(valid_until);
+    }
+
+    /// The server has become a node of a cluster: the record is to name it as the volume's owner.
+    pub fn set_node(&mut self, now: Monotonic, node: NodeId) {
+        self.advance_time(now);
+        self.ground.setting.config.node = Some(node);
+        // An opening has its record changed when it ends.
+        if self.ground.setting.serving() && self.ground.membership.record().owner != Some(node) {
+            self.ground.membership.want_rotation();
+        }
+        self.settle_down();
+    }
+
+    /// From now on answers are given only while the node's lease is valid, which a new coordinator waits for as long as this.
+    pub fn set_leased(&mut self, lease: Duration) {
+        self.ground.setting.config.lease = Some(lease);
     }
 
     /// Takes the volume over from this node alone. If the record names another one by now, or the node has come back, the volume stays with

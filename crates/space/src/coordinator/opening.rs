@@ -273,8 +273,9 @@ impl Opening {
                 .into_iter()
                 .for_each(|disk| ground.membership.want_rewind(disk));
             let record = ground.membership.record();
-            if !record.before.is_empty() || !record.tried.is_empty() {
-                // The record is to say that this is past.
+            let is_named = record.owner == ground.setting.config.node;
+            if !record.before.is_empty() || !record.tried.is_empty() || !is_named {
+                // The record is to say that this is past, and whose the volume is if the server became a node meanwhile.
                 ground.membership.want_rotation();
             }
             // Nodes may have died after their disks had listed what they have.

@@ -4,12 +4,13 @@
 //! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
 
 use super::{Inner, LocalSpace, VolumeHandle};
-use crate::coordinator::{Claimed, LateReads, Predecessor};
+use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{PeerId, Request, Response, Transport};
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{DiskId, Lba, Monotonic, VolumeId};
+use std::time::Duration;
+use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
 
 /// Corrupt blocks of volumes that other nodes have open, kept for these for each disk: a scrub finds those again that go beyond it.
 const FOUND_MAX: usize = 4096;
@@ -76,6 +77,34 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             }
         }
         all
+    }
+
+    /// The server has become a node of a cluster: the records of its volumes are to name it, and `domain` is that of its disks.
+    pub fn set_node(&self, node: NodeId, domain: impl Fn(&mut FaultDomain)) {
+        let mut inner = self.change();
+        inner.config.node = Some(node);
+        inner.domains.values_mut().for_each(domain);
+        inner.refresh_pool();
+        let now = inner.now;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_node(now, node));
+        inner.pump();
+    }
+
+    /// Answers are given from now on only while the node's lease is valid ([`LocalSpace::set_node_lease`]), of which there is one.
+    pub fn set_leased(&self, lease: Duration) {
+        let mut inner = self.change();
+        debug_assert!(inner.now < inner.nodes.lease_until, "clients would wait for a lease");
+        inner.config.lease = Some(lease);
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_leased(lease));
+    }
+
+    /// Whether the record of every volume that is served here names the node.
+    pub fn are_named(&self, node: NodeId) -> bool {
+        let inner = self.inner.borrow();
+        inner.volumes.values().all(|volume| {
+            let coordinator = &volume.coordinator;
+            coordinator.phase() != &Phase::Serving || coordinator.record().owner == Some(node)
+        })
     }
 
     /// Requests to disks of other nodes go to this transport from now on.

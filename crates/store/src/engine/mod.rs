@@ -321,6 +321,11 @@ impl<D: Disk> Store<D> {
             ..self.health.clone()
         }
     }
+    /// Compares the data of every write with its checksums from now on ([`StoreOptions::verify_writes`]).
+    pub fn verify_writes(&mut self) {
+        self.options.verify_writes = true;
+    }
+
     /// Applies everything in the journal soon, so that the next opening has nothing to replay.
     pub fn request_checkpoint(&mut self) {
         self.touched = true;

@@ -1,0 +1,72 @@
+//! What the server listens on.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} {address} cannot be listened on: {source}; {hint}")]
+pub struct ListenError {
+    pub what: &'static str,
+    pub address: SocketAddr,
+    pub source: io::Error,
+    pub hint: &'static str,
+}
+
+/// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
+const PORT_RELEASE: Duration = Duration::from_secs(2);
+
+/// Connections that the kernel holds until they are accepted, as far as it lets us (net.core.somaxconn). With the 128 of the standard library
+/// a client that comes amid many others tries anew after a second.
+const BACKLOG: i32 = 4096;
+
+/// Binds one address; waits a little for one that is taken.
+///
+/// # Errors
+/// [`ListenError`].
+pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let until = Instant::now() + PORT_RELEASE;
+    let bound = loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            bound => break bound,
+        }
+    };
+    let bound = bound.and_then(|listener| {
+        // It listens already: this changes how many may wait.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| {
+        let hint = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another program listens there (ss -ltnp shows which): stop it, or take another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "ports under 1024 need root or CAP_NET_BIND_SERVICE: take another port"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine does not have that address (ip address shows them)"
+            }
+            _ => "take another address or port",
+        };
+        ListenError { what, address, source, hint }
+    })
+}
+
+/// Why a socket cannot be waited for.
+#[derive(Debug, thiserror::Error)]
+#[error("a socket that listens cannot be used: {0}")]
+pub struct SocketError(io::Error);
+
+/// The socket for tasks.
+///
+/// # Errors
+/// [`SocketError`].
+pub fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, SocketError> {
+    let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    converted.map_err(SocketError)
+}
