@@ -168,6 +168,23 @@ check "it serves alone" await 60 is_up 1 node-1
 check "it has what was made" has_user 1 carl
 equal "it is the only one" 1 "$(node 1 node list --json | grep -c '"cluster":')"
 
+# A server whose etcd does not come up stays a single one.
+configure 6
+sed -i "/^\[cluster\]/a etcd_program = \"$work/etcd\"" "$work/node-6.toml"
+printf '#!/bin/sh\n[ "$1" = --version ] && exec etcd --version\nexit 1\n' >"$work/etcd"
+chmod +x "$work/etcd"
+start_node 6
+check "a server with an etcd that ends serves" await 60 node 6 disk list
+check "a user of it" bash -c "echo '$password' | '$CENOTE' --data '$work/node-6' user add ann --password-stdin"
+refuses "a cluster without etcd" "goes on as the single one" node 6 cluster create --name C
+stays_single() { has_user 6 ann && ! [[ -e $work/node-6/cluster ]] && ! grep -q 'starting again' "$work/node-6.log"; }
+check "... the server is a single one, and was not started again" stays_single
+printf '#!/bin/sh\nexec etcd "$@"\n' >"$work/etcd"
+check "... and with an etcd that runs it founds the cluster" node 6 cluster create --name C
+check "... with its user" bash -c "'$CENOTE' --data '$work/node-6' cluster status --json | grep '\"name\": \"C\"' && '$CENOTE' --data '$work/node-6' user list --json | grep ann"
+kill "${pids[6]}"
+wait "${pids[6]}" 2>/dev/null
+
 # A server that is killed while it founds a cluster is a single server or the cluster's first one when it is back, and has what it had.
 rounds=3
 [[ $mode == default ]] || rounds=15

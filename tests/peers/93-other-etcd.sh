@@ -40,10 +40,18 @@ with_etcd() { # NUMBER KEY
 for number in 1 2; do with_etcd $number "$keys/client.key"; start_node $number; done
 configure 3
 start_node 3
-for number in 1 2 3; do check "server $number serves" await 60 node $number disk list; done
+with_etcd 4 "$keys/client.key"
+start_node 4
+for number in 1 2 3 4; do check "server $number serves" await 60 node $number disk list; done
 
 check "a cluster in it" node 1 cluster create --name C
 check "its first server is in it" await 60 in_cluster 1
+check "a user of another server" bash -c "echo '$password' | '$CENOTE' --data '$work/node-4' user add dora --password-stdin"
+refuses "a second cluster of that name in it" "of this name already.*choose another name" node 4 cluster create --name C
+serves_alone() { kill -0 "${pids[4]}" && ! [[ -e $work/node-4/cluster ]] && node 4 user list --json | grep '"dora"' >/dev/null && ! in_cluster 4; }
+check "... that server is a single one still, with its user" serves_alone
+check "... and the cluster has its own only" bash -c "! '$CENOTE' --data '$work/node-1' user list --json | grep dora"
+kill "${pids[4]}"
 check "server 2 joins" node 2 cluster join --token "$(node 1 cluster token)"
 check "server 2 is in it" await 60 in_cluster 2
 refuses "a server that does not know that etcd" "cluster\.etcd" node 3 cluster join --token "$(node 1 cluster token)"

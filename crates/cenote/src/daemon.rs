@@ -403,6 +403,8 @@ impl Records {
             other: config.other_etcd(),
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
+        // A founding that cannot go on was taken back.
+        let identity = Identity::open(directory.path())?;
         if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
             // Disks of the single server that it was.
             node::adopt_records(&state, identity.facts.node, &identity.facts.name)?;

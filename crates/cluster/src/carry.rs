@@ -32,7 +32,7 @@ impl Moved {
 pub enum CarryError {
     #[error("the state is in etcd already")]
     Done,
-    #[error("etcd already has a cluster '{0}'")]
+    #[error("etcd has a cluster of this name already: '{0}'")]
     Exists(String),
     /// The handle uses etcd from now on, which does not answer. Starting the server anew finds out which engine has the state.
     #[error(

@@ -16,6 +16,8 @@ use uuid::Uuid;
 
 pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
+/// What is left of a founding that was taken back, on its way to be removed.
+const ABANDONED: &str = "cluster.old";
 const FACTS: &str = "identity.json";
 pub const KEY: &str = "node.key";
 pub const CERTIFICATE: &str = "node.pem";
@@ -157,6 +159,25 @@ pub fn establish(
     let directory = data.join(DIRECTORY);
     std::fs::rename(&draft, &directory).map_err(io_error(&directory))?;
     sync(data)
+}
+
+/// Takes back what a founder has [`establish`]ed: this is a single server from then on.
+///
+/// # Errors
+/// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
+pub fn abandon(data: &Path) -> Result<(), IdentityError> {
+    let (directory, abandoned) = (data.join(DIRECTORY), data.join(ABANDONED));
+    let remove = || match std::fs::remove_dir_all(&abandoned) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&abandoned)(error)),
+        _ => Ok(()),
+    };
+    remove()?;
+    std::fs::rename(&directory, &abandoned).map_err(io_error(&directory))?;
+    sync(data)?;
+    if let Err(error) = remove() {
+        tracing::warn!(%error, "of a founding that was taken back something is left, which does no harm");
+    }
+    Ok(())
 }
 
 impl Identity {
@@ -314,6 +335,25 @@ mod tests {
             std::fs::create_dir_all(open().etcd_directory().join("member")).unwrap();
             (0..2).for_each(|_| open().remove_etcd().unwrap());
             assert!(!open().etcd_directory().exists());
+        }
+    }
+
+    #[test]
+    fn a_founding_that_is_abandoned_leaves_a_single_server_that_can_found_again() {
+        let data = tempfile::tempdir().unwrap();
+        let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
+        assert!(abandon(data.path()).is_err(), "there is nothing to abandon");
+        // What an earlier one could not remove is in nobody's way.
+        std::fs::create_dir_all(data.path().join(ABANDONED).join("etcd")).unwrap();
+        for _ in 0..2 {
+            draft_key(data.path()).unwrap();
+            establish(data.path(), &Facts { founder: true, ..facts() }, &PAPERS, &seal).unwrap();
+            let founder = Identity::open(data.path()).unwrap().unwrap();
+            assert!(founder.is_founding() && !founder.etcd_directory().exists());
+            std::fs::create_dir_all(founder.etcd_directory().join("member")).unwrap();
+            abandon(data.path()).unwrap();
+            assert!(Identity::open(data.path()).unwrap().is_none());
+            assert!(!data.path().join(ABANDONED).exists());
         }
     }
 

@@ -7,13 +7,14 @@
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, ask};
 use crate::credentials::Credentials;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineError};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
 use crate::issues::Issues;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
+use crate::undoing::{forget_founding, take_back};
 use crate::view::LastRead;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
@@ -29,7 +30,7 @@ use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
 use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
-use cluster::{DiskRecord, DiskState, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
+use cluster::{CarryError, DiskRecord, DiskState, NodeRecord, State, StateError, Typed};
 use rustls::ClientConfig;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -272,16 +273,7 @@ impl ClusterControl {
         };
         let (cluster, node) = (founded.cluster.name, founded.node.name);
         if let Err(ControlError(error)) = self.enter().await {
-            tracing::error!(
-                cluster,
-                node,
-                why = error.message,
-                "a cluster was made, and this server does not become its first while it serves: its parts start again"
-            );
-            self.restart.notify_one();
-            let mut view = self.view_now(false).await?;
-            (view.name, view.id) = (Some(cluster), Some(founded.cluster.id.to_string()));
-            return Ok(view);
+            return Err(self.leave_founding(&cluster, error).await);
         }
         tracing::info!(
             cluster,
@@ -292,13 +284,51 @@ impl ClusterControl {
         self.view_now(true).await
     }
 
+    /// What becomes of a founding that did not come to its end: it is taken back if the records have not moved, and cannot come to ([`crate::undoing`]);
+    /// else a start anew goes on with it. Answers what to say.
+    async fn leave_founding(&self, cluster: &str, error: ApiError) -> ControlError {
+        let why = error.message;
+        // A move of which nobody knows whether it happened leaves the state with etcd.
+        if self.state.etcd().is_none() {
+            let (data, state) = (self.data.clone(), self.state.clone());
+            match off_the_loop(move || Ok(take_back(&data, &state)?)).await {
+                Ok(()) => {
+                    self.server.stay();
+                    tracing::warn!(
+                        cluster,
+                        why,
+                        "the cluster was not made; this server goes on as the single one that it was"
+                    );
+                    let message = format!(
+                        "the cluster was not made, and this server goes on as the single one that it was: {why}"
+                    );
+                    return ControlError(ApiError::new(error.kind, message));
+                }
+                Err(ControlError(error)) => {
+                    tracing::error!(cluster, why = error.message, "a founding cannot be taken back");
+                }
+            }
+        }
+        tracing::error!(
+            cluster,
+            why,
+            "it is not decided whether the cluster is made: this server's parts start again, and go on with it"
+        );
+        self.restart.notify_one();
+        let message = format!(
+            "it is not decided yet whether cluster {cluster} is made: {why}; this server's parts start again and go on with it: `cenote cluster \
+             status` shows what it has become, and the server's log what is in its way"
+        );
+        ControlError(ApiError::new(ErrorKind::Unavailable, message))
+    }
+
     /// Moves the records of a single server to the cluster that it has founded, and makes its parts those of a node. From the identity on, which is on disk,
     /// a start anew does the same ([`crate::open_state`]): whenever this ends, the records are whole in one of the two engines, and in use.
     async fn enter(&self) -> Result<(), ControlError> {
         let (engine, data) = (self.engine(), self.data.clone());
         let (identity, engine) = off_the_loop(move || {
             let identity = Identity::open(&data)?.ok_or_else(|| internal("the cluster's files are gone"))?;
-            let engine = engine.carry(&identity).map_err(internal)?;
+            let engine = engine.carry(&identity).map_err(unfounded)?;
             Ok((identity, engine))
         })
         .await?;
@@ -318,6 +348,8 @@ impl ClusterControl {
             (self.state.clone(), self.key.clone(), self.keys.clone(), self.data.clone());
         let engine = self.engine();
         off_the_loop(move || {
+            nodes::check_cluster_name(&name).map_err(Refused::from)?;
+            engine.demand_free(&name).map_err(unfounded)?;
             let etcd = own_etcd(&keys, &*engine, listen)?;
             let node_key = identity::draft_key(&data)?;
             let proven = node_key.prove(&proof_context(&name)).map_err(internal)?;
@@ -598,6 +630,19 @@ async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> See
     Seen { name: node.name.clone(), told, clock_ms }
 }
 
+/// Why no cluster is founded, in the API's kinds.
+fn unfounded(error: EngineError) -> ApiError {
+    match error {
+        EngineError::Carry(error @ CarryError::Exists(_)) => {
+            conflict(format!("{error}; choose another name"))
+        }
+        EngineError::State(StateError::Unknown(_)) | EngineError::Ends(_) => {
+            ApiError::new(ErrorKind::Unavailable, error.to_string())
+        }
+        error => internal(error),
+    }
+}
+
 /// Where a founder's member of etcd listens; `None`: somebody else runs etcd.
 fn own_etcd(
     keys: &ClusterKeys,
@@ -630,21 +675,6 @@ pub(crate) fn revocation_list(cluster: &ClusterRecord, key: &SealKey) -> Result<
     let authority = Authority::open(cluster, key).map_err(internal)?;
     let number = cluster.revoked.len() as u64 + 1;
     Ok(authority.revocation_list(&cluster.revoked, number, unix_now_s()).map_err(internal)?)
-}
-
-/// Takes back a founding that was not finished: this server is in no cluster, whatever its own state says.
-fn forget_founding(state: &State) -> Result<(), StateError> {
-    let mut transaction = Transaction::default();
-    if let Some(Stored { revision, value }) = ClusterRecord::find(state)? {
-        transaction = transaction.when(value.key(), revision).delete(value.key());
-    }
-    for Stored { revision, value } in state.list::<NodeRecord>()? {
-        transaction = transaction.when(value.key(), revision).delete(value.key());
-    }
-    if transaction.changes.is_empty() {
-        return Ok(());
-    }
-    state.commit(transaction).map(|_| ())
 }
 
 fn plain<'a, T>(work: impl Future<Output = Result<T, ControlError>> + Send + 'a) -> Answer<'a, T> {

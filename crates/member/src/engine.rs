@@ -1,13 +1,15 @@
 //! What keeps the records: redb on a single server, etcd in a cluster, and the members of etcd.
 //!
 //! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
-//! soon as it has caught up.
+//! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
 
+use crate::undoing::take_back;
 use api::cluster::StateEngine;
 use cluster::etcd::members::EtcdAlarm;
 use cluster::etcd::members::lacks_revision_fix;
 use cluster::etcd::process::{
-    EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart, TlsFiles, initial_members, version_of,
+    EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdProcessState, EtcdStart, TlsFiles,
+    initial_members, version_of,
 };
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
@@ -20,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// For which a founder waits for its own etcd to answer.
 pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
+/// A founder's etcd that ends by itself for so long is not waited for: it has no port, no space, or is not let.
+const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
@@ -33,6 +37,12 @@ const REMIND_EVERY: Duration = Duration::from_secs(10);
 /// The engine as the cluster side uses it. Everything here may block for seconds.
 pub trait Engine: Send + Sync + 'static {
     fn view(&self) -> StateEngine;
+
+    /// Refuses a cluster of that name that could not be founded, before anything is made.
+    ///
+    /// # Errors
+    /// [`CarryError::Exists`]: the etcd that somebody else runs has one; or it does not answer.
+    fn demand_free(&self, cluster: &str) -> Result<(), EngineError>;
 
     /// The version of the etcd that is installed.
     ///
@@ -134,11 +144,13 @@ pub enum EngineError {
     Carry(#[from] CarryError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("etcd does not run: {0}")]
+    Ends(String),
     #[error("this server is in a cluster already")]
     InCluster,
 }
 
-/// The state of this server or of its cluster.
+/// The state of this server or of its cluster. If its founding cannot go on, this takes it back: who called opens the identity again.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -147,16 +159,46 @@ pub fn open_state(
     places: &EnginePlaces,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let Some(identity) = identity else {
-        let state = State::open(&places.file)?;
-        let engine = SingleServer { state: state.clone(), places: places.clone() };
-        return Ok((state, Arc::new(engine)));
+        return Ok(single_server(State::open(&places.file)?, places));
     };
-    let is_founder = identity.facts.founder;
-    if is_founder && identity.is_founding() && identity.facts.etcd.is_some() && places.file.exists() {
-        begin_founding_anew(identity, &places.file)?;
+    let is_founding = identity.facts.founder && identity.is_founding() && places.file.exists();
+    let is_unmoved = is_founding && !has_begun_to_move(&places.file)?;
+    if is_unmoved {
+        // etcd does not start any more if its first start was cut off at certain points.
+        identity.remove_etcd()?;
     }
+    match open_clusters(identity, places, is_unmoved) {
+        Err(error) if is_founding && has_not_moved(&error, &places.file)? => {
+            tracing::warn!(
+                cluster = identity.facts.cluster,
+                %error,
+                "a cluster that this server was making cannot be made: that is taken back, and this server is the single one that it was"
+            );
+            let state = open_own(&places.file)?;
+            take_back(identity.directory.parent().unwrap_or(Path::new(".")), &state)?;
+            Ok(single_server(state, places))
+        }
+        opened => opened,
+    }
+}
+
+fn single_server(state: State, places: &EnginePlaces) -> (State, Arc<dyn Engine>) {
+    let engine = SingleServer { state: state.clone(), places: places.clone() };
+    (state, Arc::new(engine))
+}
+
+/// `is_unmoved`: no record has begun to move to etcd, so that a founder's that does not run is not needed.
+fn open_clusters(
+    identity: &Identity,
+    places: &EnginePlaces,
+    is_unmoved: bool,
+) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let (etcd, process) = begin_etcd(identity, places)?;
-    let state = if is_founder { founders_state(&etcd, &places.file)? } else { State::from(etcd.clone()) };
+    let state = if identity.facts.founder {
+        founders_state(identity, &etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
+    } else {
+        State::from(etcd.clone())
+    };
     let engine = Etcd::of(identity, etcd, process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_answer(&state, None)?;
@@ -164,14 +206,18 @@ pub fn open_state(
     Ok((state, Arc::new(engine)))
 }
 
-/// Removes what there is of the founder's etcd if no record has begun to move there: etcd does not start any more if its first start was cut off at
-/// certain points.
-fn begin_founding_anew(identity: &Identity, file: &Path) -> Result<(), EngineError> {
-    let has_begun = open_own(file)?.read::<Moved>(Moved::ID)?.is_some();
-    if !has_begun {
-        identity.remove_etcd()?;
+/// Whether records of the single server that the founder was may be in etcd.
+fn has_begun_to_move(file: &Path) -> Result<bool, StateError> {
+    Ok(open_own(file)?.read::<Moved>(Moved::ID)?.is_some())
+}
+
+/// Whether etcd is known not to have the cluster of a founder that could not open it, and will not come to have it.
+fn has_not_moved(error: &EngineError, file: &Path) -> Result<bool, StateError> {
+    match error {
+        EngineError::Carry(CarryError::Exists(_) | CarryError::State(_)) => Ok(true),
+        EngineError::Carry(CarryError::Done | CarryError::Undecided(_)) => Ok(false),
+        _ => Ok(!has_begun_to_move(file)?),
     }
-    Ok(())
 }
 
 /// Opens the state of the single server that the founder was.
@@ -288,23 +334,44 @@ pub fn await_answer(state: &State, patience: Option<Duration>) -> Result<(), Sta
     }
 }
 
-/// The founder's etcd has the records of the single server that it was, from the first start on.
-fn founders_state(etcd: &EtcdState, file: &Path) -> Result<State, EngineError> {
-    if await_formed(etcd)? {
-        return Ok(State::from(etcd.clone()));
+/// The founder's etcd has the records of the single server that it was, from the first start on. `process`: see [`await_formed`].
+fn founders_state(
+    identity: &Identity,
+    etcd: &EtcdState,
+    process: Option<&EtcdProcess>,
+    file: &Path,
+) -> Result<State, EngineError> {
+    if !await_formed(etcd, process)? {
+        let state = open_own(file)?;
+        carry(&state, etcd)?;
+        return Ok(state);
     }
-    let state = open_own(file)?;
-    carry(&state, etcd)?;
-    Ok(state)
+    let state = State::from(etcd.clone());
+    await_answer(&state, None)?;
+    // Of an etcd that somebody else runs another server may have taken the name. Nothing is written before that is known.
+    match ClusterRecord::find(&state)? {
+        Some(found) if found.value.id == identity.facts.id => Ok(state),
+        _ => Err(CarryError::Exists(etcd.cluster()).into()),
+    }
 }
 
-/// Waits until etcd, which starts, or elects itself, says whether it has the cluster.
-fn await_formed(etcd: &EtcdState) -> Result<bool, StateError> {
-    let until = Instant::now() + FOUNDING_PATIENCE;
+/// Waits until etcd, which starts, or elects itself, says whether it has the cluster. `process`: if it ends by itself again and again, that is
+/// all there is to wait for.
+fn await_formed(etcd: &EtcdState, process: Option<&EtcdProcess>) -> Result<bool, EngineError> {
+    let began = Instant::now();
     loop {
-        match etcd.is_formed() {
-            Err(_) if Instant::now() < until => std::thread::sleep(FOUNDING_PAUSE),
-            answered => return answered,
+        let error = match etcd.is_formed() {
+            Err(error) => error,
+            Ok(answer) => return Ok(answer),
+        };
+        let ended = process.map(EtcdProcess::state).and_then(|state| match state {
+            EtcdProcessState::Restarting { why } => Some(why),
+            _ => None,
+        });
+        match ended {
+            Some(why) if began.elapsed() > ENDING_PATIENCE => return Err(EngineError::Ends(why)),
+            _ if began.elapsed() > FOUNDING_PATIENCE => return Err(error.into()),
+            _ => std::thread::sleep(FOUNDING_PAUSE),
         }
     }
 }
@@ -355,6 +422,18 @@ impl Engine for SingleServer {
         }
     }
 
+    fn demand_free(&self, cluster: &str) -> Result<(), EngineError> {
+        if !self.places.uses_other() {
+            return Ok(());
+        }
+        // It only asks: what others have in there is theirs to drop.
+        let options = EtcdOptions { kept_revisions: None, ..self.places.other.options(cluster)? };
+        match EtcdState::connect(options)?.is_formed()? {
+            true => Err(CarryError::Exists(cluster.to_owned()).into()),
+            false => Ok(()),
+        }
+    }
+
     fn program_version(&self) -> Result<String, String> {
         version_of(self.places.program().as_deref()).map_err(|error| error.to_string())
     }
@@ -381,7 +460,7 @@ impl Engine for SingleServer {
 
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
         let (etcd, process) = begin_etcd(founder, &self.places)?;
-        if await_formed(&etcd)? {
+        if await_formed(&etcd, process.as_ref())? {
             return Err(CarryError::Exists(etcd.cluster()).into());
         }
         let engine = Etcd::of(founder, etcd.clone(), process, &self.places)?;
@@ -471,6 +550,10 @@ impl Engine for Etcd {
             members: voters,
             notes,
         }
+    }
+
+    fn demand_free(&self, _: &str) -> Result<(), EngineError> {
+        Err(EngineError::InCluster)
     }
 
     fn program_version(&self) -> Result<String, String> {

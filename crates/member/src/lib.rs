@@ -10,6 +10,7 @@
 //! | `departure` | draining and removal |
 //! | `keeping` | what a server sees to by itself: certificate, addresses and seats of etcd, the end of draining, issues of health |
 //! | `engine` | what keeps the records: redb or etcd |
+//! | `undoing` | a founding that cannot go on is taken back |
 //! | `credentials`, `tls`, `renewal` | who it proves to be |
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `guesses` | how often a host may show tokens that are none |
@@ -33,6 +34,7 @@ mod questions;
 mod renewal;
 mod surroundings;
 mod tls;
+mod undoing;
 mod view;
 
 pub use applicant::ClusterKeys;

@@ -26,11 +26,13 @@ use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
 
+mod founding;
 mod port;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,6 +50,9 @@ impl Engine for NoEngine {
             quorum: 1,
             notes: Vec::new(),
         }
+    }
+    fn demand_free(&self, _: &str) -> Result<(), EngineError> {
+        Ok(())
     }
     fn program_version(&self) -> Result<String, String> {
         Ok("3.4.23".into())
@@ -76,6 +81,8 @@ impl Engine for NoEngine {
 #[derive(Default)]
 struct Rest {
     lives: Mutex<BTreeMap<NodeId, bool>>,
+    /// How often it was told that the server stays a single one.
+    stays: AtomicUsize,
 }
 
 impl OwnServer for Rest {
@@ -91,7 +98,9 @@ impl OwnServer for Rest {
     fn ready_to_join(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
-    fn stay(&self) {}
+    fn stay(&self) {
+        self.stays.fetch_add(1, Ordering::SeqCst);
+    }
     fn join(&self, _: Facts) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }

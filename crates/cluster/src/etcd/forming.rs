@@ -88,7 +88,12 @@ async fn form(shared: Arc<Shared>, dump: &StateDump) -> Result<(), FormError> {
             Ok(_) => return Err(FormError::Failed(error)),
             Err(StateError::Conflict) => {
                 if let Ok(found) = origin_of(&shared).await {
-                    return if found.as_ref() == Some(&origin) { Ok(()) } else { Err(FormError::Exists) };
+                    if found.as_ref() != Some(&origin) {
+                        return Err(FormError::Exists);
+                    }
+                    // At which revision is not known; the watch finds it. Until then none is told that is before the records.
+                    shared.note_revision(origin.base);
+                    return Ok(());
                 }
             }
             Err(_) => tokio::time::sleep(DECIDING_PAUSE).await,

@@ -1,0 +1,48 @@
+//! A founding is taken back: the server is the single server that it was.
+//!
+//! Promises: wherever this is cut off, one of the two engines has the state, and not both; nothing that was acknowledged is lost.
+//!
+//! 1. It is begun only if etcd is known not to have this cluster, and nothing is under way that would make it: no record had begun to move (there
+//!    is no [`Moved`]), or the move says that it failed ([`cluster::CarryError::Undecided`] does not), or etcd has another cluster of that name.
+//!    So the old engine has every record, and what was acknowledged since went there.
+//! 2. `DATA/cluster` goes by one rename, which is synced. A start before it goes on with the founding, from the old engine, which still has the
+//!    founding's records; a start behind it opens the old engine as a single server's.
+//! 3. Only then the founding's records go from the old engine, and [`Moved`] with them, which would make the next founding keep what is left of
+//!    an etcd that was cut off. A start in between finds them, and a single server heeds none of them; the next founding removes them first.
+//!
+//! If it is not known whether the rename is on the disk, the third step is left out: both starts are good with the records.
+
+use cluster::identity::{self, IdentityError};
+use cluster::nodes::ClusterRecord;
+use cluster::{Moved, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
+use std::path::Path;
+
+/// Makes this server a single one again; `state` is that of its old engine. See the module for when it may be called.
+///
+/// # Errors
+/// [`IdentityError`]: it is the founder of that cluster still.
+pub(crate) fn take_back(data: &Path, state: &State) -> Result<(), IdentityError> {
+    identity::abandon(data)?;
+    if let Err(error) = forget_founding(state) {
+        tracing::warn!(%error, "records of a founding that was taken back are left; the next one removes them");
+    }
+    Ok(())
+}
+
+/// Removes the records of a founding that was not finished: this server is in no cluster, whatever its own state says.
+pub(crate) fn forget_founding(state: &State) -> Result<(), StateError> {
+    let mut transaction = Transaction::default();
+    if let Some(Stored { revision, value }) = ClusterRecord::find(state)? {
+        transaction = transaction.when(value.key(), revision).delete(value.key());
+    }
+    for Stored { revision, value } in state.list::<NodeRecord>()? {
+        transaction = transaction.when(value.key(), revision).delete(value.key());
+    }
+    if let Some(Stored { revision, value }) = state.read::<Moved>(Moved::ID)? {
+        transaction = transaction.when(value.key(), revision).delete(value.key());
+    }
+    if transaction.changes.is_empty() {
+        return Ok(());
+    }
+    state.commit(transaction).map(|_| ())
+}
