@@ -7,14 +7,14 @@
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, ask};
 use crate::credentials::Credentials;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
 use crate::issues::Issues;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
-use crate::undoing::{forget_founding, take_back};
+use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::view::LastRead;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
@@ -30,7 +30,7 @@ use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
 use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
-use cluster::{CarryError, DiskRecord, DiskState, NodeRecord, State, StateError, Typed};
+use cluster::{DiskRecord, DiskState, NodeRecord, State, Typed};
 use rustls::ClientConfig;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -273,7 +273,12 @@ impl ClusterControl {
         };
         let (cluster, node) = (founded.cluster.name, founded.node.name);
         if let Err(ControlError(error)) = self.enter().await {
-            return Err(self.leave_founding(&cluster, error).await);
+            let (left, error) = leave_founding(&self.data, &self.state, &cluster, error).await;
+            match left {
+                Left::Single => self.server.stay(),
+                Left::Founder => self.restart.notify_one(),
+            }
+            return Err(ControlError(error));
         }
         tracing::info!(
             cluster,
@@ -282,44 +287,6 @@ impl ClusterControl {
         );
         self.entered.notify_one();
         self.view_now(true).await
-    }
-
-    /// What becomes of a founding that did not come to its end: it is taken back if the records have not moved, and cannot come to ([`crate::undoing`]);
-    /// else a start anew goes on with it. Answers what to say.
-    async fn leave_founding(&self, cluster: &str, error: ApiError) -> ControlError {
-        let why = error.message;
-        // A move of which nobody knows whether it happened leaves the state with etcd.
-        if self.state.etcd().is_none() {
-            let (data, state) = (self.data.clone(), self.state.clone());
-            match off_the_loop(move || Ok(take_back(&data, &state)?)).await {
-                Ok(()) => {
-                    self.server.stay();
-                    tracing::warn!(
-                        cluster,
-                        why,
-                        "the cluster was not made; this server goes on as the single one that it was"
-                    );
-                    let message = format!(
-                        "the cluster was not made, and this server goes on as the single one that it was: {why}"
-                    );
-                    return ControlError(ApiError::new(error.kind, message));
-                }
-                Err(ControlError(error)) => {
-                    tracing::error!(cluster, why = error.message, "a founding cannot be taken back");
-                }
-            }
-        }
-        tracing::error!(
-            cluster,
-            why,
-            "it is not decided whether the cluster is made: this server's parts start again, and go on with it"
-        );
-        self.restart.notify_one();
-        let message = format!(
-            "it is not decided yet whether cluster {cluster} is made: {why}; this server's parts start again and go on with it: `cenote cluster \
-             status` shows what it has become, and the server's log what is in its way"
-        );
-        ControlError(ApiError::new(ErrorKind::Unavailable, message))
     }
 
     /// Moves the records of a single server to the cluster that it has founded, and makes its parts those of a node. From the identity on, which is on disk,
@@ -628,19 +595,6 @@ async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> See
     };
     let clock_ms = told.as_ref().map(|facts| clock_ms(facts, began.elapsed())).unwrap_or_default();
     Seen { name: node.name.clone(), told, clock_ms }
-}
-
-/// Why no cluster is founded, in the API's kinds.
-fn unfounded(error: EngineError) -> ApiError {
-    match error {
-        EngineError::Carry(error @ CarryError::Exists(_)) => {
-            conflict(format!("{error}; choose another name"))
-        }
-        EngineError::State(StateError::Unknown(_)) | EngineError::Ends(_) => {
-            ApiError::new(ErrorKind::Unavailable, error.to_string())
-        }
-        error => internal(error),
-    }
 }
 
 /// Where a founder's member of etcd listens; `None`: somebody else runs etcd.

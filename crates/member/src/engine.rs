@@ -3,8 +3,10 @@
 //! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
 //! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
 
+use crate::failure::{conflict, internal};
 use crate::undoing::take_back;
 use api::cluster::StateEngine;
+use api::{ApiError, ErrorKind};
 use cluster::etcd::members::EtcdAlarm;
 use cluster::etcd::members::lacks_revision_fix;
 use cluster::etcd::process::{
@@ -148,6 +150,19 @@ pub enum EngineError {
     Ends(String),
     #[error("this server is in a cluster already")]
     InCluster,
+}
+
+/// Why no cluster is founded, in the API's kinds.
+pub(crate) fn unfounded(error: EngineError) -> ApiError {
+    match error {
+        EngineError::Carry(error @ CarryError::Exists(_)) => {
+            conflict(format!("{error}; choose another name"))
+        }
+        EngineError::State(StateError::Unknown(_)) | EngineError::Ends(_) => {
+            ApiError::new(ErrorKind::Unavailable, error.to_string())
+        }
+        error => internal(error),
+    }
 }
 
 /// The state of this server or of its cluster. If its founding cannot go on, this takes it back: who called opens the identity again.

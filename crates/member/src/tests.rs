@@ -26,7 +26,7 @@ use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId, VolumeId};
@@ -83,6 +83,8 @@ struct Rest {
     lives: Mutex<BTreeMap<NodeId, bool>>,
     /// How often it was told that the server stays a single one.
     stays: AtomicUsize,
+    /// Whether it cannot become a part of a cluster.
+    joins_not: AtomicBool,
 }
 
 impl OwnServer for Rest {
@@ -102,7 +104,13 @@ impl OwnServer for Rest {
         self.stays.fetch_add(1, Ordering::SeqCst);
     }
     fn join(&self, _: Facts) -> Answer<'_, ()> {
-        Box::pin(async { Ok(()) })
+        let joins_not = self.joins_not.load(Ordering::SeqCst);
+        Box::pin(async move {
+            match joins_not {
+                true => Err(api::ApiError::new(ErrorKind::Unavailable, "no lease")),
+                false => Ok(()),
+            }
+        })
     }
 }
 

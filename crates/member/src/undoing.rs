@@ -12,6 +12,8 @@
 //!
 //! If it is not known whether the rename is on the disk, the third step is left out: both starts are good with the records.
 
+use crate::failure::{ControlError, off_the_loop};
+use api::{ApiError, ErrorKind};
 use cluster::identity::{self, IdentityError};
 use cluster::nodes::ClusterRecord;
 use cluster::{Moved, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
@@ -27,6 +29,49 @@ pub(crate) fn take_back(data: &Path, state: &State) -> Result<(), IdentityError>
         tracing::warn!(%error, "records of a founding that was taken back are left; the next one removes them");
     }
     Ok(())
+}
+
+/// What a server is behind a founding that did not come to its end.
+pub(crate) enum Left {
+    /// The single server that it was; the founding is taken back.
+    Single,
+    /// A founder, perhaps: a start anew goes on with it.
+    Founder,
+}
+
+/// Takes a founding that failed back if the records have not moved, and cannot come to. Answers what to say of it, too.
+pub(crate) async fn leave_founding(
+    data: &Path,
+    state: &State,
+    cluster: &str,
+    error: ApiError,
+) -> (Left, ApiError) {
+    let why = error.message;
+    // A move of which nobody knows whether it happened leaves the state with etcd.
+    if state.etcd().is_none() {
+        let (data, state) = (data.to_owned(), state.clone());
+        match off_the_loop(move || Ok(take_back(&data, &state)?)).await {
+            Ok(()) => {
+                let single =
+                    "the cluster was not made, and this server goes on as the single one that it was";
+                tracing::warn!(cluster, why, "{single}");
+                return (Left::Single, ApiError::new(error.kind, format!("{single}: {why}")));
+            }
+            Err(ControlError(error)) => {
+                tracing::error!(cluster, why = error.message, "a founding cannot be taken back");
+            }
+        }
+    }
+    tracing::error!(
+        cluster,
+        why,
+        "it is not decided whether the cluster is made: this server's parts start again, and go on with it"
+    );
+    let message = format!(
+        "it is not decided yet whether cluster {cluster} is made: {why}; this server's parts start again and go on with it: `cenote cluster \
+         status` shows what it has become, and the server's log what is in its way"
+    );
+    (Left::Founder, ApiError::new(ErrorKind::Unavailable, message))
 }
 
 /// Removes the records of a founding that was not finished: this server is in no cluster, whatever its own state says.

@@ -148,6 +148,29 @@ async fn etcd_that_does_not_run_leaves_the_single_server_and_the_next_founding_i
 }
 
 #[tokio::test]
+async fn a_founding_behind_the_move_is_not_taken_back_and_is_not_told_to_be_done() {
+    if !has_etcd() {
+        return;
+    }
+    let founder = Founder::new(RUNS);
+    let (state, engine) = founder.open().unwrap();
+    state.write(&disk(1, 1, DiskState::Healthy), 0).unwrap();
+    let control = founder.control(&state, engine);
+    founder.server.rest.joins_not.store(true, Ordering::SeqCst);
+    let restart = control.restart();
+    let told = restart.notified();
+    let error = create(&control, "C").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains("not decided yet") && error.message.contains("cluster status"), "{error}");
+    tokio::time::timeout(PATIENCE, told).await.expect("its parts start again");
+    assert_eq!(founder.stays(), 0);
+    drop((control, state));
+    let (state, _engine) = founder.open().unwrap();
+    assert!(state.etcd().is_some() && founder.identity().is_some());
+    assert_eq!(state.list::<DiskRecord>().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_start_while_founding_with_an_etcd_that_does_not_run_is_one_of_the_single_server() {
     let founder = Founder::new(ENDS);
     founder.dies_while_founding("C").await;
