@@ -339,6 +339,8 @@ class Frozen(Torture):
     """The owner is stopped; it goes on when another server has taken over."""
 
     patience_s = 2.0
+    # How often its etcd is stopped with it.
+    with_etcd = 0.3
 
     def note_probe(self, error):
         self.probed[str(error)] = self.probed.get(str(error), 0) + 1
@@ -350,8 +352,7 @@ class Frozen(Torture):
             others = {node.name for node in self.cluster.nodes if node is not owner}
             probe = Probe(self, owner, number)
             time.sleep(self.random.uniform(0.1, 0.6))
-            with_etcd = self.random.random() < 0.3
-            since = owner.freeze(with_etcd)
+            since = owner.freeze(self.random.random() < self.with_etcd)
             until("a read at another server", 40, lambda: self.load.first_answer(since, others, False))
             reads.append(self.load.first_answer(since, others, False) - since)
             heir = until("the new owner", 40, lambda: next(iter([node for node in self.cluster.nodes if node is not owner and self.serves(node)]), None))
@@ -530,6 +531,7 @@ class Short(Owner):
     """An event of each common kind, on one cluster."""
 
     note_probe, serves = Frozen.note_probe, staticmethod(Frozen.serves)
+    with_etcd = 1
 
     def play(self):
         for kind in (Replica, Owner, Frozen):

@@ -6,7 +6,7 @@
 
 use super::dial::Dial;
 use super::pauses::Pauses;
-use super::session::PeerError;
+use super::session::{Departure, PeerError};
 use super::{ChannelStatus, RemoteOptions};
 use smb_client::{Binding, Channel, Leftovers, Options, Reply, Request as SmbRequest, Token};
 use smb_transport::client::Way;
@@ -23,6 +23,17 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const SMALL_BYTES: u64 = 128 << 10;
 /// How much more that may be: less than a client's request notices, more than small ones make of their own.
 const AHEAD_BYTES: u64 = 2 << 20;
+/// A channel that has moved so much in large requests is good for that. One that takes connections and small messages alone, as a network with a
+/// smaller MTU than its servers believe, never does, and costs a stall whenever it is tried.
+const PROVEN_BYTES: u64 = 8 << 20;
+/// Pauses before such a channel is tried again: the first in pauses of other channels, 10 s by default, doubled each time, and the longest.
+const UNPROVEN_TIMES: u32 = 200;
+const UNPROVEN_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// By what part of it a channel's pace is taken for slower with each large request that was: the best of late is the network's, since disks make
+/// requests take longer, never shorter.
+const PACE_DRIFT: u64 = 64;
+/// No channel is taken for slower than so many times the quickest, so that one which only seems so is used with much under way, and measured again.
+const SLOWER_MAX: u64 = 8;
 
 /// Where a channel leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +60,10 @@ struct Used {
     channel: Box<Channel>,
     /// What requests under way move, in either direction.
     bytes: u64,
+    /// What large requests have moved that were answered.
+    proven_bytes: u64,
+    /// Nanoseconds for a MiB at best, as large requests of late show it, with what was under way before them; `None`: there was none yet.
+    pace: Option<u64>,
     /// The echo that tells whether it lives is not answered.
     is_probed: bool,
 }
@@ -78,6 +93,20 @@ struct Slot {
     is_told: bool,
     requests: u64,
     moved_bytes: u64,
+    /// How often, one after the other, it was lost before it had moved [`PROVEN_BYTES`].
+    unproven_losses: u32,
+}
+
+impl Used {
+    fn new(slot: usize, channel: Box<Channel>) -> Self {
+        Self { slot, channel, bytes: 0, proven_bytes: 0, pace: None, is_probed: false }
+    }
+
+    /// How long one more request would take to be through, if the quickest channel has this pace.
+    fn time_for(&self, more: u64, quickest: u64) -> u64 {
+        let pace = self.pace.unwrap_or(quickest).min(quickest.saturating_mul(SLOWER_MAX));
+        (self.bytes + more).saturating_mul(pace) >> 20
+    }
 }
 
 /// See the module.
@@ -113,11 +142,11 @@ impl Channels {
             is_told: false,
             requests: 0,
             moved_bytes: 0,
+            unproven_losses: 0,
         };
         let slots: Vec<Slot> = places.into_iter().enumerate().map(slot).collect();
         debug_assert!(!slots.is_empty(), "a session without the place of its first channel");
-        let first = Used { slot: 0, channel: first, bytes: 0, is_probed: false };
-        Self { used: vec![first], slots, past_stalls: 0 }
+        Self { used: vec![Used::new(0, first)], slots, past_stalls: 0 }
     }
 
     /// How many carry requests.
@@ -139,17 +168,23 @@ impl Channels {
         chosen.for_each(|(_, used)| used.channel.kill());
     }
 
-    /// The channel that a request which moves so many bytes leaves by: the one with the fewest bytes under way.
+    /// The channel that a request which moves so many bytes leaves by: the one that is through with it first, since networks may differ in speed. Small ones
+    /// keep to the first channel.
     fn choose(&self, bytes: u64) -> usize {
         if self.used.len() == 1 {
             return 0;
         }
-        let fewest = self.used.iter().map(|used| used.bytes).min().unwrap_or_default();
-        let ahead = if bytes < SMALL_BYTES { AHEAD_BYTES } else { 0 };
-        self.used.iter().position(|used| used.bytes <= fewest + ahead).unwrap_or_default()
+        if bytes < SMALL_BYTES {
+            let fewest = self.used.iter().map(|used| used.bytes).min().unwrap_or_default();
+            return self.used.iter().position(|used| used.bytes <= fewest + AHEAD_BYTES).unwrap_or_default();
+        }
+        // One that was not measured yet is to be.
+        let quickest = self.used.iter().filter_map(|used| used.pace).min().unwrap_or(1 << 20);
+        let times = self.used.iter().map(|used| used.time_for(bytes, quickest)).enumerate();
+        times.min_by_key(|(at, time)| (*time, *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Hands a request that moves so many bytes to a channel.
+    /// Hands a request that moves so many bytes to a channel; says what was under way there with it.
     pub fn submit(
         &mut self,
         token: Token,
@@ -157,7 +192,7 @@ impl Channels {
         bytes: u64,
         options: &Options,
         now: Monotonic,
-    ) {
+    ) -> Departure {
         let at = self.choose(bytes);
         let used = &mut self.used[at];
         used.bytes += bytes;
@@ -165,6 +200,7 @@ impl Channels {
         let slot = &mut self.slots[used.slot];
         slot.requests += 1;
         slot.moved_bytes += bytes;
+        Departure { at: now, bytes: self.used[at].bytes }
     }
 
     /// Hands the peer's own question to the first channel.
@@ -172,11 +208,21 @@ impl Channels {
         self.used[0].channel.submit(token, request, options, now);
     }
 
-    /// A request that moves so many bytes is not under way there any more.
-    pub fn ended(&mut self, at: usize, bytes: u64) {
+    /// A request that moves so many bytes is answered there.
+    pub fn ended(&mut self, at: usize, bytes: u64, departure: Option<Departure>, now: Monotonic) {
         let used = &mut self.used[at];
         debug_assert!(used.bytes >= bytes, "a request that was not counted");
         used.bytes -= bytes;
+        if bytes < SMALL_BYTES {
+            return;
+        }
+        used.proven_bytes += bytes;
+        if let Some(Departure { at: left_at, bytes: with }) = departure {
+            let nanoseconds = u64::try_from(now.since(left_at).as_nanos()).unwrap_or(u64::MAX);
+            let pace = (nanoseconds.saturating_mul(1 << 10) / (with >> 10).max(1)).max(1);
+            let slower = used.pace.map_or(pace, |before| before.saturating_add(before / PACE_DRIFT + 1));
+            used.pace = Some(pace.min(slower));
+        }
     }
 
     /// Asks all but the first, which the peer's own question goes by, whether they live: only so a dead one is known from one that waits for
@@ -209,10 +255,16 @@ impl Channels {
     /// Takes a channel out that is lost, which is not the only one, and what was not answered there.
     pub fn take_lost(&mut self, at: usize, now: Monotonic) -> (Place, Leftovers) {
         debug_assert!(self.used.len() > 1, "the last channel goes with the session");
-        let Used { slot, mut channel, .. } = self.used.remove(at);
+        let Used { slot, mut channel, proven_bytes, .. } = self.used.remove(at);
         self.past_stalls += channel.counters().smb_credit_stalls;
         let slot = &mut self.slots[slot];
-        let (until, _) = slot.pauses.after_failure(now);
+        let (mut until, _) = slot.pauses.after_failure(now);
+        if proven_bytes >= PROVEN_BYTES {
+            slot.unproven_losses = 0;
+        } else {
+            let pause = unproven_pause(slot.pauses.first(), slot.unproven_losses);
+            (until, slot.unproven_losses) = (until.max(now.after(pause)), slot.unproven_losses + 1);
+        }
         slot.forming = Some(Forming::Waiting { until });
         slot.is_told = false;
         (slot.place, channel.connection.take_leftovers())
@@ -241,7 +293,9 @@ impl Channels {
                     slot.pauses.succeeded(now);
                     slot.is_told = false;
                     tracing::info!(address = %slot.place.address, "one more channel of the storage bus");
-                    self.used.push(Used { slot: at, channel, bytes: 0, is_probed: false });
+                    // The order is that of the addresses: small requests keep to the first.
+                    let place = self.used.partition_point(|used| used.slot < at);
+                    self.used.insert(place, Used::new(at, channel));
                     moved = true;
                 }
                 Err(error) => {
@@ -280,6 +334,12 @@ impl Channels {
         };
         self.slots.iter().enumerate().map(status).collect()
     }
+}
+
+/// The pause before a channel is tried again that was lost for the first time, or so many times more, before it had moved [`PROVEN_BYTES`].
+fn unproven_pause(first: Duration, losses_before: u32) -> Duration {
+    let pause = first.saturating_mul(UNPROVEN_TIMES).saturating_mul(1 << losses_before.min(10));
+    pause.min(UNPROVEN_PAUSE_MAX)
 }
 
 /// What became of a channel on its way.
@@ -331,6 +391,13 @@ mod tests {
 
     fn addresses(ports: &[u16]) -> Vec<SocketAddr> {
         ports.iter().map(|port| SocketAddr::from(([192, 0, 2, 1], *port))).collect()
+    }
+
+    #[test]
+    fn a_channel_that_moves_nothing_large_is_tried_ever_more_rarely() {
+        let pauses =
+            [0, 1, 5, 6, 60].map(|losses| unproven_pause(Duration::from_millis(50), losses).as_secs());
+        assert_eq!(pauses, [10, 20, 320, 600, 600]);
     }
 
     #[test]

@@ -19,6 +19,10 @@ impl Pauses {
         Self { first, longest, next: first, ready_since: None }
     }
 
+    pub fn first(&self) -> Duration {
+        self.first
+    }
+
     /// An attempt has failed, or a connection is lost: when the next attempt may begin, and whether the connection had lasted.
     pub fn after_failure(&mut self, now: Monotonic) -> (Monotonic, bool) {
         let had_lasted = self.ready_since.take().is_some_and(|since| now.since(since) >= STEADY);

@@ -85,7 +85,8 @@ impl Ready {
             Turned::Submit(request, bytes) => {
                 *requests += 1;
                 *longest_wait = waited.max(*longest_wait);
-                self.channels.submit(token, request, bytes, options, now);
+                let departure = self.channels.submit(token, request, bytes, options, now);
+                self.sessions.departed(token, Some(departure));
                 if let Some(left) = left {
                     answers.push_waiting(port, left);
                 }
@@ -519,13 +520,18 @@ impl PeerLink {
         let (place, leftovers) = ready.channels.take_lost(at, now);
         tracing::warn!(node = %self.peer.node, address = %place.address, %error, "a channel of the storage bus is lost");
         let Ready { sessions, queue, channels, status_asked, .. } = ready;
-        for Again { token, request, bytes } in
+        for Again { token, request, bytes, waiting } in
             sessions.channel_lost(leftovers, queue, &mut self.counters, up.answers)
         {
             match token {
                 STATUS => *status_asked = false,
                 ECHO => {}
-                token => channels.submit(token, request, bytes, &self.options, now),
+                token => {
+                    channels.submit(token, request, bytes, &self.options, now);
+                }
+            }
+            if let Some((port, waiting)) = waiting {
+                up.answers.push_waiting(port, waiting);
             }
         }
     }
@@ -550,10 +556,10 @@ impl PeerLink {
             ECHO => ready.channels.probed(at),
             token => {
                 let Ready { sessions, queue, channels, .. } = ready;
-                if let Some(Taken { port, response, bytes }) =
+                if let Some(Taken { port, response, bytes, departure }) =
                     sessions.answered(token, reply, now, queue, &mut self.counters)?
                 {
-                    channels.ended(at, bytes);
+                    channels.ended(at, bytes, departure, now);
                     up.answers.push(port, response);
                 }
             }

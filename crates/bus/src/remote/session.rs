@@ -11,7 +11,7 @@ use smb::wire::{
     WRITE_FLAG_WRITE_THROUGH, fsctl,
 };
 use smb_client::{ClientError, Leftovers, Reply, Request as SmbRequest, Token};
-use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
+use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::StoreError;
 use types::{BLOCK_BYTES, DiskId, Epoch, IdentityMap, Lba, Monotonic, NtStatus, VolumeId};
@@ -38,6 +38,13 @@ impl Kind {
     }
 }
 
+/// When a request left by a channel, and what was under way there then with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Departure {
+    pub at: Monotonic,
+    pub bytes: u64,
+}
+
 /// A request of a coordinator that is not answered.
 struct Asked {
     port: PortId,
@@ -52,9 +59,17 @@ struct Asked {
     load: Option<Load>,
     /// What it moves, counted of its channel.
     bytes: u64,
+    /// How it left by its channel; `None`: it was asked over another one before.
+    departure: Option<Departure>,
 }
 
 impl Asked {
+    /// What its coordinator is told when it leaves anew: the disk's time begins again.
+    fn waiting(&self) -> Waiting {
+        let Self { disk, volume, session, id, .. } = *self;
+        Waiting { disk, volume, session, id, has_left: true }
+    }
+
     fn respond(&self, result: Result<Answer, BusError>) -> Response {
         let Self { disk, volume, session, id, .. } = *self;
         Response { from: disk, volume, session, id, result }
@@ -74,6 +89,7 @@ pub(super) struct Taken {
     pub port: PortId,
     pub response: Response,
     pub bytes: u64,
+    pub departure: Option<Departure>,
 }
 
 /// A request that is asked over another channel.
@@ -81,6 +97,7 @@ pub(super) struct Again {
     pub token: Token,
     pub request: SmbRequest,
     pub bytes: u64,
+    pub waiting: Option<(PortId, Waiting)>,
 }
 
 /// What is under way at one peer, over all channels of one session with it.
@@ -189,6 +206,7 @@ impl Sessions {
             since: now,
             load: Some(load),
             bytes: load.bytes(),
+            departure: None,
         };
         if let Operation::Open { least, settled } = operation {
             self.end_loads(queue, |asked| asked.disk == disk && asked.volume == volume);
@@ -224,6 +242,13 @@ impl Sessions {
         queue.left(&load, now);
         self.asked.insert(token, asked);
         Turned::Submit(request, load.bytes())
+    }
+
+    /// Notes how a request left by its channel.
+    pub fn departed(&mut self, token: Token, departure: Option<Departure>) {
+        if let Some(asked) = self.asked.get_mut(&token) {
+            asked.departure = departure;
+        }
     }
 
     /// The port is gone, and nobody takes answers to what was asked through it: its sessions end.
@@ -275,7 +300,12 @@ impl Sessions {
                 self.sessions.remove(&place);
             }
         }
-        Ok(Some(Taken { port: asked.port, response: asked.respond(result), bytes: asked.bytes }))
+        Ok(Some(Taken {
+            port: asked.port,
+            response: asked.respond(result),
+            bytes: asked.bytes,
+            departure: asked.departure,
+        }))
     }
 
     fn answer(
@@ -354,7 +384,11 @@ impl Sessions {
             match request.filter(|_| asked.is_none_or(|asked| !ended.contains(&name(asked)))) {
                 Some(mut request) => {
                     request.send_inline();
-                    again.push(Again { token, request, bytes: asked.map_or(0, |asked| asked.bytes) });
+                    let bytes = asked.map_or(0, |asked| asked.bytes);
+                    let waiting = asked.map(|asked| (asked.port, asked.waiting()));
+                    // What it takes there says nothing of that channel's pace.
+                    self.departed(token, None);
+                    again.push(Again { token, request, bytes, waiting });
                 }
                 None => {
                     let Some(asked) = self.asked.remove(&token) else { continue };

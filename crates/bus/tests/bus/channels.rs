@@ -7,7 +7,7 @@ use bus::{BusEvent, ChannelStatus, Peer, PeerState, RemoteOptions};
 use cluster::Resiliency;
 use space::api::{SpaceCompletion, SpaceRequest, VirtualDisk};
 use space::fake_store::FakeFault;
-use space::message::{Answer, BusError, Operation, Response, Transport};
+use space::message::{Answer, BusError, Operation, Response, Transport, Waiting};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -107,6 +107,20 @@ fn as_many_channels_as_are_wanted_go_to_one_address() {
     assert_eq!(channels(&one).len(), 1);
 }
 
+#[test]
+fn small_requests_keep_to_the_first_address_also_after_its_channel_was_lost() {
+    let mut world = doubled(Carried::Tcp);
+    world.nodes[0].remote.kill_channel(NodeId(2), 0);
+    world.until("it is lost", |world| world.nodes[0].remote.peers()[0].counters.channels_lost == 1);
+    world.until_channels(0, 2);
+    let before = channels(&world);
+    for _ in 0..20 {
+        world.call(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 }).unwrap();
+    }
+    let more = |at: usize| channels(&world)[at].requests - before[at].requests;
+    assert!(more(0) >= 20 && more(1) == 0, "{} and {}", more(0), more(1));
+}
+
 fn lose_one_channel(carried: Carried) {
     let mut world = doubled(carried);
     world.add_disk(1, disk(21));
@@ -126,13 +140,16 @@ fn lose_one_channel(carried: Carried) {
     assert!(channels(&world).iter().all(|channel| channel.in_flight_bytes > 0), "{:?}", channels(&world));
     world.nodes[0].remote.kill_channel(NodeId(2), 1);
     // The writes that were under way there end their session with the disk, and nothing else.
-    let mut lost: Vec<Response> = Vec::new();
+    let (mut lost, mut waiting): (Vec<Response>, Vec<Waiting>) = Default::default();
     world.until("they are answered", |world| {
         Transport::poll(&mut world.nodes[0].port, &mut lost);
         !lost.is_empty()
     });
     let is_unreachable = |answer: &Response| matches!(answer.result, Err(BusError::Unreachable));
     assert!(lost.iter().all(|answer| answer.from == disk(21) && is_unreachable(answer)), "{lost:?}");
+    world.nodes[0].port.poll_waiting(&mut waiting);
+    let leaves_anew = |waiting: &Waiting| waiting.disk == disk(2) && waiting.has_left;
+    assert!(waiting.iter().any(leaves_anew), "the disk's time begins anew: {waiting:?}");
     assert_eq!(world.call(0, disk(21), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
     for store in world.nodes[1].stores.values() {
         store.set_fault(FakeFault::None);

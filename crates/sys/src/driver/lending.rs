@@ -248,6 +248,19 @@ pub fn discard_at_close(socket: &Descriptor) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)
 }
 
+/// Has the kernel ask whether the other end of a TCP connection still lives when nothing was heard of it for a minute, and end the connection
+/// after another one without an answer: a machine that vanished says nothing.
+///
+/// # Errors
+/// Those of setsockopt.
+pub fn keep_alive(socket: impl std::os::fd::AsFd) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, std::time::Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(&socket, std::time::Duration::from_secs(15))?;
+    Ok(sockopt::set_tcp_keepcnt(&socket, 4)?)
+}
+
 fn bytes_of(parts: &[Buf]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }

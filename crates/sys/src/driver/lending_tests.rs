@@ -1,4 +1,4 @@
-use super::{LENT_AFTER_SENDS, Lender, SendPath};
+use super::{LENT_AFTER_SENDS, Lender, SendPath, keep_alive};
 use crate::driver::{Descriptor, Driver, DriverChoice, Operation};
 use crate::{Buf, BufMut, Payload};
 use std::io::Read;
@@ -162,4 +162,15 @@ fn an_end_of_the_connection_ends_the_wait_for_room() {
         assert!(lender.send_now(&socket, &payload).is_err(), "the socket's error shows");
         drop(client);
     }
+}
+
+#[test]
+fn a_connection_whose_other_end_vanished_is_asked_after() {
+    use rustix::net::sockopt;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    keep_alive(&socket).unwrap();
+    assert!(sockopt::socket_keepalive(&socket).unwrap());
+    let of_probes = sockopt::tcp_keepintvl(&socket).unwrap() * sockopt::tcp_keepcnt(&socket).unwrap();
+    assert_eq!((sockopt::tcp_keepidle(&socket).unwrap().as_secs(), of_probes.as_secs()), (60, 60));
 }

@@ -20,7 +20,7 @@ mod tests;
 mod threads;
 mod waker;
 
-pub use lending::{Lender, SendPath, acknowledged_bytes, discard_at_close, unacknowledged_bytes};
+pub use lending::{Lender, SendPath, acknowledged_bytes, discard_at_close, keep_alive, unacknowledged_bytes};
 pub use scatter::{Piece, Place, Scatter};
 pub use waker::Waker;
 

@@ -391,6 +391,8 @@ impl Tcp {
         let stream = std::net::TcpStream::from(socket);
         // Both fail only if the client is gone again.
         let (Ok(peer), Ok(())) = (stream.peer_addr(), stream.set_nodelay(true)) else { return };
+        // Without it a client that vanished is noticed later, no more.
+        let _ = driver::keep_alive(&stream);
         let local = stream.local_addr().unwrap_or(local);
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
