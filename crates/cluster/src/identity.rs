@@ -161,20 +161,24 @@ pub fn establish(
     sync(data)
 }
 
+/// Removes a directory with all that is in it, if it is there.
+fn remove_whole(path: &Path) -> Result<(), IdentityError> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(io_error(path)),
+    }
+}
+
 /// Takes back what a founder has [`establish`]ed: this is a single server from then on.
 ///
 /// # Errors
 /// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
 pub fn abandon(data: &Path) -> Result<(), IdentityError> {
     let (directory, abandoned) = (data.join(DIRECTORY), data.join(ABANDONED));
-    let remove = || match std::fs::remove_dir_all(&abandoned) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&abandoned)(error)),
-        _ => Ok(()),
-    };
-    remove()?;
+    remove_whole(&abandoned)?;
     std::fs::rename(&directory, &abandoned).map_err(io_error(&directory))?;
     sync(data)?;
-    if let Err(error) = remove() {
+    if let Err(error) = remove_whole(&abandoned) {
         tracing::warn!(%error, "of a founding that was taken back something is left, which does no harm");
     }
     Ok(())
@@ -243,11 +247,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Io`].
     pub fn remove_etcd(&self) -> Result<(), IdentityError> {
-        let path = self.etcd_directory();
-        match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(io_error(&path)),
-        }
+        remove_whole(&self.etcd_directory())
     }
 
     /// Shows another certificate from now on.

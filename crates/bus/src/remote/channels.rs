@@ -6,7 +6,7 @@
 
 use super::dial::Dial;
 use super::pauses::Pauses;
-use super::session::{Departure, PeerError};
+use super::session::PeerError;
 use super::{ChannelStatus, RemoteOptions};
 use smb_client::{Binding, Channel, Leftovers, Options, Reply, Request as SmbRequest, Token};
 use smb_transport::client::Way;
@@ -184,7 +184,7 @@ impl Channels {
         times.min_by_key(|(at, time)| (*time, *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Hands a request that moves so many bytes to a channel; says what was under way there with it.
+    /// Hands a request that moves so many bytes to a channel; says of a large one what is under way there with it.
     pub fn submit(
         &mut self,
         token: Token,
@@ -192,7 +192,7 @@ impl Channels {
         bytes: u64,
         options: &Options,
         now: Monotonic,
-    ) -> Departure {
+    ) -> Option<u64> {
         let at = self.choose(bytes);
         let used = &mut self.used[at];
         used.bytes += bytes;
@@ -200,7 +200,7 @@ impl Channels {
         let slot = &mut self.slots[used.slot];
         slot.requests += 1;
         slot.moved_bytes += bytes;
-        Departure { at: now, bytes: self.used[at].bytes }
+        (bytes >= SMALL_BYTES).then(|| self.used[at].bytes)
     }
 
     /// Hands the peer's own question to the first channel.
@@ -208,8 +208,8 @@ impl Channels {
         self.used[0].channel.submit(token, request, options, now);
     }
 
-    /// A request that moves so many bytes is answered there.
-    pub fn ended(&mut self, at: usize, bytes: u64, departure: Option<Departure>, now: Monotonic) {
+    /// A request that moves so many bytes is answered there. `paced`: what was under way with it when it left, and for how long it was.
+    pub fn ended(&mut self, at: usize, bytes: u64, paced: Option<(u64, Duration)>) {
         let used = &mut self.used[at];
         debug_assert!(used.bytes >= bytes, "a request that was not counted");
         used.bytes -= bytes;
@@ -217,8 +217,8 @@ impl Channels {
             return;
         }
         used.proven_bytes += bytes;
-        if let Some(Departure { at: left_at, bytes: with }) = departure {
-            let nanoseconds = u64::try_from(now.since(left_at).as_nanos()).unwrap_or(u64::MAX);
+        if let Some((with, took)) = paced {
+            let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             let pace = (nanoseconds.saturating_mul(1 << 10) / (with >> 10).max(1)).max(1);
             let slower = used.pace.map_or(pace, |before| before.saturating_add(before / PACE_DRIFT + 1));
             used.pace = Some(pace.min(slower));

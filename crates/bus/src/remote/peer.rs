@@ -85,8 +85,10 @@ impl Ready {
             Turned::Submit(request, bytes) => {
                 *requests += 1;
                 *longest_wait = waited.max(*longest_wait);
-                let departure = self.channels.submit(token, request, bytes, options, now);
-                self.sessions.departed(token, Some(departure));
+                let under_way = self.channels.submit(token, request, bytes, options, now);
+                if under_way.is_some() {
+                    self.sessions.left_with(token, under_way);
+                }
                 if let Some(left) = left {
                     answers.push_waiting(port, left);
                 }
@@ -556,10 +558,10 @@ impl PeerLink {
             ECHO => ready.channels.probed(at),
             token => {
                 let Ready { sessions, queue, channels, .. } = ready;
-                if let Some(Taken { port, response, bytes, departure }) =
+                if let Some(Taken { port, response, bytes, paced }) =
                     sessions.answered(token, reply, now, queue, &mut self.counters)?
                 {
-                    channels.ended(at, bytes, departure, now);
+                    channels.ended(at, bytes, paced);
                     up.answers.push(port, response);
                 }
             }

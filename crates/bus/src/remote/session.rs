@@ -13,6 +13,7 @@ use smb::wire::{
 use smb_client::{ClientError, Leftovers, Reply, Request as SmbRequest, Token};
 use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use store::api::StoreError;
 use types::{BLOCK_BYTES, DiskId, Epoch, IdentityMap, Lba, Monotonic, NtStatus, VolumeId};
 
@@ -38,13 +39,6 @@ impl Kind {
     }
 }
 
-/// When a request left by a channel, and what was under way there then with it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Departure {
-    pub at: Monotonic,
-    pub bytes: u64,
-}
-
 /// A request of a coordinator that is not answered.
 struct Asked {
     port: PortId,
@@ -59,8 +53,8 @@ struct Asked {
     load: Option<Load>,
     /// What it moves, counted of its channel.
     bytes: u64,
-    /// How it left by its channel; `None`: it was asked over another one before.
-    departure: Option<Departure>,
+    /// What was under way at its channel when it left, with it; `None`: it says nothing of the channel's pace.
+    left_with: Option<u64>,
 }
 
 impl Asked {
@@ -89,7 +83,8 @@ pub(super) struct Taken {
     pub port: PortId,
     pub response: Response,
     pub bytes: u64,
-    pub departure: Option<Departure>,
+    /// What was under way at its channel when it left, and for how long it was; `None`: it says nothing of the channel's pace.
+    pub paced: Option<(u64, Duration)>,
 }
 
 /// A request that is asked over another channel.
@@ -206,7 +201,7 @@ impl Sessions {
             since: now,
             load: Some(load),
             bytes: load.bytes(),
-            departure: None,
+            left_with: None,
         };
         if let Operation::Open { least, settled } = operation {
             self.end_loads(queue, |asked| asked.disk == disk && asked.volume == volume);
@@ -244,10 +239,10 @@ impl Sessions {
         Turned::Submit(request, load.bytes())
     }
 
-    /// Notes how a request left by its channel.
-    pub fn departed(&mut self, token: Token, departure: Option<Departure>) {
+    /// Notes what was under way at a request's channel when it left.
+    pub fn left_with(&mut self, token: Token, bytes: Option<u64>) {
         if let Some(asked) = self.asked.get_mut(&token) {
-            asked.departure = departure;
+            asked.left_with = bytes;
         }
     }
 
@@ -300,12 +295,8 @@ impl Sessions {
                 self.sessions.remove(&place);
             }
         }
-        Ok(Some(Taken {
-            port: asked.port,
-            response: asked.respond(result),
-            bytes: asked.bytes,
-            departure: asked.departure,
-        }))
+        let paced = asked.left_with.map(|bytes| (bytes, now.since(asked.since)));
+        Ok(Some(Taken { port: asked.port, response: asked.respond(result), bytes: asked.bytes, paced }))
     }
 
     fn answer(
@@ -387,7 +378,7 @@ impl Sessions {
                     let bytes = asked.map_or(0, |asked| asked.bytes);
                     let waiting = asked.map(|asked| (asked.port, asked.waiting()));
                     // What it takes there says nothing of that channel's pace.
-                    self.departed(token, None);
+                    self.left_with(token, None);
                     again.push(Again { token, request, bytes, waiting });
                 }
                 None => {

@@ -41,15 +41,6 @@ fn channels(world: &World) -> Vec<ChannelStatus> {
     world.nodes[0].remote.peers()[0].channels.clone()
 }
 
-fn answers(world: &mut World, count: usize) -> Vec<Response> {
-    let mut answers: Vec<Response> = Vec::new();
-    world.until("all are answered", |world| {
-        Transport::poll(&mut world.nodes[0].port, &mut answers);
-        answers.len() >= count
-    });
-    answers
-}
-
 fn has_lost_its_peer(world: &World) -> bool {
     world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. }))
 }
@@ -64,7 +55,7 @@ fn traffic_goes_by_all_channels(carried: Carried) {
         world.send(0, disk(2), 1, 5, write(lba, LARGE as usize, at as u8));
         world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(lba), blocks: LARGE });
     }
-    let answers = answers(&mut world, 64);
+    let answers = world.answers(64);
     assert!(answers.iter().all(|answer| answer.result.is_ok()));
     for (after, before) in channels(&world).iter().zip(before) {
         assert_eq!(after.in_flight_bytes, 0);
@@ -154,7 +145,7 @@ fn lose_one_channel(carried: Carried) {
     for store in world.nodes[1].stores.values() {
         store.set_fault(FakeFault::None);
     }
-    let mut rest = answers(&mut world, reads.len() + writes.len() - lost.len());
+    let mut rest = world.answers(reads.len() + writes.len() - lost.len());
     rest.retain(|answer| answer.from == disk(2));
     assert_eq!(rest.len(), reads.len());
     assert!(rest.iter().all(|answer| matches!(answer.result, Ok(Answer::Data { .. }))), "{rest:?}");
@@ -282,7 +273,7 @@ fn when_all_channels_are_lost_the_peer_is() {
     world.pass(Duration::from_millis(20));
     let start = Instant::now();
     world.nodes[0].remote.kill(NodeId(2));
-    let answers = answers(&mut world, reads.len());
+    let answers = world.answers(reads.len());
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(start.elapsed() < Duration::from_secs(1), "after {:?}", start.elapsed());
     world.until("it is told", |world| has_lost_its_peer(world));
@@ -316,7 +307,7 @@ fn a_channel_that_waits_for_disks_that_hang_alone_is_not_taken_for_dead() {
     assert_eq!(world.nodes[0].remote.peers()[0].counters.channels_lost, 0);
     assert!(!has_lost_its_peer(&world));
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
-    assert!(answers(&mut world, 8).iter().all(|answer| answer.result.is_ok()));
+    assert!(world.answers(8).iter().all(|answer| answer.result.is_ok()));
 }
 
 #[test]

@@ -45,16 +45,6 @@ fn ids(answers: &[Response]) -> Vec<RequestId> {
     answers.iter().map(|answer| answer.id).collect()
 }
 
-/// All of this many answers, in the order in which they came.
-fn answers(world: &mut World, count: usize) -> Vec<Response> {
-    let mut answers: Vec<Response> = Vec::new();
-    world.until("all are answered", |world| {
-        Transport::poll(&mut world.nodes[0].port, &mut answers);
-        answers.len() >= count
-    });
-    answers
-}
-
 #[test]
 fn a_clients_request_overtakes_reads_of_a_rebuild() {
     let windows = Windows { peer_bytes: 8 * MIB, background_bytes: 2 * MIB, ..Windows::default() };
@@ -63,7 +53,7 @@ fn a_clients_request_overtakes_reads_of_a_rebuild() {
         world.send_as(Priority::Rebuild, 0, disk(2), 1, 5, large_read());
     }
     let client = world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 });
-    let answers = answers(&mut world, 21);
+    let answers = world.answers(21);
     let place = ids(&answers).iter().position(|id| *id == client).unwrap();
     assert!(place <= 2, "behind {place} reads of the rebuild");
     assert!(answers.iter().all(|answer| matches!(answer.result, Ok(Answer::Data { .. }))));
@@ -125,7 +115,7 @@ fn what_waits_is_answered_when_its_connection_is_lost() {
     let waiting = world.nodes[0].remote.peers()[0].queues[0].waiting;
     assert!(waiting >= 28, "{waiting}");
     world.nodes[0].remote.kill(NodeId(2));
-    let answers = answers(&mut world, asked.len());
+    let answers = world.answers(asked.len());
     assert_eq!(ids(&answers), asked);
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
 }
@@ -143,7 +133,7 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
     let opening = Operation::Open { least: Epoch(0), settled: Epoch(0) };
     let opening = world.send(0, disk(2), 2, 5, opening);
     // The one that had left is given up by the server, although the disk hangs; the opening waits for it there.
-    let over = answers(&mut world, 3);
+    let over = world.answers(3);
     assert!(over.iter().all(|answer| matches!(answer.result, Err(BusError::NoSession))), "{over:?}");
     assert_eq!(under_way(&world), (1, 0));
     store.set_fault(FakeFault::None);
@@ -207,7 +197,7 @@ fn two_disks_of_three_that_hang_do_not_stop_the_third() {
         }
     }
     let start = Instant::now();
-    let healthy = answers(&mut world, 20);
+    let healthy = world.answers(20);
     assert!(healthy.iter().all(|answer| answer.from == disk(2) && answer.result.is_ok()));
     assert!(start.elapsed() < Duration::from_secs(3), "after {:?}", start.elapsed());
 }
@@ -233,7 +223,7 @@ fn a_request_that_waits_for_long_is_told_of() {
     assert_eq!(ids(&told), asked[1..]);
     assert!(told.drain(..).all(|waiting| !waiting.has_left));
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
-    answers(&mut world, 3);
+    world.answers(3);
     Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
     assert_eq!(ids(&told), asked[1..]);
     assert!(told.iter().all(|waiting| waiting.has_left));

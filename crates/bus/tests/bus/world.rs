@@ -400,6 +400,16 @@ impl World {
         self.driver.wait(Some(Duration::from_millis(2))).unwrap();
     }
 
+    /// All of this many answers to the first node, in the order in which they came.
+    pub fn answers(&mut self, count: usize) -> Vec<Response> {
+        let mut answers: Vec<Response> = Vec::new();
+        self.until("all are answered", |world| {
+            world.nodes[0].port.poll(&mut answers);
+            answers.len() >= count
+        });
+        answers
+    }
+
     pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
         while !is_so(self) {

@@ -362,11 +362,10 @@ impl Syncing {
         if writes.is_empty() {
             return self.finish_sync(key, ground, operations);
         }
-        let (epoch, purpose) = (ground.membership.record().epoch, sync.purpose);
+        let purpose = sync.purpose;
+        let epoch = ground.membership.record().epoch;
         ground.membership.stamp(epoch);
-        for (disk, message) in writes {
-            ground.call(Owner::SyncWrite(key, purpose), disk, message);
-        }
+        send_writes(key, purpose, writes, ground);
     }
 
     pub fn sync_written(
@@ -396,10 +395,7 @@ impl Syncing {
         }
         let (later, purpose) = (sync.begin_later(), sync.purpose);
         if !later.is_empty() {
-            for (disk, message) in later {
-                ground.call(Owner::SyncWrite(key, purpose), disk, message);
-            }
-            return;
+            return send_writes(key, purpose, later, ground);
         }
         for disk in sync.begin_verifying() {
             self.gather(key, disk, Stage::Verifying, ground);
@@ -463,6 +459,12 @@ impl Syncing {
 fn reads_all_copies(purpose: Purpose, append: bool) -> bool {
     let moves = matches!(purpose, Purpose::Build { moves: true, .. });
     append || moves && !Planted::MoveFromOneCopy.is_planted()
+}
+
+fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, Message)>, ground: &mut Ground) {
+    for (disk, message) in writes {
+        ground.call(Owner::SyncWrite(key, purpose), disk, message);
+    }
 }
 
 /// Tells which disks have damaged blocks.
