@@ -37,6 +37,25 @@ check "a generated one is never too short" cli user add eve
 refuses "a name that is taken" "there is a user '$user' already" cli user rename eve "$user"
 refuses "a user that is not there" "there is no user 'nobody'" cli user rename nobody somebody
 
+# --- Where passwords and the token go ---------------------------------------------------------------------------------
+for variable in http_proxy HTTP_PROXY https_proxy all_proxy ALL_PROXY; do
+    check "$variable of the environment gets no token" env "$variable=http://127.0.0.1:9" "$CENOTE" --data data health
+done
+mkdir -p of-others/cenote-data group-writes
+cp data/api.token data/api.address of-others/cenote-data/
+cp data/api.token data/api.address group-writes/
+chmod 755 of-others/cenote-data
+chmod 775 group-writes
+refuses "a data directory that others can write is not believed" "so others can put" "$CENOTE" --data group-writes health
+if ((EUID == 0)); then
+    chown -R nobody of-others/cenote-data
+    chmod 755 of-others
+    refuses "another user's ./cenote-data is not believed" "is another user's" env -C of-others "$CENOTE" user set "$user" --password Evil-1234567
+    refuses "... and no server is started on it" "is another user's" env -C of-others "$CENOTE" quickstart
+fi
+# What the server made is its own: others read neither the state nor the history.
+equal "no file of the data directory is open to others" "" "$(find data -maxdepth 1 -type f ! -name api.address -perm /077 -printf '%f ')"
+
 # --- A server that starts ---------------------------------------------------------------------------------------------
 mkdir starting
 refuses "without a server it says so at once" "no running server is found" "$CENOTE" --data starting health

@@ -139,7 +139,8 @@ async fn post(webhook: &Webhook, notice: &Notice<'_>) -> Result<(), String> {
     let webhook = webhook.clone();
     let posted = tokio::task::spawn_blocking(move || {
         let is_https = webhook.url.starts_with("https://");
-        let agent: Agent = https::agent(is_https, webhook.authorities.as_deref(), ANSWER_WITHIN)?;
+        let agent: Agent =
+            https::agent(https::Receiver::Webhook, is_https, webhook.authorities.as_deref(), ANSWER_WITHIN)?;
         let sent = agent.post(&webhook.url).header("Content-Type", "application/json").send(body);
         let status = sent.map_err(|error| error.to_string())?.status();
         if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }

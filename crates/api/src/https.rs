@@ -1,6 +1,7 @@
 //! Requests to HTTP servers: the API's, wherever it is, and webhooks.
 //!
-//! Owns which certificates are trusted. Promises: a server reached by HTTPS has proved its name; every request is bounded in time.
+//! Owns which certificates are trusted, and which ways a request may take. Promises: a server reached by HTTPS has proved its name; every
+//! request is bounded in time; no request follows a redirect, and the API's requests, which carry its token, pass no proxy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,15 +11,36 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 /// Files in which Linux distributions keep the trusted authorities.
 pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// What asks. `authorities`: a file in PEM form with those that may vouch for a server's name; it is read only if `is_https`.
+/// The receiver of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receiver {
+    /// The API of a server, which is sent the administrator's token: never through a proxy, whatever the environment names.
+    Api,
+    /// A receiver of notices, often outside of the network: through the proxy that the daemon's environment names, if any.
+    Webhook,
+}
+
+/// Makes the client of requests. `authorities`: a file in PEM form with those that may vouch for a server's name; it is read only if
+/// `is_https`. A redirect is an answer that is no success: to follow it would send the token, or a webhook's secret, to a server that
+/// the administrator did not name.
 ///
 /// # Errors
 /// Why the authorities cannot be used.
-pub fn agent(is_https: bool, authorities: Option<&Path>, time_limit: Duration) -> Result<Agent, String> {
+pub fn agent(
+    receiver: Receiver,
+    is_https: bool,
+    authorities: Option<&Path>,
+    time_limit: Duration,
+) -> Result<Agent, String> {
     let mut builder = Agent::config_builder()
         .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         .timeout_global(Some(time_limit))
         .timeout_connect(Some(Duration::from_secs(5)));
+    if receiver == Receiver::Api {
+        builder = builder.proxy(None);
+    }
     if is_https {
         let file = authorities.map_or_else(|| PathBuf::from(SYSTEM_AUTHORITIES), Path::to_owned);
         let roots = RootCerts::new_with_certs(&read_authorities(&file)?);
@@ -50,4 +72,35 @@ fn read_authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
         })
         .collect();
     if certificates.is_empty() { Err(failed("no certificate is in it".into())) } else { Ok(certificates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_redirect_is_an_answer_and_is_not_followed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 4096];
+            assert!(stream.read(&mut asked).unwrap() > 0);
+            let answer = format!(
+                "HTTP/1.1 307 Elsewhere\r\nLocation: http://{address}/stolen\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+            drop(stream);
+            // A client that follows the redirect connects again.
+            listener.set_nonblocking(true).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            listener.accept().is_err()
+        });
+        let agent = agent(Receiver::Api, false, None, Duration::from_secs(10)).unwrap();
+        let answer = agent.get(format!("http://{address}/api")).header("Authorization", "Bearer x").call();
+        assert_eq!(answer.unwrap().status(), 307);
+        assert!(server.join().unwrap(), "the token was sent on");
+    }
 }

@@ -18,12 +18,12 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
     match command {
         Own::Quickstart(options) if options.nodes.is_some() => {
             log_to_stderr("warn");
-            crate::trial::run(&options, &quickstart_directory(global))
+            crate::trial::run(&options, &quickstart_directory(global)?)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Quickstart(options) => {
             log_to_stderr("warn");
-            crate::quickstart::run(&options, &quickstart_directory(global), crate::dataplane::start)
+            crate::quickstart::run(&options, &quickstart_directory(global)?, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Serve(options) => {
@@ -75,11 +75,16 @@ fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// The data directory that a quickstart uses if none is given.
-fn quickstart_directory(global: &Global) -> PathBuf {
+/// The data directory that a quickstart uses if none is given. One of another user's that lies in the current folder is refused: its
+/// owner would own the server.
+fn quickstart_directory(global: &Global) -> Result<PathBuf, Failure> {
     match (&global.data, std::env::var_os("CENOTE_DATA")) {
-        (None, None) => "cenote-data".into(),
-        _ => data_directory(global),
+        (None, None) => {
+            let near = PathBuf::from("cenote-data");
+            cli::demand_own(global, &near)?;
+            Ok(near)
+        }
+        _ => Ok(data_directory(global)),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::activity::{fail_if_one_failed, wait, watch};
 use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
-use anstream::{eprintln, println};
+use crate::printable::{eprintln, println};
 use api::printed::AddedUser;
 use api::requests::{
     AclChanged, AclEntry, AclView, AddGroup, AddUser, Below, CreateShare, Grant, GroupView, Inheritance,

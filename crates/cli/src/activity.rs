@@ -3,8 +3,8 @@
 use crate::args;
 use crate::client::{Client, Failure};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table, word};
+use crate::printable::println;
 use crate::progress::{fit, fit_words};
-use anstream::println;
 use api::model::{
     Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
 };

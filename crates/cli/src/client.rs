@@ -3,7 +3,9 @@
 //! Promises: talks to nothing but the API; every error says what to do next.
 
 use crate::args::Global;
-use api::{ADDRESS_FILE, ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, https};
+use crate::data_files::{address_of, data_directory, demand_own};
+pub use crate::failure::Failure;
+use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, https};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, TcpStream};
@@ -20,28 +22,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
 const START_LOOK: Duration = Duration::from_millis(100);
 
-/// What the command line says, and its exit status.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    pub message: String,
-    pub exit_status: u8,
-    /// Of a refusal by the API.
-    pub kind: Option<ErrorKind>,
-}
-
-impl Failure {
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), exit_status: 1, kind: None }
-    }
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        Self { kind: Some(error.kind), ..Self::new(error.message) }
-    }
-}
-
 pub struct Client {
     agent: Agent,
     base: String,
@@ -55,7 +35,9 @@ impl Client {
     /// If no server is found, or its token cannot be read.
     pub fn find(global: &Global) -> Result<Self, Failure> {
         if named(global).is_none() {
-            await_start(&data_directory(global));
+            let data = data_directory(global);
+            demand_own(global, &data)?;
+            await_start(&data);
         }
         Self::find_within(global, TIME_LIMIT)
     }
@@ -66,15 +48,16 @@ impl Client {
     /// As [`Client::find`].
     pub fn find_within(global: &Global, time_limit: Duration) -> Result<Self, Failure> {
         let data = data_directory(global);
+        let named_token =
+            global.token_file.clone().or_else(|| std::env::var_os("CENOTE_TOKEN_FILE").map(PathBuf::from));
+        if named(global).is_none() || named_token.is_none() {
+            demand_own(global, &data)?;
+        }
         let server = match named(global) {
             Some(named) => server_of(&named)?,
             None => format!("http://{}", address_of(&data)?),
         };
-        let token_file = global
-            .token_file
-            .clone()
-            .or_else(|| std::env::var_os("CENOTE_TOKEN_FILE").map(PathBuf::from))
-            .unwrap_or_else(|| data.join(TOKEN_FILE));
+        let token_file = named_token.unwrap_or_else(|| data.join(TOKEN_FILE));
         let token = Token::read(&token_file).map_err(|error| {
             Failure::new(format!(
                 "the API's token {} cannot be read: {error}; run as the server's user or as root, or give --token-file",
@@ -83,7 +66,8 @@ impl Client {
         })?;
         let authorities =
             global.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
-        let agent = https::agent(server.starts_with("https:"), authorities.as_deref(), time_limit)
+        let is_https = server.starts_with("https:");
+        let agent = https::agent(https::Receiver::Api, is_https, authorities.as_deref(), time_limit)
             .map_err(Failure::new)?;
         Ok(Self { agent, base: format!("{server}/api/v1"), token })
     }
@@ -207,18 +191,6 @@ fn holds(locks: &str, inode: u64) -> bool {
     })
 }
 
-/// The folder in which the running server keeps its files.
-pub fn data_directory(global: &Global) -> PathBuf {
-    if let Some(data) = &global.data {
-        return data.clone();
-    }
-    if let Some(data) = std::env::var_os("CENOTE_DATA") {
-        return data.into();
-    }
-    let near = PathBuf::from("cenote-data");
-    if near.is_dir() { near } else { "/var/lib/cenote".into() }
-}
-
 /// The server that `--api` names, as the beginning of a URL. Without TLS the token goes to this machine only.
 fn server_of(named: &str) -> Result<String, Failure> {
     if let Some(host) = named.strip_prefix("https://") {
@@ -238,19 +210,6 @@ fn server_of(named: &str) -> Result<String, Failure> {
             Err(Failure::new(format!("the API's address {named} is neither ADDR:PORT nor https://HOST:PORT")))
         }
     }
-}
-
-fn address_of(data: &Path) -> Result<SocketAddr, Failure> {
-    let file = data.join(ADDRESS_FILE);
-    let not_running = |why: String| {
-        Failure::new(format!(
-            "no running server is found in {}: {why}; start it (cenote serve, or cenote quickstart), or say where it is \
-             with --data DIR or --api ADDR:PORT",
-            data.display()
-        ))
-    };
-    let text = std::fs::read_to_string(&file).map_err(|error| not_running(error.to_string()))?;
-    text.trim().parse().map_err(|_| not_running(format!("{} holds no address", file.display())))
 }
 
 fn reached(result: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Failure> {

@@ -3,7 +3,7 @@
 use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
-use anstream::println;
+use crate::printable::println;
 use api::cluster::{
     BusChannel, BusPeer, BusQueue, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken,
     NodeStatus, NodeView, PreflightCheck, TestCluster,

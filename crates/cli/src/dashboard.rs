@@ -31,7 +31,7 @@ pub fn dashboard(client: &Client, as_json: bool, options: &args::Dashboard) -> R
     if let Some(browser) = browser
         && let Err(error) = open(&browser, &url)
     {
-        anstream::eprintln!("cenote: {} was not started: {error}", browser.display());
+        crate::printable::eprintln!("cenote: {} was not started: {error}", browser.display());
     }
     Ok(())
 }

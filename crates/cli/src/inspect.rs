@@ -2,7 +2,7 @@
 
 use crate::client::Failure;
 use crate::output::json;
-use anstream::println;
+use crate::printable::println;
 use api::printed::DiskInspection;
 use disk::partition::TableState;
 use disk::{FileDiskOptions, StandaloneDisk};

@@ -11,10 +11,13 @@ mod client;
 mod cluster;
 mod complete;
 mod dashboard;
+mod data_files;
+mod failure;
 mod inspect;
 mod man;
 pub mod output;
 mod plan;
+mod printable;
 mod progress;
 mod quota;
 mod rdma;
@@ -23,7 +26,8 @@ mod storage;
 
 use args::{Cli, Command, Global, Own};
 use clap::Parser;
-pub use client::{Client, Failure, data_directory};
+pub use client::{Client, Failure};
+pub use data_files::{data_directory, default_directory, demand_own};
 pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;
@@ -55,7 +59,7 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                anstream::eprintln!("{priority}cenote: {}", failure.message);
+                anstream::eprintln!("{priority}cenote: {}", printable::printable_lines(&failure.message));
             }
             ExitCode::from(failure.exit_status)
         }
@@ -95,7 +99,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         }
         Command::Man { directory } => {
             man::write_all(&directory)?;
-            anstream::println!("man pages are in {}", directory.display());
+            printable::println!("man pages are in {}", directory.display());
             Ok(())
         }
     }

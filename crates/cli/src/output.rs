@@ -3,7 +3,7 @@
 //! Promises: JSON has a schema in the API's document. Never decides what is shown.
 
 use crate::client::Failure;
-use anstream::{eprint, eprintln, println};
+use crate::printable::{eprint, eprintln, escaped_json, printable_cell, println};
 use api::model::Health;
 use api::printed::Message;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -44,6 +44,8 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
         println!("{empty}");
         return;
     }
+    let clean = |row: Vec<String>| row.iter().map(|cell| printable_cell(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(clean).collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
@@ -85,7 +87,7 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
 pub fn pairs(pairs: &[(&str, String)]) {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     for (name, value) in pairs {
-        println!("{name:width$}  {value}");
+        println!("{name:width$}  {}", printable_cell(value));
     }
 }
 
@@ -93,7 +95,7 @@ pub fn pairs(pairs: &[(&str, String)]) {
 /// If the value does not serialize.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
-    println!("{text}");
+    anstream::println!("{}", escaped_json(text));
     Ok(())
 }
 
@@ -116,7 +118,7 @@ pub fn say(as_json: bool, message: impl Into<String>) -> Result<(), Failure> {
 /// As [`json`].
 pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(error.to_string()))?;
-    println!("{text}");
+    anstream::println!("{}", escaped_json(text));
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 use crate::args::{self, DriveType, Drives, Global, Protection, Resiliency};
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, json, pairs, table};
-use anstream::println;
+use crate::printable::println;
 use api::model::{Disk, Pool};
 use api::planned::{Plan, PlanBounds, PlanChoice, PlanMemory, S2dChoice};
 use clap::Parser;

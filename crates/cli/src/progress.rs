@@ -2,10 +2,10 @@
 //!
 //! Promises: nothing is drawn if standard error is no terminal; what was drawn is gone at the end.
 
+use crate::printable::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
 use smb_client::transfer::{TransferError, Watcher};
-use std::borrow::Cow;
 
 /// Columns that the figures of the widest form need beside a name and a bar.
 const WIDE: u16 = 76;
@@ -95,14 +95,6 @@ impl Watcher for Copying {
     }
 }
 
-/// Names come from servers: none of their characters moves the cursor.
-fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
-        return text.into();
-    }
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect::<String>().into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,11 +127,5 @@ mod tests {
                 assert_eq!(left, "", "{columns} columns");
             }
         }
-    }
-
-    #[test]
-    fn names_from_a_server_do_not_move_the_cursor() {
-        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{FFFD}[2Jb\u{FFFD}");
-        assert_eq!(printable("größe"), "größe");
     }
 }

@@ -3,7 +3,7 @@
 use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, json, pairs, say, table, word};
-use anstream::println;
+use crate::printable::println;
 use api::model::{QuotaReport, QuotaView};
 use api::requests::{QuotaBounds, SetQuotas};
 use args::QuotaSet;

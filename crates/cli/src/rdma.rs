@@ -4,7 +4,7 @@ use crate::accounts::Asked;
 use crate::args;
 use crate::client::{Client, Failure};
 use crate::output::{Align, Column, json, pairs, table};
-use anstream::println;
+use crate::printable::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use api::printed::{RdmaCounterSets, RdmaPing};
 use owo_colors::OwoColorize;

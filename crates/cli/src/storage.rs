@@ -4,7 +4,7 @@ use crate::activity::{json_of_ended, wait, watch};
 use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
-use anstream::{print, println};
+use crate::printable::{print, println};
 use api::ErrorKind;
 use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Volume, VolumeDamage, VolumeStatus};
 use api::requests::{

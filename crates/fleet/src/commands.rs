@@ -97,7 +97,15 @@ fn tell(text: &str) {
 fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
     let (mut found, is_cluster) = if servers.node.is_empty() {
         let data = servers.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from));
-        nodes::discover(&ApiAccess::Data(data.unwrap_or_else(|| "cenote-data".into())))?
+        let data = match data {
+            Some(data) => data,
+            None => {
+                let found = PathBuf::from("cenote-data");
+                cli::demand_own(&cli::args::Global::default(), &found).map_err(|failure| failure.message)?;
+                found
+            }
+        };
+        nodes::discover(&ApiAccess::Data(data))?
     } else {
         (servers.node.iter().map(|text| nodes::parse(text)).collect::<Result<Vec<_>, _>>()?, false)
     };

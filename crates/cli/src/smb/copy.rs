@@ -2,8 +2,8 @@
 
 use super::{Failure, failed, open_tree, output};
 use crate::args::{Confirmation, SmbOptions};
+use crate::printable::eprintln;
 use crate::progress::Copying;
-use anstream::eprintln;
 use smb_client::transfer::{Copier, Tally, TransferError};
 use smb_client::{Client, Location, Tree};
 use std::io::IsTerminal;

@@ -1,0 +1,25 @@
+//! How a command ends that was not carried out.
+
+use api::{ApiError, ErrorKind};
+
+/// What the command line says, and its exit status.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub message: String,
+    pub exit_status: u8,
+    /// Of a refusal by the API.
+    pub kind: Option<ErrorKind>,
+}
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), exit_status: 1, kind: None }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { kind: Some(error.kind), ..Self::new(error.message) }
+    }
+}
