@@ -93,12 +93,25 @@ fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
     addresses.contains(&socket.ip()).then_some(socket)
 }
 
-/// Where a member of etcd can listen at that address.
+/// The ports of a server's member of etcd, for its clients and for the other members: those behind the cluster's own port, so that a
+/// firewall can name them.
+pub const ETCD_CLIENT_PORT: u16 = 9448;
+pub const ETCD_PEER_PORT: u16 = 9449;
+
+/// Where a member of etcd can listen at that address: at the usual ports, or at others if these are taken.
 ///
 /// # Errors
 /// Those of the sockets.
 pub fn free_etcd_ports(ip: IpAddr) -> std::io::Result<EtcdAddresses> {
-    let (peer, client) = free_ports(ip)?;
+    let is_free = |port| std::net::TcpListener::bind((ip, port)).is_ok();
+    let (peer, client) = match is_free(ETCD_PEER_PORT) && is_free(ETCD_CLIENT_PORT) {
+        true => (ETCD_PEER_PORT, ETCD_CLIENT_PORT),
+        false => {
+            let found = free_ports(ip)?;
+            tracing::warn!(%ip, peer = found.0, client = found.1, "the usual ports of etcd (9448, 9449) are taken: others are used");
+            found
+        }
+    };
     Ok(EtcdAddresses { peer: SocketAddr::new(ip, peer), client: SocketAddr::new(ip, client) })
 }
 

@@ -4,7 +4,7 @@
 
 use super::EtcdProcessState;
 use super::command::command;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -54,6 +54,17 @@ impl Supervisor {
         // Fails if the thread ended by itself.
         let _ = self.stop.send(patience);
         let _ = self.thread.join();
+    }
+}
+
+/// Bounds the descriptors of etcd, and with them what silent connections of strangers cost: etcd keeps each for as long as its peer
+/// likes. Sixteen servers and etcd's own files need some two hundred.
+const ETCD_DESCRIPTORS_MAX: u64 = 1024;
+
+fn bound_descriptors(child: &Child) {
+    let limit = Rlimit { current: Some(ETCD_DESCRIPTORS_MAX), maximum: Some(ETCD_DESCRIPTORS_MAX) };
+    if let Err(error) = prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit) {
+        tracing::warn!(%error, "the connections of etcd are not bounded");
     }
 }
 
@@ -120,6 +131,7 @@ impl Supervised {
         command.args(&self.arguments).stdout(Stdio::null()).stderr(Stdio::piped());
         sys::die_with_parent(&mut command);
         let mut child = command.spawn()?;
+        bound_descriptors(&child);
         self.set(EtcdProcessState::Running { pid: child.id() });
         tracing::debug!(pid = child.id(), "etcd is started");
         if let Some(log) = child.stderr.take() {
