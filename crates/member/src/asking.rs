@@ -2,6 +2,7 @@
 
 use crate::tls::{ClusterTlsError, member_name};
 use cluster::authority::Fingerprint;
+use cluster::nodes::NodeRecord;
 use cluster::wire::{Ask, Tell, receive, send};
 use rustls::ClientConfig;
 use std::io;
@@ -20,6 +21,8 @@ pub enum AskError {
     Silent { address: SocketAddr, within: Duration },
     #[error("{address} is no server of that cluster: {source}")]
     Stranger { address: SocketAddr, source: io::Error },
+    #[error("{0} shows the certificate of another server")]
+    Another(SocketAddr),
     #[error("{address} does not answer as a server of a cluster: {source}")]
     Rubbish { address: SocketAddr, source: io::Error },
     #[error(transparent)]
@@ -29,13 +32,38 @@ pub enum AskError {
     Refused(String),
 }
 
-/// Asks once; the whole exchange is over after `within`. Answers also who answered.
+/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves only when that server's certificate
+/// was shown: another server of the cluster at this address learns nothing.
+///
+/// # Errors
+/// [`AskError`].
+pub async fn ask_node(
+    tls: Arc<ClientConfig>,
+    node: &NodeRecord,
+    question: &Ask,
+    within: Duration,
+) -> Result<Tell, AskError> {
+    let is_node = |shown: Fingerprint| node.has_certificate(&shown.to_string());
+    exchange_with(tls, node.cluster, is_node, question, within).await.map(|(told, _)| told)
+}
+
+/// Asks whichever server of the cluster is at an address, once; the whole exchange is over after `within`. Answers also who answered.
 ///
 /// # Errors
 /// [`AskError`].
 pub async fn ask(
     tls: Arc<ClientConfig>,
     address: SocketAddr,
+    question: &Ask,
+    within: Duration,
+) -> Result<(Tell, Fingerprint), AskError> {
+    exchange_with(tls, address, |_| true, question, within).await
+}
+
+async fn exchange_with(
+    tls: Arc<ClientConfig>,
+    address: SocketAddr,
+    is_wanted: impl Fn(Fingerprint) -> bool,
     question: &Ask,
     within: Duration,
 ) -> Result<(Tell, Fingerprint), AskError> {
@@ -48,6 +76,9 @@ pub async fn ask(
         let who = certificate.map(|certificate| Fingerprint::of(certificate)).ok_or_else(|| {
             AskError::Stranger { address, source: io::Error::other("it shows no certificate") }
         })?;
+        if !is_wanted(who) {
+            return Err(AskError::Another(address));
+        }
         let rubbish = |source| AskError::Rubbish { address, source };
         send(&mut stream, question).await.map_err(rubbish)?;
         let told = receive(&mut stream, within).await.map_err(rubbish)?;

@@ -5,7 +5,7 @@
 //! who is let in: `cluster::admission` does.
 
 use crate::applicant::{ClusterKeys, free_etcd_ports};
-use crate::asking::{AskError, ask};
+use crate::asking::{AskError, ask, ask_node};
 use crate::credentials::Credentials;
 use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
@@ -526,10 +526,8 @@ impl ClusterControl {
         }
         let Errand { method, path, body } = errand;
         let question = Ask::Errand(wire::Errand { method, path, body: Secret(body) });
-        match ask(membership.asking(), node.cluster, &question, ERRAND_TIMEOUT).await {
-            Ok((Tell::Done { status, body }, who)) if node.has_certificate(&who.to_string()) => {
-                Ok(Carried { status, body: body.0.clone() })
-            }
+        match ask_node(membership.asking(), node, &question, ERRAND_TIMEOUT).await {
+            Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
             Ok(_) => Err(unavailable("it answered something else than was asked".into())),
             Err(error) => Err(unavailable(error.to_string())),
         }
@@ -572,8 +570,8 @@ impl ClusterControl {
         for node in &others {
             let targets = members.iter().filter(|other| other.id != node.id).map(target_of).collect();
             let question = Ask::Probe { targets };
-            if let Ok((Tell::Probed(probes), _)) =
-                ask(membership.asking(), node.cluster, &question, JOIN_TIMEOUT).await
+            if let Ok(Tell::Probed(probes)) =
+                ask_node(membership.asking(), node, &question, JOIN_TIMEOUT).await
             {
                 checks.extend(preflight::judge_probes(&node.name, &probes));
             }
@@ -585,11 +583,8 @@ impl ClusterControl {
 /// Asks one server for its facts.
 async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> Seen {
     let (began, address) = (Instant::now(), node.cluster);
-    let told = match ask(tls, address, &Ask::Facts, within).await {
-        Ok((Tell::Facts(_), who)) if !node.has_certificate(&who.to_string()) => {
-            Err(format!("{address} shows the certificate of another server"))
-        }
-        Ok((Tell::Facts(facts), _)) => Ok(*facts),
+    let told = match ask_node(tls, node, &Ask::Facts, within).await {
+        Ok(Tell::Facts(facts)) => Ok(*facts),
         Ok(_) => Err(format!("{address} answered something else than was asked")),
         Err(error) => Err(error.to_string()),
     };

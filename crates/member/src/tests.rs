@@ -1,6 +1,6 @@
 //! Servers that found, join, ask and leave over real TLS, with an engine of the state that does nothing.
 
-use crate::asking::{AskError, ask};
+use crate::asking::{AskError, ask, ask_node};
 use crate::engine::Engine;
 use crate::listener::serve;
 use crate::*;
@@ -508,10 +508,12 @@ async fn draining_is_recorded_ended_and_taken_back() {
 struct Echo {
     /// Of the audit log.
     lines: Mutex<Vec<String>>,
+    carried: AtomicUsize,
 }
 
 impl ErrandRunner for Echo {
     fn carry_out(&self, _: SocketAddr, errand: Errand) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
+        self.carried.fetch_add(1, Ordering::Relaxed);
         let body = format!("{} {} {}", errand.method, errand.path, errand.body);
         Box::pin(async move { Carried { status: 200, body } })
     }
@@ -540,11 +542,20 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     first.rest.lives.lock().unwrap().insert(NodeId(2), false);
     let error = control.send("node-2".into(), errand("/")).await.unwrap_err();
     assert!(error.message.contains("it is down"), "{error}");
-    // A stranger with a token only, and a server that was removed.
     let question = || {
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
         Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()) })
     };
+    // The record's address leads to another server of the cluster: that one hears nothing of what is asked.
+    let echo = Arc::new(Echo::default());
+    control.set_runner(echo.clone());
+    let record = nodes::member_named(&first.state, "node-2").unwrap().unwrap().value;
+    let elsewhere = NodeRecord { cluster: first.address(), ..record };
+    let own = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
+    let told = ask_node(own, &elsewhere, &question(), PATIENCE).await;
+    assert!(matches!(told, Err(AskError::Another(_))), "{told:?}");
+    assert_eq!(echo.carried.load(Ordering::Relaxed), 0, "the errand was sent to another server");
+    // A stranger with a token only, and a server that was removed.
     let parsed: JoinToken = token.parse().unwrap();
     let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
     let told = ask(stranger, second.address(), &question(), PATIENCE).await;
