@@ -25,12 +25,14 @@ use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::smart;
 use member::{ClusterControl, ClusterParts, EnginePlaces, Identity, IdentityError};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,12 +87,14 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes the directory if it is missing, and locks it.
+    /// Makes the directory if it is missing, and locks it. From here on this process makes files that no other user can read, and
+    /// those that are there already are closed likewise: sealed hashes of passwords, the audit log and history are in them.
     ///
     /// # Errors
     /// `DataDirectory`, or `InUse`.
     pub fn open_or_create(path: &Path) -> Result<Self, DaemonError> {
         let failed = |source| DaemonError::DataDirectory { path: path.display().to_string(), source };
+        umask(Mode::RWXG | Mode::RWXO);
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         let lock = OpenOptions::new()
@@ -101,7 +105,10 @@ impl DataDirectory {
             .open(path.join(LOCK_FILE))
             .map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
+            Ok(()) => {
+                close_to_others(&path).map_err(failed)?;
+                Ok(Self { path, _lock: lock })
+            }
             Err(TryLockError::WouldBlock) => Err(DaemonError::InUse { path: path.display().to_string() }),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
@@ -114,6 +121,31 @@ impl DataDirectory {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
+
+/// Takes from group and others what earlier versions, or a careless copy, let them do with the directory's files. The directory itself may
+/// be looked into, as the API's address is for everybody; nobody else may put files there.
+fn close_to_others(directory: &Path) -> io::Result<()> {
+    let tighten = |path: &Path, found: &Metadata, mask: u32| {
+        let mode = found.mode() & 0o7777;
+        if mode & mask == 0 {
+            return Ok(());
+        }
+        tracing::warn!(path = %path.display(), mode = format!("{mode:03o}"), "others had access: it is taken away");
+        std::fs::set_permissions(path, Permissions::from_mode(mode & !mask))
+    };
+    tighten(directory, &std::fs::metadata(directory)?, 0o022)?;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        // Links are not followed: the address is one under systemd. Key and token are refused by their readers if others could read
+        // them, since they may be known by now.
+        let found = entry.metadata()?;
+        let has_own_rule = [ADDRESS_FILE, TOKEN_FILE, KEY_FILE].iter().any(|name| entry.file_name() == *name);
+        if found.is_file() && !has_own_rule {
+            tighten(&entry.path(), &found, 0o077)?;
+        }
+    }
+    Ok(())
 }
 
 /// The sockets of a server, bound before anything else is touched.

@@ -285,8 +285,7 @@ fn connect_lines(
     let port = address.port();
     let shown = match password {
         Password::Generated(password) => password.as_str(),
-        Password::Given => options.password.as_deref().unwrap_or("PASSWORD"),
-        Password::Kept => "PASSWORD",
+        Password::Given | Password::Kept => "PASSWORD",
     };
     let (smb_port, mount_port) = if port == 445 {
         (String::new(), String::new())
