@@ -120,7 +120,7 @@ cli() { "$CENOTE" --data "$work/data" "$@"; }
 health_text() { cli health 2>/dev/null || true; }
 metric() { # NAME: the sum over its samples
     exec 3<>"/dev/tcp/127.0.0.1/$http_port"
-    printf 'GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&3
+    printf 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
     awk -v name="$1" 'index($1, name) == 1 && $1 ~ "^" name "({.*)?$|^" name "{" { sum += $NF } END { printf "%.0f\n", sum }' <&3
     exec 3>&-
 }

@@ -16,14 +16,14 @@ use crate::token::Token;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
-use axum::http::{StatusCode, header, request::Parts};
+use axum::http::{HeaderValue, StatusCode, header, request::Parts};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -182,7 +182,10 @@ struct Guard {
 }
 
 async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, next: Next) -> Response {
-    if guard.open.covers(request.uri().path()) {
+    let path = request.uri().path();
+    let tells_of_server = !Open::HealthAndPages.covers(path);
+    let is_meant = !tells_of_server || names_this_machine(request.headers().get(header::HOST));
+    if guard.open.covers(path) && is_meant {
         return next.run(request).await;
     }
     let given = request.headers().get(header::AUTHORIZATION);
@@ -192,12 +195,30 @@ async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, 
         }
         return next.run(request).await;
     }
-    let detail = if given.is_some() { "wrong token" } else { "no token" };
+    let detail = match given {
+        Some(_) => "wrong token",
+        None if is_meant => "no token",
+        None => "no token, and the Host header does not name this machine",
+    };
     guard.refusals.note(peer.0, request.method().as_str(), request.uri().path(), detail);
     let message = format!("{detail}: send the token file's content as `Authorization: Bearer TOKEN`");
     let mut refusal = ApiError::new(ErrorKind::Unauthorized, message).into_response();
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
     refusal
+}
+
+/// Whether a request in the clear, which came over loopback, was meant for this machine: a browser here that a page's name was made to
+/// lead to (DNS rebinding) sends that name. Without a header the peer is no browser.
+fn names_this_machine(host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    if let Ok(address) = host.parse::<SocketAddr>() {
+        return address.ip().is_loopback();
+    }
+    let without_port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let name = without_port.map_or(host, |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| name.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 async fn bounded_time(request: Request<Body>, next: Next) -> Response {

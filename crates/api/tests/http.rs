@@ -350,7 +350,7 @@ impl Server {
         let authorization = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
         let answer = self.raw(
             format!(
-                "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
                  {authorization}Content-Length: {}\r\n\r\n{body}",
                 body.len()
             )
@@ -533,6 +533,29 @@ fn garbage_instead_of_http_ends_that_connection_only() {
         let _ = stream.read_to_end(&mut Vec::new());
     }
     assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
+}
+
+/// DNS rebinding: a page that a browser of this machine shows has its name made to lead here, and asks as if it were its own server.
+#[test]
+fn what_needs_no_token_is_told_to_those_who_meant_this_machine_only() {
+    let server = server();
+    let status = |path: &str, host: &str, more: &str| {
+        let answer = server.raw(
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n").as_bytes(),
+        );
+        answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).unwrap_or(0)
+    };
+    for path in ["/metrics", "/openapi.json"] {
+        for host in ["127.0.0.1", "127.0.0.1:9445", "[::1]:9445", "[::1]", "localhost", "LOCALHOST:9445"] {
+            assert_eq!(status(path, host, ""), 200, "{path} {host}");
+        }
+        for host in ["evil.example", "evil.example:9445", "192.0.2.1:9445", "localhost.evil.example", "x"] {
+            assert_eq!(status(path, host, ""), 401, "{path} {host}");
+        }
+        let token = format!("Authorization: Bearer {}\r\n", server.token);
+        assert_eq!(status(path, "filer.example", &token), 200, "{path}: with the token by any name");
+    }
+    assert_eq!(status("/healthz", "filer.example", ""), 200, "health is told to everybody");
 }
 
 #[test]
