@@ -18,6 +18,9 @@ use types::{FileTime, NtStatus};
 /// Answers in bytes that a listing asks for.
 const LISTING_BYTES: u32 = 64 << 10;
 
+/// Memory that the entries of one directory may take, some two million names: a hostile server lists for ever.
+const LISTED_BYTES_MAX: usize = 512 << 20;
+
 /// Most data of a file that is made by one message: one credit's worth.
 const FILLED_BYTES_MAX: usize = 64 << 10;
 
@@ -366,6 +369,7 @@ impl Client {
 
     fn list_open(&mut self, directory: &File, pattern: &str) -> Result<Vec<DirectoryEntry>, ClientError> {
         let mut entries = Vec::new();
+        let mut listed_bytes = 0;
         let mut flags = QUERY_DIRECTORY_RESTART_SCANS;
         loop {
             let bytes = LISTING_BYTES.min(self.limits().transact_bytes);
@@ -391,6 +395,10 @@ impl Client {
             }
             for entry in found {
                 let name = String::from_utf16_lossy(&entry.name);
+                listed_bytes += size_of::<DirectoryEntry>() + name.len();
+                if listed_bytes > LISTED_BYTES_MAX {
+                    return Err(ClientError::Protocol("a directory that does not fit into memory"));
+                }
                 if let (Some(times), false) = (entry.times, name == "." || name == "..") {
                     let status = FileStatus::from_directory(&times);
                     entries.push(DirectoryEntry { name, status, file_id: entry.file_id });

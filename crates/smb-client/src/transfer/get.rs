@@ -9,6 +9,7 @@ use crate::connection::Token;
 use crate::file::{File, FileStatus, OpenOptions};
 use std::collections::VecDeque;
 use std::fs::{self, FileTimes};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use types::{NtStatus, attribute};
@@ -97,9 +98,7 @@ impl Copier<'_> {
         }
         let mut entries = self.client.list(self.tree, path, "*").map_err(|error| self.remote(path, error))?;
         entries.sort_by(|one, other| one.name.cmp(&other.name));
-        if !target.is_dir() {
-            fs::create_dir(target).map_err(|error| local(target, error))?;
-        }
+        self.enter_local(target, steps.is_empty())?;
         self.tally.directories += 1;
         steps.push(Step::Leave(target.to_owned(), *status));
         for entry in entries {
@@ -120,6 +119,20 @@ impl Copier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes a directory here, or goes into the one that is there. The directory that was named may be a symbolic link; one below it would
+    /// lead out of the tree.
+    fn enter_local(&self, target: &Path, is_named: bool) -> Result<(), TransferError> {
+        let found = if is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
+        match found {
+            Ok(found) if found.is_symlink() => {
+                let error = io::Error::other("a symbolic link is in the way, which is not followed");
+                Err(local(target, error))
+            }
+            Ok(found) if found.is_dir() => Ok(()),
+            _ => fs::create_dir(target).map_err(|error| local(target, error)),
+        }
     }
 
     fn get_file(&mut self, path: &str, target: &Path) -> Result<(), TransferError> {
