@@ -73,7 +73,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
         for key in self.requests.of_volume(slot) {
-            self.requests.complete(&mut self.state, key, Err(NtStatus::FILE_FORCED_CLOSED), now);
+            self.requests.complete(&mut self.state, key, Err(NtStatus::FILE_FORCED_CLOSED.into()), now);
         }
         // Their roots are directories of what was taken away, also if a volume of the same name comes back.
         let mut trees = Vec::new();

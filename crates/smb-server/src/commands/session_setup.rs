@@ -1,5 +1,6 @@
 //! SESSION_SETUP (MS-SMB2 3.3.5.5): logon, logon anew, further channels; held and refused as the guard says.
 
+use super::expect_done;
 use crate::directory::{Account, Credential, Directory};
 use crate::exchange::{Body, Context, Element, Step, Until};
 use crate::logon::audit::LogonAction;
@@ -179,7 +180,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     match work {
         Work::Late(status) => Err(status),
         Work::Held(held) => {
-            result?;
+            expect_done(result)?;
             judge_held_logon(state, context, *held, now)
         }
     }

@@ -18,7 +18,7 @@ use smb::wire::{Command, Header, HeaderFlags};
 use std::cmp::Reverse;
 use sys::Buf;
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, Operation, Reply};
+use volume::backend::{Backend, Operation, Refusal, Reply};
 
 impl Requests {
     /// Answers, submits or parks; the chain goes along with what waits.
@@ -169,7 +169,7 @@ impl Requests {
         &mut self,
         state: &mut State<B, D>,
         key: RequestKey,
-        result: Result<Reply, NtStatus>,
+        result: Result<Reply, Refusal>,
         now: Monotonic,
     ) {
         let Some(mut request) = self.take(state, key) else {
@@ -224,7 +224,7 @@ impl Requests {
             }
             Wake::ReadersOfClosed(readers) => {
                 for reader in readers {
-                    self.complete(state, reader, Err(NtStatus::FILE_CLOSED), now);
+                    self.complete(state, reader, Err(NtStatus::FILE_CLOSED.into()), now);
                 }
             }
             Wake::Enumeration(key) => {
@@ -278,7 +278,7 @@ impl Requests {
         request.work = Work::Refused(status);
         match request.volume {
             Some(volume) => state.volumes.cancel(volume, key),
-            None => self.complete(state, key, Err(status), now),
+            None => self.complete(state, key, Err(status.into()), now),
         }
     }
 
@@ -343,7 +343,7 @@ impl Requests {
             Some(volume) => state.volumes.cancel(volume, key),
             None => {
                 if request.work.can_be_cancelled_here() {
-                    self.complete(state, key, Err(NtStatus::CANCELLED), now);
+                    self.complete(state, key, Err(NtStatus::CANCELLED.into()), now);
                 }
             }
         }
@@ -367,7 +367,7 @@ impl Requests {
                 request.work.take_payload(data);
                 Ok(Reply::Done)
             }
-            None => Err(NtStatus::INVALID_PARAMETER),
+            None => Err(NtStatus::INVALID_PARAMETER.into()),
         };
         self.complete(state, key, result, now);
     }
@@ -411,7 +411,7 @@ impl Requests {
             // Goes on waiting: the replay finds it by its GUID.
             _ if request.work.is_replayable() => {}
             Some(volume) => state.volumes.cancel(volume, key),
-            None => self.complete(state, key, Err(NtStatus::CANCELLED), now),
+            None => self.complete(state, key, Err(NtStatus::CANCELLED.into()), now),
         }
     }
 
@@ -463,7 +463,8 @@ fn finish_element<B: Backend, D: Directory>(
     }
     match (command, context.open) {
         (Command::TreeConnect, _) => chain.tree_id = context.tree_id,
-        (Command::Create, _) if status.is_error() => chain.file = ChainFile::Failed(status),
+        // STATUS_STOPPED_ON_SYMLINK is a refusal, too, though its severity is that of a warning.
+        (Command::Create, None) => chain.file = ChainFile::Failed(status),
         (_, Some(open)) => chain.file = ChainFile::Open(open),
         (_, None) => {}
     }

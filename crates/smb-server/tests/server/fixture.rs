@@ -127,7 +127,7 @@ impl Fake {
     pub fn release(&self, position: usize) {
         let mut layer = self.0.borrow_mut();
         let (operation, request) = layer.asked.remove(position);
-        let result = layer.answer(&request);
+        let result = layer.answer(&request).map_err(Refusal::from);
         layer.events.push_back(Event::Done { operation, result });
     }
 
@@ -156,7 +156,7 @@ impl Backend for Fake {
             layer.asked.push((operation, request));
             return;
         }
-        let result = layer.answer(&request);
+        let result = layer.answer(&request).map_err(Refusal::from);
         // Tests count what clients ask of files.
         if !matches!(request, Operation::OpenRoot { .. }) {
             layer.asked.push((operation, request));
@@ -174,7 +174,7 @@ impl Backend for Fake {
             return;
         }
         layer.asked.retain(|(asked, _)| *asked != operation);
-        layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED) });
+        layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED.into()) });
     }
 
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {

@@ -26,3 +26,4 @@ mod raw;
 mod remote;
 mod remote_transform;
 mod security;
+mod symlinks;

@@ -65,7 +65,8 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         && let Some(file) = &target.file
         && file.reparse_tag != 0
     {
-        return Err(meet_reparse_point(parts.fs, file, 0));
+        let last = parsed.names().len().saturating_sub(1);
+        return Err(meet_reparse_point(parts.fs, file, parsed.bytes_behind(last)));
     }
     // A try that was interrupted after it made the file goes on there.
     parts.replays.give_up_made(attempt, found, parts.agenda);
