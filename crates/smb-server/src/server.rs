@@ -182,7 +182,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Event::BreakOplock { open, to, .. } => breaks::send_oplock_break(state, volume, open, to),
             Event::BreakLease { client, key, from, to, acknowledge, epoch } => {
                 let step = LeaseStep { from, to, acknowledge, epoch };
-                breaks::send_lease_break(state, LeaseName { client, key }, step);
+                breaks::send_lease_break(state, LeaseName { volume, client, key }, step);
             }
             Event::Closed { open } => state.closed_by_volume(volume, open),
         }

@@ -8,7 +8,6 @@ pub(crate) mod bindings;
 pub(crate) mod bounded;
 pub(crate) mod budget;
 pub(crate) mod client_figures;
-pub(crate) mod clients;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod counters;

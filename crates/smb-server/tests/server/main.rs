@@ -17,6 +17,7 @@ mod holding;
 mod hostile;
 mod keys;
 mod latencies;
+mod leases;
 mod logon;
 mod negotiate;
 mod persistent;

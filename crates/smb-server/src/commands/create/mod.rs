@@ -341,8 +341,8 @@ fn take_in<B: Backend, D: Directory>(
     let position = state.opens.take_position((work.volume, created.open));
     let lease = match created.cache {
         CacheGrant::Lease { key, .. } => {
-            let lease = LeaseName { client: session.client_guid, key };
-            state.leases.add_open(lease, work.volume, session.encrypts(context.tree_id));
+            let lease = LeaseName { volume: work.volume, client: session.client_guid, key };
+            state.leases.add_open(lease, session_key, session.encrypts(context.tree_id));
             Some(lease)
         }
         CacheGrant::Oplock(_) => None,

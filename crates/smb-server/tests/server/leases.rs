@@ -1,0 +1,114 @@
+//! Leases and oplocks of several users: client and key of a lease are no secret, and give nobody a part in it.
+
+use crate::fixture::*;
+use smb::wire::*;
+use types::NtStatus;
+
+const KEY: [u8; 16] = [8; 16];
+const VICTIM: [u8; 16] = [5; 16];
+/// READ, WRITE and HANDLE (MS-SMB2 2.2.13.2.8).
+const RWH: u32 = 7;
+const RH: u32 = 3;
+
+fn client(world: &mut World, user: &str, guid: [u8; 16]) -> Client {
+    let mut client = Client::new(world);
+    client.user = user.to_owned();
+    client.guid = guid;
+    client.negotiate(world, &Wishes::default());
+    assert_eq!(client.log_on(world, PASSWORD), NtStatus::SUCCESS);
+    assert_eq!(client.tree_connect(world, "share"), NtStatus::SUCCESS);
+    client
+}
+
+/// A CREATE of `file` for reading and writing, under a lease if there is a key.
+fn open(client: &mut Client, key: Option<[u8; 16]>, oplock: u8) -> Vec<u8> {
+    let mut contexts = CreateContextWriter::default();
+    if let Some(key) = key {
+        contexts.push_struct(CONTEXT_LEASE, &LeaseV2 { key, state: RWH.into(), ..Default::default() });
+    }
+    let contexts = contexts.finish();
+    client.build(Command::Create, |out| {
+        let body = CreateRequestBody {
+            requested_oplock_level: if key.is_some() { OPLOCK_LEVEL_LEASE } else { oplock },
+            impersonation_level: 2.into(),
+            desired_access: 0x0012_019F.into(),
+            share_access: 7.into(),
+            create_disposition: FILE_OPEN_IF.into(),
+            ..Default::default()
+        };
+        write_create_request(out, body, &wide_from_str("file"), &contexts);
+    })
+}
+
+/// The level granted; `None`: it waits.
+fn opened(client: &mut Client, world: &mut World) -> Option<u8> {
+    let answer = client.receive(world)?;
+    if status(&answer) == NtStatus::PENDING {
+        return None;
+    }
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+    Some(CreateResponse::parse(&answer).unwrap().oplock_level)
+}
+
+fn acknowledge(client: &mut Client, world: &mut World, state: u32) -> NtStatus {
+    let answer = client.call(world, Command::OplockBreak, |out| {
+        out.put(&LeaseBreakBody { lease_key: KEY, lease_state: state.into(), ..Default::default() });
+    });
+    status(&answer)
+}
+
+/// The victim holds a lease; whoever says the victim's ClientGuid was connected before.
+fn held() -> (World, Client, Client) {
+    let mut world = World::over_volume();
+    let mallory = client(&mut world, "second", VICTIM);
+    let mut victim = client(&mut world, "user", VICTIM);
+    let request = open(&mut victim, Some(KEY), 0);
+    victim.send(&mut world, request);
+    assert_eq!(opened(&mut victim, &mut world), Some(OPLOCK_LEVEL_LEASE));
+    (world, mallory, victim)
+}
+
+#[test]
+fn a_break_is_told_to_the_sessions_that_have_the_lease_and_acknowledged_by_them_alone() {
+    let (mut world, mut mallory, mut victim) = held();
+    let mut third = client(&mut world, "third", [6; 16]);
+    let request = open(&mut third, None, OPLOCK_LEVEL_NONE);
+    third.send(&mut world, request);
+    assert_eq!(opened(&mut third, &mut world), None, "it waits for what the victim caches");
+    assert!(mallory.receive(&mut world).is_none(), "a ClientGuid is no proof");
+    let told = victim.receive(&mut world).expect("the break");
+    assert_eq!(LeaseBreakNotification::parse(&told).unwrap().lease_key, KEY);
+    assert_eq!(acknowledge(&mut mallory, &mut world, 0), NtStatus::OBJECT_NAME_NOT_FOUND);
+    world.settle();
+    assert!(third.receive(&mut world).is_none(), "the victim has not written back yet");
+    assert_eq!(acknowledge(&mut victim, &mut world, RH), NtStatus::SUCCESS);
+    assert!(opened(&mut third, &mut world).is_some());
+}
+
+#[test]
+fn an_open_by_another_user_under_the_same_client_and_key_breaks_the_lease_and_gets_none() {
+    let (mut world, mut mallory, mut victim) = held();
+    let request = open(&mut mallory, Some(KEY), 0);
+    mallory.send(&mut world, request);
+    assert_eq!(opened(&mut mallory, &mut world), None);
+    assert!(victim.receive(&mut world).is_some(), "the break");
+    assert_eq!(acknowledge(&mut victim, &mut world, RH), NtStatus::SUCCESS);
+    assert_eq!(opened(&mut mallory, &mut world), Some(OPLOCK_LEVEL_NONE));
+}
+
+#[test]
+fn a_break_whose_acknowledgment_was_refused_is_told_again_when_its_connection_is_lost() {
+    let (mut world, _, mut victim) = held();
+    let mut further = Client::new(&mut world);
+    further.guid = VICTIM;
+    further.negotiate(&mut world, &Wishes::default());
+    assert_eq!(further.bind(&mut world, &victim), NtStatus::SUCCESS);
+    let mut third = client(&mut world, "third", [6; 16]);
+    let request = open(&mut third, None, OPLOCK_LEVEL_NONE);
+    third.send(&mut world, request);
+    assert!(victim.receive(&mut world).is_some(), "the break");
+    assert_eq!(acknowledge(&mut victim, &mut world, RWH), NtStatus::REQUEST_NOT_ACCEPTED);
+    world.server.connection_closed(victim.connection, world.now);
+    world.settle();
+    assert!(further.receive(&mut world).is_some(), "the break, again");
+}
