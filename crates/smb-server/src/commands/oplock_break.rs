@@ -6,8 +6,7 @@ use crate::state::State;
 use crate::state::keys::LeaseName;
 use crate::state::leases::{Breaking, Told};
 use smb::wire::{
-    BreakAcknowledgment, FileId, LeaseBreakBody, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II,
-    OPLOCK_LEVEL_NONE, OplockBreakBody, Put,
+    BreakAcknowledgment, FileId, LeaseBreakBody, OPLOCK_LEVEL_II, OPLOCK_LEVEL_NONE, OplockBreakBody, Put,
 };
 use types::NtStatus;
 use volume::backend::{Backend, CacheGrant, Guid, LeaseState, Operation, OplockLevel, Reply};
@@ -38,9 +37,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
             let level = match acknowledged.oplock_level {
                 OPLOCK_LEVEL_NONE => OplockLevel::None,
                 OPLOCK_LEVEL_II => OplockLevel::LevelII,
-                OPLOCK_LEVEL_EXCLUSIVE => OplockLevel::Exclusive,
-                OPLOCK_LEVEL_BATCH => OplockLevel::Batch,
-                _ => return Err(NtStatus::INVALID_PARAMETER),
+                // SMB2_OPLOCK_LEVEL_LEASE and numbers that name no level, too: the volume has to hear of every acknowledgment, as a wrong
+                // one ends the break at NONE (MS-SMB2 3.3.5.22.1).
+                _ => OplockLevel::Batch,
             };
             let work = Work::Oplock { file_id: open.file_id(key) };
             state.leases.acknowledged(Breaking::Oplock(volume, name));

@@ -112,3 +112,27 @@ fn a_break_whose_acknowledgment_was_refused_is_told_again_when_its_connection_is
     world.settle();
     assert!(further.receive(&mut world).is_some(), "the break, again");
 }
+
+#[test]
+fn an_oplock_ends_with_a_wrong_acknowledgment_and_the_other_client_goes_on_at_once() {
+    for level in [OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, 0x55] {
+        let mut world = World::over_volume();
+        let mut first = client(&mut world, "user", [1; 16]);
+        let request = open(&mut first, None, OPLOCK_LEVEL_BATCH);
+        first.send(&mut world, request);
+        let answer = first.receive(&mut world).unwrap();
+        let created = CreateResponse::parse(&answer).unwrap();
+        assert_eq!(created.oplock_level, OPLOCK_LEVEL_BATCH);
+        let file_id = created.file_id;
+        let mut second = client(&mut world, "user", [2; 16]);
+        let request = open(&mut second, None, OPLOCK_LEVEL_NONE);
+        second.send(&mut world, request);
+        assert_eq!(opened(&mut second, &mut world), None);
+        assert!(first.receive(&mut world).is_some(), "the break");
+        let answer = first.call(&mut world, Command::OplockBreak, |out| {
+            out.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
+        });
+        assert_eq!(status(&answer), NtStatus::INVALID_PARAMETER, "{level:#x}");
+        assert!(opened(&mut second, &mut world).is_some(), "{level:#x}: it waits");
+    }
+}

@@ -21,13 +21,18 @@ impl Caching {
         let CacheHolder::Oplock(caching) = &mut open.holder else {
             return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
         };
-        if matches!(level, OplockLevel::Exclusive | OplockLevel::Batch) {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
+        // No break leads to such a level. It ends with any acknowledgment, so that nobody waits for a better one.
+        let is_possible = !matches!(level, OplockLevel::Exclusive | OplockLevel::Batch);
         if !caching.is_breaking() {
-            return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
+            let status =
+                if is_possible { NtStatus::INVALID_OPLOCK_PROTOCOL } else { NtStatus::INVALID_PARAMETER };
+            return Err(status.into());
         }
-        let next = match caching.acknowledge(state_of(level), agenda.clock.now()) {
+        let next = match is_possible {
+            true => caching.acknowledge(state_of(level), agenda.clock.now()),
+            false => Err(NtStatus::INVALID_PARAMETER),
+        };
+        let next = match next {
             Ok(next) => next,
             Err(status) => {
                 // The holder wants to keep more than it was offered: it keeps nothing.

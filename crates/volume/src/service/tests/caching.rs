@@ -127,6 +127,22 @@ fn a_batch_oplock_goes_down_to_level_two_for_a_second_open() {
 }
 
 #[test]
+fn a_wrong_acknowledgment_ends_the_break_and_whoever_waits_goes_on_at_once() {
+    for level in [OplockLevel::Exclusive, OplockLevel::Batch] {
+        let mut bench = Bench::new();
+        let batch = Create { cache: CacheRequest::Oplock(OplockLevel::Batch), ..open_if(1, "file") };
+        let first = bench.create(batch.clone()).expect("made");
+        let early = Operation::AcknowledgeOplock { open: first.open, level };
+        assert_eq!(bench.call(early.clone()).map(|_| ()), Err(NtStatus::INVALID_PARAMETER), "nothing breaks");
+        let second = bench.create_later(Create { caller: caller(2), ..batch });
+        assert!(bench.is_waiting(second));
+        assert_eq!(bench.call(early).map(|_| ()), Err(NtStatus::INVALID_PARAMETER));
+        let Some(Ok(Reply::Created(second))) = bench.answer(second) else { panic!("{level:?}: it waits") };
+        assert_eq!(second.cache, CacheGrant::Oplock(OplockLevel::LevelII), "the first has none any more");
+    }
+}
+
+#[test]
 fn a_lease_is_its_users_and_a_stranger_who_says_its_name_breaks_it() {
     let mut bench = Bench::new();
     let held = bench.create(leased(1, "file", 1, RWH)).expect("made");
