@@ -127,6 +127,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             if session.channels.is_empty() {
                 ended.push(key);
             }
+            state.sessions.recount(key);
         }
         self.requests.end_connection(state, connection, &gone, now);
         for key in ended {

@@ -10,7 +10,7 @@ use crate::state::bindings::{Bindings, CHALLENGE_BYTES, Challenge};
 use crate::state::keys::SessionKey;
 use crate::state::policy;
 use crate::state::proof::Verified;
-use crate::state::sessions::{Channel, Session, SessionState};
+use crate::state::sessions::{CHANNEL_BYTES, Channel, Session, SessionState};
 use crate::state::setups::{Setup, SetupId, SetupPurpose};
 use smb::auth::{Accepted, Acceptor, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
 use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
@@ -332,7 +332,7 @@ fn check_binding<B: Backend, D: Directory>(
 ) -> Result<bool, NtStatus> {
     let session = state
         .sessions
-        .get_mut(context.session_key()?)
+        .get(context.session_key()?)
         .filter(|session| session.state == SessionState::Valid)
         .ok_or(NtStatus::USER_SESSION_DELETED)?;
     let (name, connection, id) = (context.session_key()?, context.connection, context.to.message_id);
@@ -345,8 +345,9 @@ fn check_binding<B: Backend, D: Directory>(
         return Err(if is_genuine { NtStatus::REQUEST_NOT_ACCEPTED } else { NtStatus::ACCESS_DENIED });
     }
     // Signed with the session's key, not with one of this channel, which has none yet.
-    let verified =
-        is_signed.then(|| Verified::by_session(name, session, connection, element.bytes(), id)).flatten();
+    let verified = is_signed
+        .then(|| Verified::by_session(name, &mut state.sessions, connection, element.bytes(), id))
+        .flatten();
     context.proof = verified.as_ref().map(|verified| verified.proof);
     check_channel_fits(state, context, header, dialect)?;
     let verified = verified.ok_or_else(|| {
@@ -465,12 +466,13 @@ fn logged_on<B: Backend, D: Directory>(
             flags
         }
         SetupPurpose::Binding => {
+            let has_room = state.sessions.has_room(key, CHANNEL_BYTES);
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
             if session.token.user != account.token.user {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Refused no earlier: the first leg of every binding is answered alike (`Bindings`).
-            if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
+            if session.channels.len() >= CHANNELS_PER_SESSION_MAX || !has_room {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
             let found =
@@ -480,8 +482,10 @@ fn logged_on<B: Backend, D: Directory>(
             let keys = SessionKeys::new(schedule, &accepted.session_key[..]);
             let signing = Rc::new(keys.signing_key(found.signing));
             session.channels.push(Channel { connection: context.connection, signing });
+            let flags = session.flags;
+            state.sessions.recount(key);
             state.connections.carry(context.connection, key);
-            session.flags
+            flags
         }
     };
     state.counters.logons += 1;

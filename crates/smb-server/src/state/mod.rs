@@ -97,7 +97,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             clock: WallClock::new(now, wall),
             volumes: Volumes::new(),
             connections: Connections::default(),
-            sessions: Sessions::new(limits.sessions),
+            sessions: Sessions::new(limits.sessions, limits.session_bytes()),
             setups: Setups::new(limits),
             opens: Opens::new(limits.opens),
             leases: Leases::default(),
