@@ -127,6 +127,10 @@ pub struct Config {
     pub dialect_min: Dialect,
     pub dialect_max: Dialect,
     pub require_signing: bool,
+    /// Names by which clients reach the server, besides its own and the addresses that they connected to; `*`: any.
+    pub further_names: Vec<String>,
+    /// Logons that were meant for another server are refused also where signing is required.
+    pub refuse_other_names: bool,
     /// Every session is encrypted; clients that cannot are refused.
     pub require_encryption: bool,
     /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
@@ -146,6 +150,8 @@ impl Config {
             dialect_min: Dialect::Smb202,
             dialect_max: Dialect::Smb311,
             require_signing: false,
+            further_names: Vec::new(),
+            refuse_other_names: false,
             require_encryption: false,
             ciphers: vec![CIPHER_AES_128_GCM, CIPHER_AES_256_GCM, CIPHER_AES_128_CCM, CIPHER_AES_256_CCM],
             multichannel: true,

@@ -5,6 +5,7 @@ use crate::directory::{Account, Credential, Directory};
 use crate::exchange::{Body, Context, Element, Step, Until};
 use crate::logon::audit::LogonAction;
 use crate::logon::guard::{Admission, Attempt, Outcome, Ticket, UserName, lateness};
+use crate::logon::target;
 use crate::state::State;
 use crate::state::bindings::{Bindings, CHALLENGE_BYTES, Challenge};
 use crate::state::keys::SessionKey;
@@ -426,6 +427,43 @@ fn end_failed_logon<B: Backend, D: Directory>(
     Ok(Step::Park(Work::Late(status), Until::Time(until)))
 }
 
+/// Returns as much of a client's name for the server as a line of the log holds.
+fn shortened(target: &str) -> String {
+    const CHARACTERS_MAX: usize = 128;
+    target.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Whether a logon that was meant for the service `target` is taken. One for another server may be in the hands of somebody who stands
+/// between: without signing that one could go on with it. With signing it is of no use to anybody else, and is most likely a name of
+/// this server that its configuration does not have.
+fn is_welcome<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &Context,
+    account: &Account,
+    target: &str,
+) -> bool {
+    let Some(found) = state.connections.get(context.connection) else { return true };
+    let config = &state.config;
+    if target::is_ours(config, found.info.local.ip(), target) {
+        return true;
+    }
+    let refused = config.refuse_other_names || !(config.require_signing || config.require_encryption);
+    let name = shortened(target);
+    if !state.told.other_names.contains(&name) {
+        let peer = found.info.peer;
+        let outcome =
+            if refused { "it is refused" } else { "it is taken, as all it can do has to be signed" };
+        tracing::warn!(
+            %peer,
+            user = account.name,
+            meant_for = name,
+            "a client logs on that looked for a server of another name; {outcome}. If it is a name of this server, add it to smb.names"
+        );
+        state.told.other_names.insert(name, ());
+    }
+    !refused
+}
+
 fn logged_on<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -445,6 +483,14 @@ fn logged_on<B: Backend, D: Directory>(
         note_logon(state, context, LogonAction::Failed, None, detail, now);
         return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
     };
+    if let Identity::User { target_name: Some(target), .. } = &accepted.identity
+        && !is_welcome(state, context, &account, target)
+    {
+        state.counters.logons_failed += 1;
+        let detail = format!("the client meant to log on to {}", shortened(target));
+        note_logon(state, context, LogonAction::Failed, Some(&account.name), detail, now);
+        return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
+    }
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     found.setups_begun = 0;
     let setup = state.setups.end(setup_id(context)?).ok_or(NtStatus::USER_SESSION_DELETED)?;

@@ -32,6 +32,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::logon::audit::LogonAudit;
 use crate::logon::guard::LogonGuard;
+use bounded::Bounded;
 use budget::{Charge, Memory};
 use clock::WallClock;
 use connections::Connections;
@@ -43,7 +44,7 @@ use opens::{Open, OpenKind, Opens};
 use sessions::Sessions;
 use setups::Setups;
 use share_figures::AllShareFigures;
-use types::{FileTime, Monotonic};
+use types::{FileTime, Monotonic, PeerHost};
 use volume::backend::{Backend, OpenId, Operation};
 use volumes::{UNATTENDED, Volumes};
 
@@ -58,6 +59,21 @@ pub(crate) enum Wake {
     ReadersOfClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
+}
+
+/// What the log has told of clients, so that none of it is told at each request. Only the last are remembered.
+pub(crate) struct ToldOnce {
+    /// Names that logons were meant for and that are not the server's.
+    pub other_names: Bounded<String, ()>,
+    /// Hosts that sent requests without the signature that they need.
+    pub unsigned: Bounded<PeerHost, ()>,
+}
+
+impl Default for ToldOnce {
+    fn default() -> Self {
+        const REMEMBERED: usize = 64;
+        Self { other_names: Bounded::new(REMEMBERED), unsigned: Bounded::new(REMEMBERED) }
+    }
 }
 
 /// What the server holds. Invariants over its parts:
@@ -80,6 +96,7 @@ pub(crate) struct State<B, D> {
     pub memory: Memory,
     pub logon_guard: LogonGuard,
     pub logon_audit: LogonAudit,
+    pub told: ToldOnce,
     pub counters: Counters,
     pub latencies: Latencies,
     pub share_figures: AllShareFigures,
@@ -104,6 +121,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             memory: Memory::new(limits.bytes_in_flight, limits.parked_bytes),
             logon_guard: LogonGuard::default(),
             logon_audit: LogonAudit::default(),
+            told: ToldOnce::default(),
             counters: Counters::default(),
             latencies: Latencies::default(),
             share_figures: AllShareFigures::default(),

@@ -440,6 +440,8 @@ impl World {
 pub struct Client {
     /// As whom it logs on.
     pub user: String,
+    /// The service that it means to log on to; empty: it says none.
+    pub target: String,
     pub guid: [u8; 16],
     pub connection: ConnectionId,
     pub dialect: Dialect,
@@ -511,6 +513,7 @@ impl Client {
     fn on(connection: ConnectionId) -> Self {
         Self {
             user: "user".to_owned(),
+            target: String::new(),
             guid: [5; 16],
             connection,
             dialect: Dialect::Smb311,
@@ -694,7 +697,7 @@ impl Client {
             domain: String::new(),
             workstation: String::new(),
             hash: NtHash::from_password(password),
-            target_name: String::new(),
+            target_name: self.target.clone(),
         });
         let mut preauth = self.preauth;
         let session = self.session;
