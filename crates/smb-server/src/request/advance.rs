@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, Hashed, Response};
 use super::dispatch::{Started, disconnect_hostile};
-use super::{REQUEST_BYTES, Request, Requests, send};
+use super::{REQUEST_BYTES, Request, Requests, breaks, send};
 use crate::commands::{self, Work};
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
@@ -10,6 +10,7 @@ use crate::state::client_figures::ClientSlot;
 use crate::state::connections::{Connection, ConnectionId, Outgoing};
 use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
+use crate::state::leases::Breaking;
 use crate::state::share_figures::FiguresSlot;
 use crate::state::volumes::VOLUME_GONE;
 use crate::state::{State, Wake};
@@ -215,6 +216,7 @@ impl Requests {
 
     fn wake_one<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, wake: Wake, now: Monotonic) {
         match wake {
+            Wake::Break(lease, step) => breaks::tell(state, Breaking::Lease(lease), step),
             Wake::Readers(open) => {
                 while let Ok(pipe) = state.opens.pipe_mut(open)
                     && let Some(reader) = pipe.next_reader()

@@ -60,9 +60,14 @@ pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     step: LeaseStep,
 ) {
     let encrypt = state.leases.is_encrypted(lease);
-    let Some((connection, session)) = lease_carrier(state, lease, encrypt) else { return };
-    let sealed_by = encrypt.then_some(session);
     let LeaseStep { from, to, acknowledge, epoch } = step;
+    let Some((connection, session)) = lease_carrier(state, lease, encrypt) else {
+        if acknowledge {
+            state.leases.owe(lease, BreakStep::Lease { from, to, epoch });
+        }
+        return;
+    };
+    let sealed_by = encrypt.then_some(session);
     if acknowledge {
         state.leases.told(Breaking::Lease(lease), connection, BreakStep::Lease { from, to, epoch });
     }
@@ -102,16 +107,21 @@ fn lease_carrier<B: Backend, D: Directory>(
 /// Sends the breaks again that a lost connection carried and that are not acknowledged, if their holders can still be reached.
 pub(crate) fn tell_again<B: Backend, D: Directory>(state: &mut State<B, D>, connection: ConnectionId) {
     for (breaking, step) in state.leases.take_told_over(connection) {
-        match (breaking, step) {
-            (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
-                send_oplock_break(state, volume, open, to);
-            }
-            (Breaking::Lease(lease), BreakStep::Lease { from, to, epoch }) => {
-                send_lease_break(state, lease, LeaseStep { from, to, acknowledge: true, epoch });
-            }
-            (Breaking::Oplock(..), BreakStep::Lease { .. }) | (Breaking::Lease(_), BreakStep::Oplock(_)) => {
-                debug_assert!(false, "an oplock breaks to a level, a lease to a state");
-            }
+        tell(state, breaking, step);
+    }
+}
+
+/// Sends a break that its holder has to acknowledge.
+pub(crate) fn tell<B: Backend, D: Directory>(state: &mut State<B, D>, breaking: Breaking, step: BreakStep) {
+    match (breaking, step) {
+        (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
+            send_oplock_break(state, volume, open, to);
+        }
+        (Breaking::Lease(lease), BreakStep::Lease { from, to, epoch }) => {
+            send_lease_break(state, lease, LeaseStep { from, to, acknowledge: true, epoch });
+        }
+        (Breaking::Oplock(..), BreakStep::Lease { .. }) | (Breaking::Lease(_), BreakStep::Oplock(_)) => {
+            debug_assert!(false, "an oplock breaks to a level, a lease to a state");
         }
     }
 }

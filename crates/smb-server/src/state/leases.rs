@@ -84,7 +84,12 @@ pub(crate) struct Leases {
     /// The leases by session and key, which is all that an acknowledgment names.
     by_session: BTreeSet<(SessionKey, Guid, VolumeSlot)>,
     told: ToldBreaks,
+    /// Breaks that came before the answer to the CREATE which gets the lease: nobody has it yet.
+    owed: HashMap<LeaseName, BreakStep>,
 }
+
+/// Breaks that are owed at most; there is one for each CREATE that waits for its answer, and some whose CREATE was never answered.
+const OWED_MAX: usize = 4096;
 
 impl Leases {
     /// Counts one more open of a session under a lease.
@@ -134,6 +139,18 @@ impl Leases {
     /// Whether the break of a lease is told encrypted.
     pub fn is_encrypted(&self, lease: LeaseName) -> bool {
         self.holders.get(&lease).is_some_and(|holders| holders.encrypt)
+    }
+
+    /// Remembers a break until an open gets its lease.
+    pub fn owe(&mut self, lease: LeaseName, step: BreakStep) {
+        if self.owed.len() >= OWED_MAX {
+            self.owed.clear();
+        }
+        self.owed.insert(lease, step);
+    }
+
+    pub fn take_owed(&mut self, lease: LeaseName) -> Option<BreakStep> {
+        self.owed.remove(&lease)
     }
 
     /// Remembers a break that a connection carries to its holder.

@@ -37,9 +37,9 @@ use budget::{Charge, Memory};
 use clock::WallClock;
 use connections::Connections;
 use counters::Counters;
-use keys::{OpenKey, RequestKey, SessionKey, VolumeSlot};
+use keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use latencies::Latencies;
-use leases::Leases;
+use leases::{BreakStep, Leases};
 use opens::{Open, OpenKind, Opens};
 use sessions::Sessions;
 use setups::Setups;
@@ -59,6 +59,8 @@ pub(crate) enum Wake {
     ReadersOfClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
+    /// No request, but the break of this lease, which has got an open that can be told.
+    Break(LeaseName, BreakStep),
 }
 
 /// What the log has told of clients, so that none of it is told at each request. Only the last are remembered.

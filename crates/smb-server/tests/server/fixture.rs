@@ -62,6 +62,8 @@ pub struct Layer {
     pub hold: bool,
     /// What is held is past waiting.
     pub cannot_cancel: bool,
+    /// Leases are granted while they break.
+    pub breaking: bool,
     pub content: Vec<u8>,
     pub next_open: u64,
     /// A volume in memory that answers in the place of all this.
@@ -87,7 +89,7 @@ impl Layer {
                         CacheRequest::Lease(lease) => CacheGrant::Lease {
                             key: lease.key,
                             state: lease.state,
-                            breaking: false,
+                            breaking: self.breaking,
                             version_2: lease.version_2,
                         },
                     },

@@ -3,6 +3,7 @@
 use crate::fixture::*;
 use smb::wire::*;
 use types::NtStatus;
+use volume::backend::{Event, LeaseState};
 
 const KEY: [u8; 16] = [8; 16];
 const VICTIM: [u8; 16] = [5; 16];
@@ -111,6 +112,28 @@ fn a_break_whose_acknowledgment_was_refused_is_told_again_when_its_connection_is
     world.server.connection_closed(victim.connection, world.now);
     world.settle();
     assert!(further.receive(&mut world).is_some(), "the break, again");
+}
+
+#[test]
+fn a_break_that_comes_before_the_answer_to_its_leases_create_is_told_with_it() {
+    let mut world = World::new();
+    let mut first = client(&mut world, "user", VICTIM);
+    world.layer.0.borrow_mut().hold = true;
+    world.layer.0.borrow_mut().breaking = true;
+    let request = open(&mut first, Some(KEY), 0);
+    first.send(&mut world, request);
+    let (from, to) = (LeaseState::all(), LeaseState::READ);
+    let event = Event::BreakLease { client: VICTIM, key: KEY, from, to, acknowledge: true, epoch: 2 };
+    world.layer.0.borrow_mut().events.push_back(event);
+    world.settle();
+    assert!(first.receive(&mut world).is_none(), "nobody has the lease yet");
+    world.layer.release(0);
+    world.settle();
+    let mut commands = Vec::new();
+    while let Some(message) = first.receive(&mut world) {
+        commands.push(Header::parse(&message).unwrap().command());
+    }
+    assert_eq!(commands, [Some(Command::OplockBreak), Some(Command::Create)]);
 }
 
 #[test]
