@@ -244,7 +244,9 @@ class Cenote(Server):
             [self.binary, "quickstart", "--data", self.work / "data", "--disks", "2", "--disk-size", self.disk_size,
              "--smb", f"127.0.0.1:{self.port}", "--rdma", f"127.0.0.1:{self.rdma_port}",
              # The client decides about the CRC.
-             "--rdma-no-crc", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
+             "--rdma-no-crc",
+             # As smbd is shipped: whether requests are signed is for the client, which each cell tells.
+             "--allow-unsigned", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
              "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             preexec_fn=processors.as_server)
         # It listens before its user is made.

@@ -67,7 +67,7 @@ start_server() {
     began=$(date +%s%N)
     : >"$work/server.out"
     "$CENOTE" quickstart --data "$work/data" --smb "${smb_address:-127.0.0.1:$smb_port}" --http "127.0.0.1:$http_port" \
-        --rdma "${rdma_address:-127.0.0.1:0}" --user "$user" --password "$password" "$@" >"$work/server.out" 2>>"$work/server.err" </dev/null &
+        --rdma "${rdma_address:-127.0.0.1:0}" ${rdma_address:+--allow-unsigned} --user "$user" --password "$password" "$@" >"$work/server.out" 2>>"$work/server.err" </dev/null &
     server_pid=$!
     while kill -0 "$server_pid" 2>/dev/null; do
         if grep -q '^ready$' "$work/server.out"; then

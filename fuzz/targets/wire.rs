@@ -44,6 +44,7 @@ fn views(message: &[u8]) {
         let _ = ValidateNegotiateRequest::parse(input).map(|(_, dialects)| dialects.count());
     }
     let _ = IoctlResponse::parse(message).map(|view| view.output().map(<[_]>::len));
+    let _ = ErrorResponse::parse(message).map(|view| view.data().map(|data| symlink_error(data, 0).is_ok()));
     let _ = QueryDirectoryRequest::parse(message).map(|view| view.pattern());
     if let Ok(view) = OutputBufferResponse::parse(message)
         && let Ok(data) = view.data()

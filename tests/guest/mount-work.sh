@@ -1,7 +1,8 @@
 #!/bin/sh
 # Guest job: mounts the share with cifs.ko over TCP and runs mountwork in it (fsx, a tree with checksums, writers side by side).
 # MOUNTWORK: the binary, on the host (statically linked). WORK_VERSION: dialect, default 3.1.1. WORK_FSX, WORK_TREE, WORK_WRITERS,
-# WORK_SEED: operations, files, writers, seed. WORK_STAGES: which of "fsx direct tree writers" to run.
+# WORK_SEED: operations, files, writers, seed. WORK_STAGES: which of "fsx direct tree links writers" to run; "links" needs
+# a kernel whose cifs.ko makes native symbolic links (6.13 or later).
 # WORK_PAUSE: a file name on /host; between making and verifying the tree the job waits until the host has created it.
 # Exit status 0 only when every check passed.
 if [ -z "${CENOTE_GUEST:-}" ]; then
@@ -33,6 +34,23 @@ for stage in $stages; do
         fi
         forget_cache
         check "verify the tree" $binary verify "$folder/tree" "${WORK_TREE:-200}" "$seed"
+        ;;
+    links)
+        # The server follows no symbolic link: cifs.ko is told of it, also in the middle of a path, and walks on by itself.
+        mkdir -p "$folder/links/sub"
+        echo content >"$folder/links/sub/file"
+        if ln -s sub/file "$folder/links/relative" && ln -s ../links/sub "$folder/links/up" && ln -s up "$folder/links/again" &&
+            ln -s pool "$folder/links/loop" && ln -s loop "$folder/links/pool"; then
+            forget_cache
+            for path in relative up/file again/file; do
+                check "the link $path" test "$(cat "$folder/links/$path")" = content
+            done
+            check "a loop of links ends" sh -c "! cat '$folder/links/loop/x' 2>/dev/null"
+            check "a hard link below a symbolic link" ln "$folder/links/sub/file" "$folder/links/up/second"
+            check "its content" test "$(cat "$folder/links/sub/second")" = content
+        else
+            check "symbolic links" false
+        fi
         ;;
     writers) check "writers side by side" $binary writers "$folder" "${WORK_WRITERS:-8}" 4 "$seed" ;;
     esac

@@ -56,7 +56,7 @@ sessions() { cenote session list | tee /tmp/sessions; }
 serve() { # siw | rxe
     case $1 in siw) transport=iWARP ;; rxe) transport=RoCE ;; esac
     "start_$1"
-    CENOTE_LOG=info /job/files/cenote quickstart --data /srv/cenote --disks 2 --disk-size 1GiB --smb 0.0.0.0:445 --user "$user" \
+    CENOTE_LOG=info /job/files/cenote quickstart --allow-unsigned --data /srv/cenote --disks 2 --disk-size 1GiB --smb 0.0.0.0:445 --user "$user" \
         --password "$PASSWD" >/tmp/cenote.log 2>&1 &
     server=$!
     wait_for 120 ready || { cat /tmp/cenote.log; die "cenote is not ready"; }

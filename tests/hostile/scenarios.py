@@ -500,6 +500,34 @@ def opens(target):
         yield None
 
 
+@scenario("one user multiplies sessions by tree connects", memory_mib=128)
+def trees(target):
+    with held() as connections:
+        refused = 0
+        bodies = [(smb2.TREE_CONNECT, smb2.tree_connect_body(r"\\127.0.0.1\IPC$"))] * 60
+        for _ in range(40):
+            client = attempt(connections, lambda: target.client(timeout=30))
+            if not client:
+                continue
+            with contextlib.suppress(Ended, OSError):
+                for _ in range(68):
+                    client.send(client.related(bodies, related=False))
+                    seen = 0
+                    while seen < len(bodies):
+                        message = client.message()
+                        while message:
+                            answer = smb2.Answer(message)
+                            seen, refused = seen + 1, refused + (answer.status != smb2.SUCCESS)
+                            message = message[answer.following:] if answer.following else b""
+                    if refused:
+                        break
+            if refused:
+                break
+        if not refused:
+            yield "163,200 tree connects of one user were all granted"
+        yield None
+
+
 # --- What a share allows ----------------------------------------------------------------------------------------------------
 
 

@@ -148,6 +148,35 @@ def a_symbolic_link_is_kept_and_reads_back():
 
 
 @test
+def symbolic_links_are_followed_to_files_and_directories_and_through_the_middle_of_a_path():
+    directory = rf"{ROOT}\linked"
+    smbclient.makedirs(rf"{directory}\sub", port=PORT)
+    with smbclient.open_file(rf"{directory}\sub\file", "w", port=PORT) as file:
+        file.write("content")
+    smbclient.symlink(r"sub\file", rf"{directory}\relative", port=PORT)
+    smbclient.symlink(rf"{directory}\sub", rf"{directory}\absolute", target_is_directory=True, port=PORT)
+    smbclient.symlink(r"..\linked\sub", rf"{directory}\up", target_is_directory=True, port=PORT)
+    for path in ("relative", r"absolute\file", r"up\file"):
+        with smbclient.open_file(rf"{directory}\{path}", port=PORT) as file:
+            assert file.read() == "content", path
+    assert smbclient.listdir(rf"{directory}\up", port=PORT) == ["file"]
+    # The server follows nothing: a new name below a link is refused, and what was to get it is still there.
+    for change in (smbclient.link, smbclient.rename):
+        try:
+            change(rf"{directory}\sub\file", rf"{directory}\up\new", port=PORT)
+        except (SMBOSError, KeyError):
+            continue  # KeyError: smbprotocol looks for the CREATE to send anew in any request that stopped on a link.
+        raise AssertionError("a name below a link was made")
+    with smbclient.open_file(rf"{directory}\sub\file", port=PORT) as file:
+        assert file.read() == "content"
+    for path in ("relative", "sub\\file"):
+        smbclient.remove(rf"{directory}\{path}", port=PORT)
+    for path in ("absolute", "up", "sub"):
+        smbclient.rmdir(rf"{directory}\{path}", port=PORT)
+    smbclient.rmdir(directory, port=PORT)
+
+
+@test
 def extended_attributes_are_kept():
     path = rf"{ROOT}\attributed"
     with smbclient.open_file(path, "w", port=PORT):

@@ -98,7 +98,7 @@ fn free_port() -> Result<u16, String> {
 /// A daemon that says `ready`.
 fn serve(cenote: &Path, directory: &Path, smb: u16, rdma: u16, http: u16) -> Result<Process, String> {
     let mut child = Command::new(cenote)
-        .args(["quickstart", "--user", "soak", "--password", PASSWORD, "--data"])
+        .args(["quickstart", "--allow-unsigned", "--user", "soak", "--password", PASSWORD, "--data"])
         .arg(directory.join("data"))
         .args(["--smb", &format!("127.0.0.1:{smb}"), "--rdma", &format!("127.0.0.1:{rdma}")])
         .args(["--http", &format!("127.0.0.1:{http}")])

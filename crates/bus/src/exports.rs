@@ -20,7 +20,7 @@ use store::api::StoreError;
 use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NtStatus, NumberMap, VolumeId, attribute};
 use volume::backend::{
     Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, OperationId,
-    OplockLevel, Reply, Ruling, ShareRoot, Standing, WideString,
+    OplockLevel, Refusal, RefusalDetail, Reply, Ruling, ShareRoot, Standing, WideString,
 };
 
 /// The disks of this node, as requests of other nodes reach them.
@@ -176,16 +176,16 @@ impl<L: LocalDisks> Exports<L> {
 }
 
 /// A request's answer if it can be given at once; `None`: the replica gives it.
-type AtOnce = Option<Result<Reply, NtStatus>>;
+type AtOnce = Option<Result<Reply, Refusal>>;
 
-fn refuse(error: &BusError) -> Reply {
+fn refuse(error: &BusError) -> Refusal {
     let (status, data) = wire::put_refusal(error);
-    Reply::Refused { status, data }
+    Refusal { status, detail: Some(Box::new(RefusalDetail::Bus(data))) }
 }
 
 fn malformed(error: Malformed) -> AtOnce {
     tracing::debug!(%error, "a request on the storage bus is refused");
-    Some(Ok(refuse(&BusError::Store(StoreError::Invalid(error.0)))))
+    Some(Err(refuse(&BusError::Store(StoreError::Invalid(error.0)))))
 }
 
 impl<L: LocalDisks> Inner<L> {
@@ -205,7 +205,7 @@ impl<L: LocalDisks> Inner<L> {
                 self.opens.insert(number & OPEN_MASK, open);
                 Some(Ok(Reply::Created(Box::new(node_opened(OpenId(number))))))
             }
-            Asked::Create(_) => Some(Err(NtStatus::OBJECT_NAME_NOT_FOUND)),
+            Asked::Create(_) => Some(Err(NtStatus::OBJECT_NAME_NOT_FOUND.into())),
             Asked::OpenDevice(request) => self.begin_session(operation, *request, now),
             Asked::Read { open, range, .. } => match wire::parse_read_range(range.offset, range.len_bytes) {
                 Ok((lba, blocks)) => {
@@ -244,7 +244,7 @@ impl<L: LocalDisks> Inner<L> {
                 Some(Ok(Reply::Done))
             }
             Asked::Flush { .. } => Some(Ok(Reply::Done)),
-            _ => Some(Err(NtStatus::INVALID_DEVICE_REQUEST)),
+            _ => Some(Err(NtStatus::INVALID_DEVICE_REQUEST.into())),
         }
     }
 
@@ -264,7 +264,9 @@ impl<L: LocalDisks> Inner<L> {
     }
 
     fn begin_session(&mut self, operation: OperationId, request: OpenDevice, now: Monotonic) -> AtOnce {
-        let Some(disk) = disk_of(&request.path) else { return Some(Err(NtStatus::OBJECT_NAME_INVALID)) };
+        let Some(disk) = disk_of(&request.path) else {
+            return Some(Err(NtStatus::OBJECT_NAME_INVALID.into()));
+        };
         let asked = match wire::parse_session(&request.context) {
             Ok(asked) => asked,
             Err(error) => return malformed(error),
@@ -295,12 +297,12 @@ impl<L: LocalDisks> Inner<L> {
         kind: Kind,
         now: Monotonic,
     ) -> AtOnce {
-        let Some(found) = self.open_mut(open) else { return Some(Err(NtStatus::FILE_CLOSED)) };
+        let Some(found) = self.open_mut(open) else { return Some(Err(NtStatus::FILE_CLOSED.into())) };
         let Target::Session { disk, volume, session, epoch, next } = &mut found.target else {
-            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST));
+            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST.into()));
         };
         if *next > COUNTER_MAX {
-            return Some(Ok(refuse(&BusError::NoSession)));
+            return Some(Err(refuse(&BusError::NoSession)));
         }
         *epoch = said.map_or(*epoch, |said| said.max(*epoch));
         let id = (open.0 & OPEN_MASK) << COUNTER_BITS | *next;
@@ -326,14 +328,14 @@ impl<L: LocalDisks> Inner<L> {
             Err(error) => return malformed(error),
         };
         if !self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node)) {
-            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST));
+            return Some(Err(NtStatus::INVALID_DEVICE_REQUEST.into()));
         }
         let cursor = |disk| cursors.get(disk).copied().unwrap_or(0);
         let disks = self.disks.disks();
         let reports: Vec<DiskReport> =
             disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
         let output = wire::put_status(&reports, output_bytes_max);
-        Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL))
+        Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL.into()))
     }
 
     /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].
@@ -364,7 +366,7 @@ impl<L: LocalDisks> Inner<L> {
         let mut ids: Vec<u64> = over.map(|(&id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
-            self.give_up(id, Ok(refuse(&BusError::NoSession)));
+            self.give_up(id, Err(refuse(&BusError::NoSession)));
         }
     }
 
@@ -373,12 +375,12 @@ impl<L: LocalDisks> Inner<L> {
         let ids: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| pending.peer == peer).map(|(&id, _)| id).collect();
         for id in ids {
-            self.give_up(id, Err(NtStatus::CANCELLED));
+            self.give_up(id, Err(NtStatus::CANCELLED.into()));
         }
         self.disks.end(peer);
     }
 
-    fn give_up(&mut self, id: u64, result: Result<Reply, NtStatus>) {
+    fn give_up(&mut self, id: u64, result: Result<Reply, Refusal>) {
         if let Some(Pending { operation, .. }) = self.pending.remove(&id) {
             self.events.push(Event::Done { operation, result });
         }
@@ -394,12 +396,12 @@ impl<L: LocalDisks> Inner<L> {
         let Some(pending) = self.pending.remove(&id) else { return };
         let reply = match response.result {
             Ok(answer) => self.reply(answer, pending.kind, pending.opens),
-            Err(error) => Ok(refuse(&error)),
+            Err(error) => Err(refuse(&error)),
         };
         self.events.push(Event::Done { operation: pending.operation, result: reply });
     }
 
-    fn reply(&mut self, answer: Answer, kind: Kind, opens: Option<Open>) -> Result<Reply, NtStatus> {
+    fn reply(&mut self, answer: Answer, kind: Kind, opens: Option<Open>) -> Result<Reply, Refusal> {
         match (answer, kind) {
             (Answer::Opened { promised, doubtful }, Kind::Session) => {
                 let open = opens.ok_or(NtStatus::INTERNAL_ERROR)?;
@@ -423,7 +425,7 @@ impl<L: LocalDisks> Inner<L> {
             (Answer::Regions(regions), Kind::Control { output_bytes_max }) => {
                 fitting(wire::put_regions(&regions), output_bytes_max)
             }
-            _ => Err(NtStatus::INTERNAL_ERROR),
+            _ => Err(NtStatus::INTERNAL_ERROR.into()),
         }
     }
 
@@ -437,13 +439,13 @@ impl<L: LocalDisks> Inner<L> {
         let late: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(&id, _)| id).collect();
         for id in late {
-            self.give_up(id, Ok(refuse(&BusError::NoSession)));
+            self.give_up(id, Err(refuse(&BusError::NoSession)));
         }
     }
 }
 
-fn fitting(output: Vec<u8>, bytes_max: usize) -> Result<Reply, NtStatus> {
-    if output.len() > bytes_max { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Reply::Output(output)) }
+fn fitting(output: Vec<u8>, bytes_max: usize) -> Result<Reply, Refusal> {
+    if output.len() > bytes_max { Err(NtStatus::BUFFER_TOO_SMALL.into()) } else { Ok(Reply::Output(output)) }
 }
 
 /// The disk that a path names: its id as text.
@@ -497,7 +499,7 @@ impl<L: LocalDisks> Backend for Exports<L> {
             }
         }
         for id in refused {
-            inner.give_up(id, Err(NtStatus::NETWORK_NAME_DELETED));
+            inner.give_up(id, Err(NtStatus::NETWORK_NAME_DELETED.into()));
         }
         let (mut closed, mut ended) = (Vec::new(), Vec::new());
         inner.opens.retain(|_, open| match judge(&open.standing) {

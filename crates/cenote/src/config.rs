@@ -48,6 +48,8 @@ pub struct Smb {
     pub rdma_crc: bool,
     pub interfaces: Vec<String>,
     pub require_signing: bool,
+    pub names: Vec<String>,
+    pub refuse_other_names: bool,
     pub require_encryption: bool,
 }
 
@@ -153,7 +155,21 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "Interfaces (\"eth0\", \"eth*\") or subnets (\"10.1.0.0/16\") that clients may be told for multichannel; none: all that are \
          listened on. \"...,speed_mbps=N\" where the kernel does not know the link's speed.",
     ),
-    ("smb.require_signing", "Refuse requests that are not signed."),
+    (
+        "smb.require_signing",
+        "Refuse requests that are not signed. false: for clients that cannot sign, and for SMB Direct of clients that move no signed \
+         payload by RDMA; whoever a user's client talks to can then use that user's logon here.",
+    ),
+    (
+        "smb.names",
+        "Names by which clients reach this server besides server.name and its addresses, such as an alias in DNS, the cluster's name, or the address of a \
+         port forwarding; \"*\": any.",
+    ),
+    (
+        "smb.refuse_other_names",
+        "Refuse logons that a client meant for a server of another name (as SmbServerNameHardeningLevel 1 of Windows). false: only if signing is not \
+         required; else they are told in the log.",
+    ),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
     ("api.listen", "Address and port of the management API for this machine. Loopback only."),
     (
@@ -278,7 +294,9 @@ impl Default for Smb {
             rdma_devices: vec![AUTO.into()],
             rdma_crc: true,
             interfaces: Vec::new(),
-            require_signing: false,
+            require_signing: true,
+            names: Vec::new(),
+            refuse_other_names: false,
             require_encryption: false,
         }
     }
@@ -590,6 +608,8 @@ impl Config {
         SmbPolicy {
             server_name: self.server.name.clone(),
             require_signing: self.smb.require_signing,
+            names: self.smb.names.clone(),
+            refuse_other_names: self.smb.refuse_other_names,
             require_encryption: self.smb.require_encryption,
             rdma_crc_optional: !self.smb.rdma_crc,
             interfaces: Vec::new(),

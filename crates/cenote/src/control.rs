@@ -305,6 +305,10 @@ pub struct SmbPolicy {
     /// NetBIOS-style name of the server, as NTLM and srvsvc show it.
     pub server_name: String,
     pub require_signing: bool,
+    /// Further names of the server.
+    pub names: Vec<String>,
+    /// Logons for servers of other names are refused also if signing is required.
+    pub refuse_other_names: bool,
     pub require_encryption: bool,
     /// iWARP in software does without CRC if the client does.
     pub rdma_crc_optional: bool,

@@ -43,6 +43,7 @@ pub fn run(
     // Its disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
     config.smb.rdma_crc = !options.rdma_no_crc;
+    config.smb.require_signing = !options.allow_unsigned;
     config.check().map_err(|error| DaemonError::Setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     directory.path().clone_into(&mut config.server.data_dir);

@@ -157,6 +157,7 @@ fn write_config(options: &Quickstart, plan: &Plan, count: usize) -> Result<(), D
     config.smb.rdma_listen = vec![plan.rdma];
     config.smb.rdma_devices = Vec::new();
     config.smb.rdma_crc = !options.rdma_no_crc;
+    config.smb.require_signing = !options.allow_unsigned;
     config.api.listen = plan.api;
     config.cluster.listen = SocketAddr::new(plan.address, CLUSTER_PORT).to_string();
     // They share the machine's memory, and its disks with others.

@@ -111,7 +111,7 @@ impl ServedVolume {
             // It stopped, perhaps since it is another node's: nothing that was found before is told, and nobody waits for ever.
             out.extend(held.drain(..).map(|event| match event {
                 Event::Done { operation, result: Ok(_) } => {
-                    Event::Done { operation, result: Err(NtStatus::VOLUME_DISMOUNTED) }
+                    Event::Done { operation, result: Err(NtStatus::VOLUME_DISMOUNTED.into()) }
                 }
                 event => event,
             }));
@@ -164,7 +164,7 @@ impl Backend for ServedVolume {
                 && let Event::Done { operation, result } = out.remove(at)
                 && let Some(waiting) = answers.get_mut(&operation.0)
             {
-                *waiting = Some(result);
+                *waiting = Some(result.map_err(|refusal| refusal.status));
             }
         }
     }

@@ -104,6 +104,14 @@ impl Limits {
         payload + ANSWER_OVERHEAD_BYTES
     }
 
+    /// Bytes that sessions may make the server hold, with their tree connects, their channels and what is remembered of bindings; a user
+    /// holds no more of it than is free. Each session has room for about twenty tree connects, if all users have as many sessions as they may.
+    pub(crate) fn session_bytes(&self) -> usize {
+        const BYTES_PER_SESSION: usize = 16 << 10;
+        const SESSIONS_MIN: usize = 64;
+        self.sessions.max(SESSIONS_MIN) * BYTES_PER_SESSION
+    }
+
     /// Answers whether every answer can be framed.
     pub(crate) fn are_possible(&self) -> bool {
         self.answer_bytes_max() + ANSWER_OVERHEAD_BYTES <= MESSAGE_BYTES_MAX
@@ -119,6 +127,10 @@ pub struct Config {
     pub dialect_min: Dialect,
     pub dialect_max: Dialect,
     pub require_signing: bool,
+    /// Names by which clients reach the server, besides its own and the addresses that they connected to; `*`: any.
+    pub further_names: Vec<String>,
+    /// Logons that were meant for another server are refused also where signing is required.
+    pub refuse_other_names: bool,
     /// Every session is encrypted; clients that cannot are refused.
     pub require_encryption: bool,
     /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
@@ -138,6 +150,8 @@ impl Config {
             dialect_min: Dialect::Smb202,
             dialect_max: Dialect::Smb311,
             require_signing: false,
+            further_names: Vec::new(),
+            refuse_other_names: false,
             require_encryption: false,
             ciphers: vec![CIPHER_AES_128_GCM, CIPHER_AES_256_GCM, CIPHER_AES_128_CCM, CIPHER_AES_256_CCM],
             multichannel: true,

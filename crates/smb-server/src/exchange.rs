@@ -11,12 +11,12 @@ use crate::state::sessions::{Session, Sessions};
 use smb::wire::{
     BufferDescriptorV1, Capabilities, Dialect, EmptyBody, FileId, HEADER_BYTES, HeaderFlags,
     OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, Put,
-    READ_RESPONSE_DATA_OFFSET, ReadResponseBody, ResponseTo, WriteResponseBody,
+    READ_RESPONSE_DATA_OFFSET, ReadResponseBody, ResponseTo, WriteResponseBody, error_context, symlink_error,
 };
 use std::num::NonZeroU64;
 use sys::{Buf, Payload};
 use types::{Monotonic, NtStatus};
-use volume::backend::{CacheGrant, Operation, OplockLevel};
+use volume::backend::{CacheGrant, Operation, OplockLevel, RefusalDetail};
 
 /// One request within its message.
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ pub(crate) enum Body {
     /// The same, and the RDMA transform that says how the bytes are encrypted or signed (MS-SMB2 2.2.43).
     ReadTransformed(u32, Vec<u8>),
     Written(u32),
-    /// SMB2 ERROR response with its ErrorContextCount and data.
+    /// SMB2 ERROR response with its ErrorContextCount and data, made by [`Body::error`].
     Error(u8, Vec<u8>),
 }
 
@@ -95,6 +95,31 @@ impl Body {
     #[inline]
     pub const fn no_error_data() -> Self {
         Self::Error(0, Vec::new())
+    }
+
+    /// Tells more of an error than its status: in an ERROR Context from 3.1.1 on (MS-SMB2 2.2.2).
+    pub fn error(dialect: Dialect, data: &[u8]) -> Self {
+        if dialect >= Dialect::Smb311 {
+            Self::Error(1, error_context(data))
+        } else {
+            Self::Error(0, data.to_vec())
+        }
+    }
+
+    /// Tells what a volume says of a refusal beside its status.
+    ///
+    /// # Errors
+    /// IO_REPARSE_DATA_INVALID for a symbolic link that is none.
+    pub fn of_refusal(dialect: Dialect, detail: RefusalDetail) -> Result<Self, NtStatus> {
+        match detail {
+            RefusalDetail::Symlink { reparse, unparsed_bytes } => {
+                let data = symlink_error(&reparse, unparsed_bytes);
+                let data = data.map_err(|_| NtStatus::IO_REPARSE_DATA_INVALID)?;
+                Ok(Self::error(dialect, &data))
+            }
+            // Nodes of builds that know no ERROR Context read it, too.
+            RefusalDetail::Bus(data) => Ok(Self::Error(0, data)),
+        }
     }
 }
 

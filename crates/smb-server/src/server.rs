@@ -73,7 +73,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
         for key in self.requests.of_volume(slot) {
-            self.requests.complete(&mut self.state, key, Err(NtStatus::FILE_FORCED_CLOSED), now);
+            self.requests.complete(&mut self.state, key, Err(NtStatus::FILE_FORCED_CLOSED.into()), now);
         }
         // Their roots are directories of what was taken away, also if a volume of the same name comes back.
         let mut trees = Vec::new();
@@ -127,6 +127,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             if session.channels.is_empty() {
                 ended.push(key);
             }
+            state.sessions.recount(key);
         }
         self.requests.end_connection(state, connection, &gone, now);
         for key in ended {
@@ -182,7 +183,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Event::BreakOplock { open, to, .. } => breaks::send_oplock_break(state, volume, open, to),
             Event::BreakLease { client, key, from, to, acknowledge, epoch } => {
                 let step = LeaseStep { from, to, acknowledge, epoch };
-                breaks::send_lease_break(state, LeaseName { client, key }, step);
+                breaks::send_lease_break(state, LeaseName { volume, client, key }, step);
             }
             Event::Closed { open } => state.closed_by_volume(volume, open),
         }

@@ -11,6 +11,7 @@ use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus};
 
 pub use crate::fs::{QuotaChange, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
+pub use crate::refusal::{Refusal, RefusalDetail};
 pub use crate::values::{AccessToken, ExtendedAttribute, Privileges, WideString};
 
 /// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
@@ -607,11 +608,6 @@ pub enum Reply {
     },
     /// Output of [`Operation::Control`].
     Output(Vec<u8>),
-    /// The operation failed with this status, and the data tell more (ErrorData of MS-SMB2 2.2.2).
-    Refused {
-        status: NtStatus,
-        data: Vec<u8>,
-    },
     Closed(Option<FileInformation>),
     /// Fewer bytes than asked: the file ends there.
     Read(Payload),
@@ -643,19 +639,13 @@ pub enum Reply {
         state: LeaseState,
     },
     Oplock(OplockLevel),
-    /// To a create whose path meets a symbolic link: STATUS_STOPPED_ON_SYMLINK with the link's REPARSE_DATA_BUFFER, and how many bytes
-    /// of the path lie behind it (MS-SMB2 2.2.2.2.1).
-    StoppedOnSymlink {
-        data: Vec<u8>,
-        unparsed_bytes: u16,
-    },
 }
 
 #[derive(Debug)]
 pub enum Event {
     Done {
         operation: OperationId,
-        result: Result<Reply, NtStatus>,
+        result: Result<Reply, Refusal>,
     },
     /// The operation waits for something that may take long (a lock, a break, a change): tell the client so.
     Pending {

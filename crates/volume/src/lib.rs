@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod fs;
 pub mod planted;
+mod refusal;
 pub mod security;
 pub mod service;
 mod values;

@@ -213,6 +213,14 @@ fn settings(limits: &Limits) -> Settings {
 fn server_config(guid: &[u8; 16], policy: &SmbPolicy, limits: &Limits) -> Config {
     let mut config = Config::new(*guid, policy.server_name.clone());
     config.require_signing = policy.require_signing;
+    config.further_names.clone_from(&policy.names);
+    config.refuse_other_names = policy.refuse_other_names;
+    if !policy.require_signing && !policy.require_encryption {
+        tracing::warn!(
+            "smb.require_signing is false: whoever a user's client talks to can use that user's logon on this server, unless the client says \
+             which server it means"
+        );
+    }
     config.require_encryption = policy.require_encryption;
     config.interfaces = policy.interfaces.clone();
     // Each transport keeps the limit, and closes connections for others: for a moment there are more of them here.

@@ -32,6 +32,9 @@ pub struct Quickstart {
     /// SMB Direct without CRC if the client does without too: loopback has no wire
     #[arg(long)]
     pub rdma_no_crc: bool,
+    /// Take requests that are not signed: for clients that cannot sign, and to measure
+    #[arg(long)]
+    pub allow_unsigned: bool,
     /// Address and port of the management API; with --nodes a port
     #[arg(long, default_value = "127.0.0.1:9445", value_name = "ADDR:PORT")]
     pub http: ListenPlace,

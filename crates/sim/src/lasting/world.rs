@@ -403,6 +403,7 @@ impl LastingWorld {
         crate::stack::say(self.now, self.step, || format!("    {:.200}", format!("{event:?}")));
         match event {
             Event::Done { operation, result } => {
+                let result = result.map_err(|refusal| refusal.status);
                 self.trace.note(&[operation.0, u64::from(result.is_ok())]);
                 if let Some(open) = self.looks.remove(&operation.0) {
                     return self.looked(result, open);

@@ -269,7 +269,7 @@ impl StackWorld {
 
     fn deliver(&mut self, volume: usize, event: Event) {
         let (operation, result) = match event {
-            Event::Done { operation, result } => (operation, result),
+            Event::Done { operation, result } => (operation, result.map_err(|refusal| refusal.status)),
             Event::Pending { .. } => return,
             other => return self.violations.push(format!("volume {volume} told {other:?}")),
         };

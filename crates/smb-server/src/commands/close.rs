@@ -49,7 +49,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
     match result? {
         Reply::Closed(information) => Ok(Step::ok(body(information.as_ref().filter(|_| work.query)))),
-        _ => Ok(Step::ok(body(None))),
+        _ => Err(NtStatus::INTERNAL_ERROR),
     }
 }
 

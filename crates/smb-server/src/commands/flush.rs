@@ -1,5 +1,6 @@
 //! FLUSH (MS-SMB2 3.3.5.11).
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step};
 use crate::state::State;
@@ -28,5 +29,6 @@ pub(crate) fn start<B: Backend, D: Directory>(
 }
 
 pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
-    result.map(|_| Step::empty())
+    expect_done(result)?;
+    Ok(Step::empty())
 }

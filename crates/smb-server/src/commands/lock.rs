@@ -1,5 +1,6 @@
 //! LOCK (MS-SMB2 3.3.5.14).
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step};
 use crate::state::State;
@@ -92,6 +93,6 @@ pub(crate) fn start<B: Backend, D: Directory>(
 }
 
 pub(crate) fn resume(work: Work, result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
-    result?;
+    expect_done(result)?;
     work.then.map_or_else(|| Ok(Step::empty()), Err)
 }

@@ -31,7 +31,7 @@ use smb::wire::Command;
 use std::convert::Infallible;
 use sys::Buf;
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, Reply};
+use volume::backend::{Backend, Refusal, Reply};
 
 /// How a request goes on when what it waits for has come.
 pub(crate) enum Work {
@@ -91,6 +91,14 @@ fn at_once(step: Result<Step<Infallible>, NtStatus>) -> Result<Step<Work>, NtSta
     step.map(|step| step.map(|never| match never {}))
 }
 
+/// Takes the answer of a volume, or of whatever else a request waited for, that has nothing to tell but success.
+fn expect_done(result: Result<Reply, NtStatus>) -> Result<(), NtStatus> {
+    match result? {
+        Reply::Done => Ok(()),
+        _ => Err(NtStatus::INTERNAL_ERROR),
+    }
+}
+
 /// Starts a request. `related` is the file that it means if it is related to one before it and names none.
 #[inline]
 pub(crate) fn start<B: Backend, D: Directory>(
@@ -134,12 +142,32 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
     work: Work,
+    result: Result<Reply, Refusal>,
+    now: Monotonic,
+) -> Result<Step<Work>, NtStatus> {
+    let (result, told) = match result {
+        Ok(reply) => (Ok(reply), None),
+        Err(Refusal { status, detail }) => (Err(status), detail.map(|detail| (status, detail))),
+    };
+    let step = resume_command(state, context, work, result, now);
+    // The command has let go of what it kept for the request, and has said nothing else of the refusal.
+    if let (Err(status), Some((refused, detail))) = (&step, told)
+        && *status == refused
+    {
+        let body = Body::of_refusal(context.dialect(&state.connections), *detail)?;
+        return Ok(Step::Reply(refused, body));
+    }
+    step
+}
+
+#[inline]
+fn resume_command<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    work: Work,
     result: Result<Reply, NtStatus>,
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
-    if let Ok(Reply::Refused { status, data }) = result {
-        return Ok(Step::Reply(status, Body::Error(0, data)));
-    }
     Ok(match work {
         Work::Read(work) => read::resume(state, context, work, result)?.map(Work::Read),
         Work::Write(work) => write::resume(state, context, work, result)?.map(Work::Write),

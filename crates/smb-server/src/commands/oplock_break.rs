@@ -4,18 +4,23 @@ use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step, wire_oplock_level};
 use crate::state::State;
 use crate::state::keys::LeaseName;
-use crate::state::leases::Breaking;
+use crate::state::leases::{Breaking, Told};
 use smb::wire::{
-    BreakAcknowledgment, FileId, LeaseBreakBody, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II,
-    OPLOCK_LEVEL_NONE, OplockBreakBody, Put,
+    BreakAcknowledgment, FileId, LeaseBreakBody, OPLOCK_LEVEL_II, OPLOCK_LEVEL_NONE, OplockBreakBody, Put,
 };
 use types::NtStatus;
 use volume::backend::{Backend, CacheGrant, Guid, LeaseState, Operation, OplockLevel, Reply};
 
 /// An acknowledgment that its volume is working on.
 pub(crate) enum Work {
-    Oplock { file_id: FileId },
-    Lease,
+    Oplock {
+        file_id: FileId,
+    },
+    /// `told`: the break that it acknowledges, as the client was told of it.
+    Lease {
+        lease: LeaseName,
+        told: Option<Told>,
+    },
 }
 
 pub(crate) fn start<B: Backend, D: Directory>(
@@ -32,9 +37,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
             let level = match acknowledged.oplock_level {
                 OPLOCK_LEVEL_NONE => OplockLevel::None,
                 OPLOCK_LEVEL_II => OplockLevel::LevelII,
-                OPLOCK_LEVEL_EXCLUSIVE => OplockLevel::Exclusive,
-                OPLOCK_LEVEL_BATCH => OplockLevel::Batch,
-                _ => return Err(NtStatus::INVALID_PARAMETER),
+                // SMB2_OPLOCK_LEVEL_LEASE and numbers that name no level, too: the volume has to hear of every acknowledgment, as a wrong
+                // one ends the break at NONE (MS-SMB2 3.3.5.22.1).
+                _ => OplockLevel::Batch,
             };
             let work = Work::Oplock { file_id: open.file_id(key) };
             state.leases.acknowledged(Breaking::Oplock(volume, name));
@@ -42,15 +47,16 @@ pub(crate) fn start<B: Backend, D: Directory>(
         }
         BreakAcknowledgment::Lease(acknowledged) => {
             let client = context.session(&state.sessions)?.client_guid;
-            let key = acknowledged.lease_key;
-            let volume = state.leases.volume_of(LeaseName { client, key })?;
+            let session = context.session_key()?;
+            let lease = state.leases.of_session(session, client, acknowledged.lease_key)?;
             let wanted = LeaseState::from_bits(acknowledged.lease_state.get());
             let wanted = wanted.ok_or(NtStatus::INVALID_PARAMETER)?;
-            state.leases.acknowledged(Breaking::Lease(LeaseName { client, key }));
+            let told = state.leases.acknowledged(Breaking::Lease(lease));
+            let LeaseName { volume, client, key } = lease;
             Ok(Step::Submit {
                 volume,
                 operation: Operation::AcknowledgeLease { client, key, state: wanted },
-                work: Work::Lease,
+                work: Work::Lease { lease, told },
             })
         }
     }
@@ -72,7 +78,10 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             }
             Ok(Step::ok(oplock_body(file_id, level)))
         }
-        Work::Lease => {
+        Work::Lease { lease, told } => {
+            if let (Err(_), Some(told)) = (&result, told) {
+                state.leases.refused(lease, told);
+            }
             let Reply::Lease { key, state } = result? else { return Err(NtStatus::INTERNAL_ERROR) };
             Ok(Step::ok(lease_body(key, state)))
         }

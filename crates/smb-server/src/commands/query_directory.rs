@@ -1,5 +1,6 @@
 //! QUERY_DIRECTORY (MS-SMB2 3.3.5.18): one enumeration per open, which goes on after the last entry that was answered.
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::state::keys::OpenKey;
@@ -173,7 +174,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             step
         }
         Work::Queued(wanted) => {
-            result?;
+            expect_done(result)?;
             enumerate(state, key, wanted)
         }
     }

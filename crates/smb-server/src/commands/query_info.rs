@@ -155,7 +155,10 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             write_output_buffer_response(&mut body, &list);
             Ok(Step::Reply(status, Body::Bytes(body)))
         }
-        Reply::Security(descriptor) => Ok(security_answer(&descriptor, work.bytes_max)),
+        Reply::Security(descriptor) => {
+            let dialect = context.dialect(&state.connections);
+            Ok(security_answer(&descriptor, work.bytes_max, dialect))
+        }
         _ => Err(NtStatus::INTERNAL_ERROR),
     }
 }
@@ -430,10 +433,10 @@ fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step<Work> {
 }
 
 /// A security descriptor, or how long a buffer it needs (MS-SMB2 3.3.5.20.3).
-fn security_answer(descriptor: &[u8], bytes_max: usize) -> Step<Work> {
+fn security_answer(descriptor: &[u8], bytes_max: usize, dialect: Dialect) -> Step<Work> {
     if descriptor.len() > bytes_max {
-        let needed = (descriptor.len() as u32).to_le_bytes().to_vec();
-        return Step::Reply(NtStatus::BUFFER_TOO_SMALL, Body::Error(0, needed));
+        let needed = (descriptor.len() as u32).to_le_bytes();
+        return Step::Reply(NtStatus::BUFFER_TOO_SMALL, Body::error(dialect, &needed));
     }
     let mut body = Vec::new();
     write_output_buffer_response(&mut body, descriptor);

@@ -1,5 +1,6 @@
 //! READ (MS-SMB2 3.3.5.12): the hot path. Payload goes from the volume to the answer by reference.
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::pipes;
@@ -84,18 +85,20 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     work: Work,
     result: Result<Reply, NtStatus>,
 ) -> Result<Step<Work>, NtStatus> {
-    let result = result?;
     match work {
         Work::File(wanted) => {
-            let data = file_read(state, context, wanted, result)?;
+            let data = file_read(state, context, wanted, result?)?;
             Ok(Step::Reply(NtStatus::SUCCESS, Body::Read(data)))
         }
         Work::Remote(wanted, memory) => {
-            let data = file_read(state, context, wanted, result)?;
+            let data = file_read(state, context, wanted, result?)?;
             let body = remote::send(state, context, *memory, data)?;
             Ok(Step::Reply(NtStatus::SUCCESS, body))
         }
-        Work::Pipe { length } => read_pipe(state, context.open_key()?, length),
+        Work::Pipe { length } => {
+            expect_done(result)?;
+            read_pipe(state, context.open_key()?, length)
+        }
     }
 }
 

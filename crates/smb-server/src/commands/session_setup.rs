@@ -1,15 +1,17 @@
 //! SESSION_SETUP (MS-SMB2 3.3.5.5): logon, logon anew, further channels; held and refused as the guard says.
 
+use super::expect_done;
 use crate::directory::{Account, Credential, Directory};
 use crate::exchange::{Body, Context, Element, Step, Until};
 use crate::logon::audit::LogonAction;
 use crate::logon::guard::{Admission, Attempt, Outcome, Ticket, UserName, lateness};
+use crate::logon::target;
 use crate::state::State;
 use crate::state::bindings::{Bindings, CHALLENGE_BYTES, Challenge};
 use crate::state::keys::SessionKey;
 use crate::state::policy;
 use crate::state::proof::Verified;
-use crate::state::sessions::{Channel, Session, SessionState};
+use crate::state::sessions::{CHANNEL_BYTES, Channel, Session, SessionState};
 use crate::state::setups::{Setup, SetupId, SetupPurpose};
 use smb::auth::{Accepted, Acceptor, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
 use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
@@ -179,7 +181,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     match work {
         Work::Late(status) => Err(status),
         Work::Held(held) => {
-            result?;
+            expect_done(result)?;
             judge_held_logon(state, context, *held, now)
         }
     }
@@ -331,7 +333,7 @@ fn check_binding<B: Backend, D: Directory>(
 ) -> Result<bool, NtStatus> {
     let session = state
         .sessions
-        .get_mut(context.session_key()?)
+        .get(context.session_key()?)
         .filter(|session| session.state == SessionState::Valid)
         .ok_or(NtStatus::USER_SESSION_DELETED)?;
     let (name, connection, id) = (context.session_key()?, context.connection, context.to.message_id);
@@ -344,8 +346,9 @@ fn check_binding<B: Backend, D: Directory>(
         return Err(if is_genuine { NtStatus::REQUEST_NOT_ACCEPTED } else { NtStatus::ACCESS_DENIED });
     }
     // Signed with the session's key, not with one of this channel, which has none yet.
-    let verified =
-        is_signed.then(|| Verified::by_session(name, session, connection, element.bytes(), id)).flatten();
+    let verified = is_signed
+        .then(|| Verified::by_session(name, &mut state.sessions, connection, element.bytes(), id))
+        .flatten();
     context.proof = verified.as_ref().map(|verified| verified.proof);
     check_channel_fits(state, context, header, dialect)?;
     let verified = verified.ok_or_else(|| {
@@ -424,6 +427,43 @@ fn end_failed_logon<B: Backend, D: Directory>(
     Ok(Step::Park(Work::Late(status), Until::Time(until)))
 }
 
+/// Returns as much of a client's name for the server as a line of the log holds.
+fn shortened(target: &str) -> String {
+    const CHARACTERS_MAX: usize = 128;
+    target.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Whether a logon that was meant for the service `target` is taken. One for another server may be in the hands of somebody who stands
+/// between: without signing that one could go on with it. With signing it is of no use to anybody else, and is most likely a name of
+/// this server that its configuration does not have.
+fn is_welcome<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &Context,
+    account: &Account,
+    target: &str,
+) -> bool {
+    let Some(found) = state.connections.get(context.connection) else { return true };
+    let config = &state.config;
+    if target::is_ours(config, found.info.local.ip(), target) {
+        return true;
+    }
+    let refused = config.refuse_other_names || !(config.require_signing || config.require_encryption);
+    let name = shortened(target);
+    if !state.told.other_names.contains(&name) {
+        let peer = found.info.peer;
+        let outcome =
+            if refused { "it is refused" } else { "it is taken, as all it can do has to be signed" };
+        tracing::warn!(
+            %peer,
+            user = account.name,
+            meant_for = name,
+            "a client logs on that looked for a server of another name; {outcome}. If it is a name of this server, add it to smb.names"
+        );
+        state.told.other_names.insert(name, ());
+    }
+    !refused
+}
+
 fn logged_on<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -443,6 +483,14 @@ fn logged_on<B: Backend, D: Directory>(
         note_logon(state, context, LogonAction::Failed, None, detail, now);
         return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
     };
+    if let Identity::User { target_name: Some(target), .. } = &accepted.identity
+        && !is_welcome(state, context, &account, target)
+    {
+        state.counters.logons_failed += 1;
+        let detail = format!("the client meant to log on to {}", shortened(target));
+        note_logon(state, context, LogonAction::Failed, Some(&account.name), detail, now);
+        return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
+    }
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     found.setups_begun = 0;
     let setup = state.setups.end(setup_id(context)?).ok_or(NtStatus::USER_SESSION_DELETED)?;
@@ -464,12 +512,13 @@ fn logged_on<B: Backend, D: Directory>(
             flags
         }
         SetupPurpose::Binding => {
+            let has_room = state.sessions.has_room(key, CHANNEL_BYTES);
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
             if session.token.user != account.token.user {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Refused no earlier: the first leg of every binding is answered alike (`Bindings`).
-            if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
+            if session.channels.len() >= CHANNELS_PER_SESSION_MAX || !has_room {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
             let found =
@@ -479,8 +528,10 @@ fn logged_on<B: Backend, D: Directory>(
             let keys = SessionKeys::new(schedule, &accepted.session_key[..]);
             let signing = Rc::new(keys.signing_key(found.signing));
             session.channels.push(Channel { connection: context.connection, signing });
+            let flags = session.flags;
+            state.sessions.recount(key);
             state.connections.carry(context.connection, key);
-            session.flags
+            flags
         }
     };
     state.counters.logons += 1;

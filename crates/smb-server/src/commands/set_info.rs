@@ -1,5 +1,6 @@
 //! SET_INFO (MS-SMB2 3.3.5.21): what a client wants changed, in the layouts of MS-FSCC.
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step};
 use crate::extended_attributes::read_eas;
@@ -77,7 +78,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
 }
 
 pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
-    result?;
+    expect_done(result)?;
     Ok(Step::ok(set_info_body()))
 }
 

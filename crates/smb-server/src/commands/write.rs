@@ -1,5 +1,6 @@
 //! WRITE (MS-SMB2 3.3.5.13): the hot path. Payload goes from the message to the volume by reference.
 
+use super::expect_done;
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::pipes;
@@ -132,7 +133,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     let length = match work {
         Work::Submitted { length } => length,
         Work::Remote(work) => {
-            result?;
+            expect_done(result)?;
             return write_fetched(state, context, *work);
         }
     };

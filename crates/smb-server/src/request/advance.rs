@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, Hashed, Response};
 use super::dispatch::{Started, disconnect_hostile};
-use super::{REQUEST_BYTES, Request, Requests, send};
+use super::{REQUEST_BYTES, Request, Requests, breaks, send};
 use crate::commands::{self, Work};
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
@@ -10,6 +10,7 @@ use crate::state::client_figures::ClientSlot;
 use crate::state::connections::{Connection, ConnectionId, Outgoing};
 use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
+use crate::state::leases::Breaking;
 use crate::state::share_figures::FiguresSlot;
 use crate::state::volumes::VOLUME_GONE;
 use crate::state::{State, Wake};
@@ -18,7 +19,7 @@ use smb::wire::{Command, Header, HeaderFlags};
 use std::cmp::Reverse;
 use sys::Buf;
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, Operation, Reply};
+use volume::backend::{Backend, Operation, Refusal, Reply};
 
 impl Requests {
     /// Answers, submits or parks; the chain goes along with what waits.
@@ -169,7 +170,7 @@ impl Requests {
         &mut self,
         state: &mut State<B, D>,
         key: RequestKey,
-        result: Result<Reply, NtStatus>,
+        result: Result<Reply, Refusal>,
         now: Monotonic,
     ) {
         let Some(mut request) = self.take(state, key) else {
@@ -215,6 +216,7 @@ impl Requests {
 
     fn wake_one<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, wake: Wake, now: Monotonic) {
         match wake {
+            Wake::Break(lease, step) => breaks::tell(state, Breaking::Lease(lease), step),
             Wake::Readers(open) => {
                 while let Ok(pipe) = state.opens.pipe_mut(open)
                     && let Some(reader) = pipe.next_reader()
@@ -224,7 +226,7 @@ impl Requests {
             }
             Wake::ReadersOfClosed(readers) => {
                 for reader in readers {
-                    self.complete(state, reader, Err(NtStatus::FILE_CLOSED), now);
+                    self.complete(state, reader, Err(NtStatus::FILE_CLOSED.into()), now);
                 }
             }
             Wake::Enumeration(key) => {
@@ -278,7 +280,7 @@ impl Requests {
         request.work = Work::Refused(status);
         match request.volume {
             Some(volume) => state.volumes.cancel(volume, key),
-            None => self.complete(state, key, Err(status), now),
+            None => self.complete(state, key, Err(status.into()), now),
         }
     }
 
@@ -343,7 +345,7 @@ impl Requests {
             Some(volume) => state.volumes.cancel(volume, key),
             None => {
                 if request.work.can_be_cancelled_here() {
-                    self.complete(state, key, Err(NtStatus::CANCELLED), now);
+                    self.complete(state, key, Err(NtStatus::CANCELLED.into()), now);
                 }
             }
         }
@@ -367,7 +369,7 @@ impl Requests {
                 request.work.take_payload(data);
                 Ok(Reply::Done)
             }
-            None => Err(NtStatus::INVALID_PARAMETER),
+            None => Err(NtStatus::INVALID_PARAMETER.into()),
         };
         self.complete(state, key, result, now);
     }
@@ -411,7 +413,7 @@ impl Requests {
             // Goes on waiting: the replay finds it by its GUID.
             _ if request.work.is_replayable() => {}
             Some(volume) => state.volumes.cancel(volume, key),
-            None => self.complete(state, key, Err(NtStatus::CANCELLED), now),
+            None => self.complete(state, key, Err(NtStatus::CANCELLED.into()), now),
         }
     }
 
@@ -463,7 +465,8 @@ fn finish_element<B: Backend, D: Directory>(
     }
     match (command, context.open) {
         (Command::TreeConnect, _) => chain.tree_id = context.tree_id,
-        (Command::Create, _) if status.is_error() => chain.file = ChainFile::Failed(status),
+        // STATUS_STOPPED_ON_SYMLINK is a refusal, too, though its severity is that of a warning.
+        (Command::Create, None) => chain.file = ChainFile::Failed(status),
         (_, Some(open)) => chain.file = ChainFile::Open(open),
         (_, None) => {}
     }

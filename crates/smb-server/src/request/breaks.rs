@@ -8,10 +8,10 @@ use super::send;
 use crate::directory::Directory;
 use crate::exchange::Body;
 use crate::state::State;
-use crate::state::connections::{Connection, ConnectionId};
+use crate::state::connections::ConnectionId;
 use crate::state::keys::{LeaseName, SessionKey, VolumeSlot};
 use crate::state::leases::{BreakStep, Breaking};
-use crate::state::sessions::{SessionState, Sessions};
+use crate::state::sessions::SessionState;
 use smb::wire::{
     Command, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody, OPLOCK_LEVEL_II,
     OPLOCK_LEVEL_NONE, OplockBreakBody, Put, U64,
@@ -60,12 +60,14 @@ pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     step: LeaseStep,
 ) {
     let encrypt = state.leases.is_encrypted(lease);
-    let sealer = |id: &ConnectionId| sealing_session(&state.sessions, state.connections.get(*id)?);
-    // A lease is its client's, not a connection's: as Windows does, the oldest connection is told, whichever asked for the lease.
-    let carrier = state.connections.of_client(lease.client).find(|found| !encrypt || sealer(found).is_some());
-    let Some(connection) = carrier else { return };
-    let sealed_by = if encrypt { sealer(&connection) } else { None };
     let LeaseStep { from, to, acknowledge, epoch } = step;
+    let Some((connection, session)) = lease_carrier(state, lease, encrypt) else {
+        if acknowledge {
+            state.leases.owe(lease, BreakStep::Lease { from, to, epoch });
+        }
+        return;
+    };
+    let sealed_by = encrypt.then_some(session);
     if acknowledge {
         state.leases.told(Breaking::Lease(lease), connection, BreakStep::Lease { from, to, epoch });
     }
@@ -82,29 +84,44 @@ pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     send_unasked(state, connection, body, sealed_by);
 }
 
-/// A session of this connection that can encrypt.
-fn sealing_session(sessions: &Sessions, connection: &Connection) -> Option<SessionKey> {
-    let can_seal = |key: &SessionKey| {
-        sessions
-            .get(*key)
-            .is_some_and(|session| session.state == SessionState::Valid && session.sealing.is_some())
-    };
-    connection.sessions.iter().copied().find(can_seal)
+/// Finds the connection that is told of a lease's break, and the session on it that has the lease. A ClientGuid is said by whoever wants to,
+/// so only the sessions that have opens under the lease count; of their connections, whichever asked for the lease, the oldest is told,
+/// as Windows does.
+fn lease_carrier<B: Backend, D: Directory>(
+    state: &State<B, D>,
+    lease: LeaseName,
+    encrypt: bool,
+) -> Option<(ConnectionId, SessionKey)> {
+    let holders = state.leases.sessions_of(lease).filter_map(|key| Some((key, state.sessions.get(key)?)));
+    let able = holders.filter(|(_, session)| {
+        session.state == SessionState::Valid && (!encrypt || session.sealing.is_some())
+    });
+    let channels = able.flat_map(|(key, session)| session.channels.iter().map(move |channel| (channel, key)));
+    let open = channels.filter_map(|(channel, key)| {
+        let found = state.connections.get(channel.connection).filter(|found| !found.closing)?;
+        Some((found.number, channel.connection, key))
+    });
+    open.min_by_key(|(number, ..)| *number).map(|(_, connection, session)| (connection, session))
 }
 
 /// Sends the breaks again that a lost connection carried and that are not acknowledged, if their holders can still be reached.
 pub(crate) fn tell_again<B: Backend, D: Directory>(state: &mut State<B, D>, connection: ConnectionId) {
     for (breaking, step) in state.leases.take_told_over(connection) {
-        match (breaking, step) {
-            (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
-                send_oplock_break(state, volume, open, to);
-            }
-            (Breaking::Lease(lease), BreakStep::Lease { from, to, epoch }) => {
-                send_lease_break(state, lease, LeaseStep { from, to, acknowledge: true, epoch });
-            }
-            (Breaking::Oplock(..), BreakStep::Lease { .. }) | (Breaking::Lease(_), BreakStep::Oplock(_)) => {
-                debug_assert!(false, "an oplock breaks to a level, a lease to a state");
-            }
+        tell(state, breaking, step);
+    }
+}
+
+/// Sends a break that its holder has to acknowledge.
+pub(crate) fn tell<B: Backend, D: Directory>(state: &mut State<B, D>, breaking: Breaking, step: BreakStep) {
+    match (breaking, step) {
+        (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
+            send_oplock_break(state, volume, open, to);
+        }
+        (Breaking::Lease(lease), BreakStep::Lease { from, to, epoch }) => {
+            send_lease_break(state, lease, LeaseStep { from, to, acknowledge: true, epoch });
+        }
+        (Breaking::Oplock(..), BreakStep::Lease { .. }) | (Breaking::Lease(_), BreakStep::Oplock(_)) => {
+            debug_assert!(false, "an oplock breaks to a level, a lease to a state");
         }
     }
 }

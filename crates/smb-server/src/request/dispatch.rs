@@ -20,7 +20,7 @@ use smb::wire::{
     TRANSFORM_HEADER_BYTES, TransformHeader, WRITE_REQUEST_DATA_OFFSET,
 };
 use sys::{Buf, BufMut};
-use types::{Monotonic, NtStatus};
+use types::{Monotonic, NtStatus, PeerHost};
 use volume::backend::Backend;
 
 /// Most requests of one compound, CANCELs and unknown commands among them: clients send ten at most. MS-SMB2 names no status for more,
@@ -293,6 +293,7 @@ fn authorize<B: Backend, D: Directory>(
             return Err(NtStatus::ACCESS_DENIED);
         }
     } else if session.signing_required {
+        tell_unsigned(state, context);
         return Err(NtStatus::ACCESS_DENIED);
     }
     if session.state != SessionState::Valid {
@@ -317,6 +318,22 @@ fn authorize<B: Backend, D: Directory>(
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
+}
+
+/// Says in the log why a client is refused, whose user sees "access denied" only.
+#[cold]
+fn tell_unsigned<B: Backend, D: Directory>(state: &mut State<B, D>, context: &Context) {
+    let Some(found) = state.connections.get(context.connection) else { return };
+    let (peer, host) = (found.info.peer, PeerHost::from(found.info.peer.ip()));
+    if !state.config.require_signing || state.told.unsigned.contains(&host) {
+        return;
+    }
+    state.told.unsigned.insert(host, ());
+    tracing::warn!(
+        %peer,
+        "a client's requests are refused, as they are not signed: it is an old one, or its signing is off. Servers that have to serve such \
+         clients set smb.require_signing = false; others can then use logons of their users that they were handed"
+    );
 }
 
 fn refuse_unknown_command<B: Backend, D: Directory>(

@@ -71,8 +71,19 @@ impl Bindings {
         }))
     }
 
-    /// Remembers a request that was found genuine, if there is room. Whether it may have come before.
-    pub(super) fn verified(&mut self, message_id: u64, signature: [u8; 16]) -> (Option<Binding>, bool) {
+    /// The number of requests that are remembered.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Remembers a request that was found genuine, if there is room, which the user of the session may have used up (`may_grow`). Whether it
+    /// may have come before.
+    pub(super) fn verified(
+        &mut self,
+        message_id: u64,
+        signature: [u8; 16],
+        may_grow: bool,
+    ) -> (Option<Binding>, bool) {
         let known = self
             .requests
             .iter()
@@ -80,7 +91,7 @@ impl Bindings {
         if let Some(known) = known {
             return (Some(Binding(known as u16)), true);
         }
-        if self.requests.len() >= BINDINGS_MAX {
+        if !may_grow || self.requests.len() >= BINDINGS_MAX {
             return (None, true);
         }
         let binding = Binding(self.requests.len() as u16);

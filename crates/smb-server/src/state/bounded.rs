@@ -16,6 +16,10 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         Self { found: HashMap::new(), order: VecDeque::new(), most: most.max(1) }
     }
 
+    pub fn contains(&self, key: &K) -> bool {
+        self.found.contains_key(key)
+    }
+
     pub fn insert(&mut self, key: K, value: V) {
         if let Some(place) = self.found.get_mut(&key) {
             *place = value;

@@ -2,7 +2,6 @@
 
 use super::arena::Arena;
 use super::budget::{HolderId, Memory};
-use super::clients::Clients;
 use super::credits::CreditWindow;
 pub use super::keys::ConnectionId;
 use super::keys::SessionKey;
@@ -175,13 +174,11 @@ const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// All connections. Invariants:
 ///
-/// - A connection is among its client's exactly while it carries a session and is not about to close.
 /// - What a connection has to transmit, and what its transport could not send, is charged to its host in [`Memory::in_work`].
 /// - A connection with something to transmit is in `to_transmit`, or was handed out by [`Self::take_transmitters`] and is being emptied.
 #[derive(Default)]
 pub(crate) struct Connections {
     table: Arena<Connection>,
-    clients: Clients,
     /// Connections that have to carry a session by then.
     deadlines: BTreeSet<(Monotonic, u64)>,
     /// Connections that the transport has to close after it has sent everything.
@@ -230,7 +227,6 @@ impl Connections {
     pub fn remove(&mut self, id: ConnectionId, memory: &mut Memory) -> Option<Connection> {
         let gone = self.table.remove(id.0)?;
         self.deadlines.remove(&(gone.deadline, id.0));
-        self.clients.remove(gone.client_guid, gone.number, id);
         memory.in_work.release(gone.holder, gone.transmit_bytes + gone.unsent_bytes);
         memory.in_work.leave(gone.holder);
         Some(gone)
@@ -242,7 +238,6 @@ impl Connections {
             && !connection.closing
         {
             connection.closing = true;
-            self.clients.remove(connection.client_guid, connection.number, id);
             self.to_close.push(id);
         }
     }
@@ -258,7 +253,6 @@ impl Connections {
     pub fn carry(&mut self, id: ConnectionId, session: SessionKey) {
         if let Some(connection) = self.table.get_mut(id.0) {
             connection.sessions.push(session);
-            self.clients.insert(connection.client_guid, connection.number, id);
         }
     }
 
@@ -266,15 +260,7 @@ impl Connections {
     pub fn drop_session(&mut self, id: ConnectionId, session: SessionKey) {
         if let Some(connection) = self.table.get_mut(id.0) {
             connection.sessions.retain(|other| *other != session);
-            if connection.sessions.is_empty() {
-                self.clients.remove(connection.client_guid, connection.number, id);
-            }
         }
-    }
-
-    /// The connections of a client that carry sessions.
-    pub fn of_client(&self, client: Guid) -> impl Iterator<Item = ConnectionId> {
-        self.clients.oldest_first(client)
     }
 
     /// Queues a message, or what the transport moves by RDMA.

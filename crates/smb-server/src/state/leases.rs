@@ -1,9 +1,10 @@
 //! Leases that clients hold, and the breaks that they have yet to acknowledge (MS-SMB2 3.3.1.12, 3.3.4.6, 3.3.4.7).
 
 use super::connections::ConnectionId;
-use super::keys::{LeaseName, VolumeSlot};
+use super::keys::{LeaseName, SessionKey, VolumeSlot};
 use super::opens::Open;
-use std::collections::{HashMap, HashSet};
+use smb::wire::Guid;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use types::NtStatus;
 use volume::backend::{LeaseState, OpenId, OplockLevel};
 
@@ -18,7 +19,7 @@ pub(crate) enum Breaking {
 
 /// A break whose holder was told and has not acknowledged it yet.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+pub(crate) struct Told {
     connection: ConnectionId,
     step: BreakStep,
 }
@@ -44,14 +45,15 @@ impl ToldBreaks {
     }
 
     /// The break is acknowledged, or its holder is gone.
-    fn remove(&mut self, breaking: &Breaking) {
-        let Some(told) = self.by_break.remove(breaking) else { return };
+    fn remove(&mut self, breaking: &Breaking) -> Option<Told> {
+        let told = self.by_break.remove(breaking)?;
         if let Some(carried) = self.by_connection.get_mut(&told.connection) {
             carried.remove(breaking);
             if carried.is_empty() {
                 self.by_connection.remove(&told.connection);
             }
         }
+        Some(told)
     }
 
     /// Forgets the breaks that a connection carried.
@@ -62,29 +64,40 @@ impl ToldBreaks {
     }
 }
 
-/// The place of a lease.
-struct LeaseHome {
-    volume: VolumeSlot,
-    /// The number of opens under the lease.
-    opens: usize,
-    /// One of them is reached only encrypted: the break of the lease is told encrypted too.
+/// Who has a lease.
+#[derive(Default)]
+struct LeaseHolders {
+    /// By session, the number of its opens under the lease.
+    sessions: BTreeMap<SessionKey, usize>,
+    /// One of the opens is reached only encrypted: the break of the lease is told encrypted too.
     encrypt: bool,
 }
 
-/// All leases. Invariants: a lease is here exactly while an open is under it; a break to be acknowledged is remembered until it is, or
-/// until its holder is gone.
+/// All leases. Invariants:
+///
+/// - A lease is here exactly while an open is under it, with the sessions of those opens. It is told to them only, and acknowledged by
+///   them only.
+/// - A break to be acknowledged is remembered until it is, or until its holder is gone.
 #[derive(Default)]
 pub(crate) struct Leases {
-    homes: HashMap<LeaseName, LeaseHome>,
+    holders: HashMap<LeaseName, LeaseHolders>,
+    /// The leases by session and key, which is all that an acknowledgment names.
+    by_session: BTreeSet<(SessionKey, Guid, VolumeSlot)>,
     told: ToldBreaks,
+    /// Breaks that came before the answer to the CREATE which gets the lease: nobody has it yet.
+    owed: HashMap<LeaseName, BreakStep>,
 }
 
+/// Breaks that are owed at most; there is one for each CREATE that waits for its answer, and some whose CREATE was never answered.
+const OWED_MAX: usize = 4096;
+
 impl Leases {
-    /// Counts one more open under a lease.
-    pub fn add_open(&mut self, lease: LeaseName, volume: VolumeSlot, encrypt: bool) {
-        let home = self.homes.entry(lease).or_insert(LeaseHome { volume, opens: 0, encrypt });
-        home.opens += 1;
-        home.encrypt |= encrypt;
+    /// Counts one more open of a session under a lease.
+    pub fn add_open(&mut self, lease: LeaseName, session: SessionKey, encrypt: bool) {
+        let holders = self.holders.entry(lease).or_default();
+        *holders.sessions.entry(session).or_default() += 1;
+        holders.encrypt |= encrypt;
+        self.by_session.insert((session, lease.key, lease.volume));
     }
 
     /// Forgets what an open that is gone had: its part in a lease, and the break of its oplock.
@@ -92,25 +105,52 @@ impl Leases {
         if let Some((volume, name)) = open.volume_open() {
             self.told.remove(&Breaking::Oplock(volume, name));
         }
-        if let Some(lease) = open.lease
-            && let Some(home) = self.homes.get_mut(&lease)
-        {
-            home.opens -= 1;
-            if home.opens == 0 {
-                self.homes.remove(&lease);
-                self.told.remove(&Breaking::Lease(lease));
-            }
+        let Some(lease) = open.lease else { return };
+        let Some(holders) = self.holders.get_mut(&lease) else { return };
+        let Some(opens) = holders.sessions.get_mut(&open.session) else { return };
+        *opens -= 1;
+        if *opens == 0 {
+            holders.sessions.remove(&open.session);
+            self.by_session.remove(&(open.session, lease.key, lease.volume));
+        }
+        if holders.sessions.is_empty() {
+            self.holders.remove(&lease);
+            self.told.remove(&Breaking::Lease(lease));
         }
     }
 
-    /// The volume that a lease is of.
-    pub fn volume_of(&self, lease: LeaseName) -> Result<VolumeSlot, NtStatus> {
-        self.homes.get(&lease).map(|home| home.volume).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)
+    /// Finds the lease that a session means by a key: one that breaks, if it has several.
+    pub fn of_session(&self, session: SessionKey, client: Guid, key: Guid) -> Result<LeaseName, NtStatus> {
+        let range = (session, key, VolumeSlot(0))..=(session, key, VolumeSlot(usize::MAX));
+        let mut leases = self.by_session.range(range).map(|(_, key, volume)| LeaseName {
+            volume: *volume,
+            client,
+            key: *key,
+        });
+        let first = leases.clone().next().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        Ok(leases.find(|lease| self.told.by_break.contains_key(&Breaking::Lease(*lease))).unwrap_or(first))
+    }
+
+    /// The sessions that have opens under a lease.
+    pub fn sessions_of(&self, lease: LeaseName) -> impl Iterator<Item = SessionKey> {
+        self.holders.get(&lease).into_iter().flat_map(|holders| holders.sessions.keys().copied())
     }
 
     /// Whether the break of a lease is told encrypted.
     pub fn is_encrypted(&self, lease: LeaseName) -> bool {
-        self.homes.get(&lease).is_some_and(|home| home.encrypt)
+        self.holders.get(&lease).is_some_and(|holders| holders.encrypt)
+    }
+
+    /// Remembers a break until an open gets its lease.
+    pub fn owe(&mut self, lease: LeaseName, step: BreakStep) {
+        if self.owed.len() >= OWED_MAX {
+            self.owed.clear();
+        }
+        self.owed.insert(lease, step);
+    }
+
+    pub fn take_owed(&mut self, lease: LeaseName) -> Option<BreakStep> {
+        self.owed.remove(&lease)
     }
 
     /// Remembers a break that a connection carries to its holder.
@@ -118,9 +158,16 @@ impl Leases {
         self.told.insert(breaking, Told { connection, step });
     }
 
-    /// The holder has acknowledged a break.
-    pub fn acknowledged(&mut self, breaking: Breaking) {
-        self.told.remove(&breaking);
+    /// The holder acknowledges a break. Answers the break, for [`Self::refused`].
+    pub fn acknowledged(&mut self, breaking: Breaking) -> Option<Told> {
+        self.told.remove(&breaking)
+    }
+
+    /// The volume has refused an acknowledgment, so that the break goes on: unless it has taken another step, or nobody has it any more.
+    pub fn refused(&mut self, lease: LeaseName, told: Told) {
+        if self.holders.contains_key(&lease) && !self.told.by_break.contains_key(&Breaking::Lease(lease)) {
+            self.told.insert(Breaking::Lease(lease), told);
+        }
     }
 
     /// Takes out the breaks that a connection has carried.

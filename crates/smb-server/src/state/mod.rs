@@ -8,7 +8,6 @@ pub(crate) mod bindings;
 pub(crate) mod bounded;
 pub(crate) mod budget;
 pub(crate) mod client_figures;
-pub(crate) mod clients;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod counters;
@@ -33,18 +32,19 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::logon::audit::LogonAudit;
 use crate::logon::guard::LogonGuard;
+use bounded::Bounded;
 use budget::{Charge, Memory};
 use clock::WallClock;
 use connections::Connections;
 use counters::Counters;
-use keys::{OpenKey, RequestKey, SessionKey, VolumeSlot};
+use keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use latencies::Latencies;
-use leases::Leases;
+use leases::{BreakStep, Leases};
 use opens::{Open, OpenKind, Opens};
 use sessions::Sessions;
 use setups::Setups;
 use share_figures::AllShareFigures;
-use types::{FileTime, Monotonic};
+use types::{FileTime, Monotonic, PeerHost};
 use volume::backend::{Backend, OpenId, Operation};
 use volumes::{UNATTENDED, Volumes};
 
@@ -59,6 +59,23 @@ pub(crate) enum Wake {
     ReadersOfClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
+    /// No request, but the break of this lease, which has got an open that can be told.
+    Break(LeaseName, BreakStep),
+}
+
+/// What the log has told of clients, so that none of it is told at each request. Only the last are remembered.
+pub(crate) struct ToldOnce {
+    /// Names that logons were meant for and that are not the server's.
+    pub other_names: Bounded<String, ()>,
+    /// Hosts that sent requests without the signature that they need.
+    pub unsigned: Bounded<PeerHost, ()>,
+}
+
+impl Default for ToldOnce {
+    fn default() -> Self {
+        const REMEMBERED: usize = 64;
+        Self { other_names: Bounded::new(REMEMBERED), unsigned: Bounded::new(REMEMBERED) }
+    }
 }
 
 /// What the server holds. Invariants over its parts:
@@ -81,6 +98,7 @@ pub(crate) struct State<B, D> {
     pub memory: Memory,
     pub logon_guard: LogonGuard,
     pub logon_audit: LogonAudit,
+    pub told: ToldOnce,
     pub counters: Counters,
     pub latencies: Latencies,
     pub share_figures: AllShareFigures,
@@ -98,13 +116,14 @@ impl<B: Backend, D: Directory> State<B, D> {
             clock: WallClock::new(now, wall),
             volumes: Volumes::new(),
             connections: Connections::default(),
-            sessions: Sessions::new(limits.sessions),
+            sessions: Sessions::new(limits.sessions, limits.session_bytes()),
             setups: Setups::new(limits),
             opens: Opens::new(limits.opens),
             leases: Leases::default(),
             memory: Memory::new(limits.bytes_in_flight, limits.parked_bytes),
             logon_guard: LogonGuard::default(),
             logon_audit: LogonAudit::default(),
+            told: ToldOnce::default(),
             counters: Counters::default(),
             latencies: Latencies::default(),
             share_figures: AllShareFigures::default(),

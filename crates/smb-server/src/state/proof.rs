@@ -6,7 +6,7 @@
 use super::bindings::{Binding, sign, write};
 use super::connections::ConnectionId;
 use super::keys::SessionKey;
-use super::sessions::{Session, Sessions};
+use super::sessions::{BINDING_BYTES, Session, Sessions};
 use smallvec::SmallVec;
 use smb::auth::Accepted;
 use smb::crypto::{PayloadNonce, SigningAlgorithm};
@@ -54,17 +54,32 @@ impl Verified {
     /// Checks with the session's own key that a request to bind the connection to it is genuine (MS-SMB2 3.3.5.5 step 4).
     pub fn by_session(
         name: SessionKey,
+        sessions: &mut Sessions,
+        connection: ConnectionId,
+        message: &[u8],
+        message_id: u64,
+    ) -> Option<VerifiedBinding> {
+        let may_grow = sessions.has_room(name, BINDING_BYTES);
+        let verified =
+            Self::by_key_of(name, sessions.get_mut(name)?, connection, message, message_id, may_grow);
+        sessions.recount(name);
+        verified
+    }
+
+    fn by_key_of(
+        name: SessionKey,
         session: &mut Session,
         connection: ConnectionId,
         message: &[u8],
         message_id: u64,
+        may_grow: bool,
     ) -> Option<VerifiedBinding> {
         let key = session.signing.as_ref()?;
         key.verify(&[message], message_id, false, false).ok()?;
         let (mut binding, mut is_repeated) = (None, false);
         if key.algorithm() == SigningAlgorithm::AesGmac {
             let signature = Header::parse(message).ok()?.signature;
-            (binding, is_repeated) = session.bindings.verified(message_id, signature);
+            (binding, is_repeated) = session.bindings.verified(message_id, signature, may_grow);
         }
         let key = ProvenKey::Session { binding };
         Some(VerifiedBinding { proof: Self { session: name, connection, key }, is_repeated })

@@ -1,6 +1,7 @@
 //! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
 
 use super::bindings::Bindings;
+use super::budget::Budget;
 use super::client_figures::{AllClientFigures, ClientSlot};
 use super::connections::ConnectionId;
 use super::keys::{OpenKey, SessionKey};
@@ -25,6 +26,15 @@ pub(crate) enum SessionState {
     Ended,
 }
 
+/// Memory in bytes that a session takes, with its keys and its places in indexes.
+const SESSION_BYTES: usize = 4096;
+/// Memory in bytes that a tree connect takes: 458 were measured.
+const TREE_BYTES: usize = 512;
+/// Memory in bytes that a channel takes, with its key.
+pub(crate) const CHANNEL_BYTES: usize = 512;
+/// Memory in bytes that a binding's request takes in [`Bindings`], at most twice its size while their list grows.
+pub(super) const BINDING_BYTES: usize = 96;
+
 /// One connection that carries the session, with its own key.
 pub(crate) struct Channel {
     pub connection: ConnectionId,
@@ -35,6 +45,8 @@ pub(crate) struct Channel {
 pub(crate) struct Session {
     pub state: SessionState,
     holder: Holder,
+    /// Bytes that are counted against its user.
+    counted_bytes: usize,
     client: ClientSlot,
     pub dialect: Dialect,
     pub client_guid: Guid,
@@ -77,6 +89,7 @@ impl Session {
         Self {
             state: SessionState::Valid,
             holder: Holder { user: account.token.user.clone(), host },
+            counted_bytes: 0,
             client: ClientSlot::default(),
             dialect,
             client_guid,
@@ -127,7 +140,20 @@ impl Session {
 
     fn remove_tree(&mut self, id: u32) -> Option<Tree> {
         let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.trees.remove(at).1)
+        let tree = self.trees.remove(at).1;
+        // What is given back to the budget is given back.
+        if self.trees.len() < self.trees.capacity() / 4 {
+            self.trees.shrink_to(2 * self.trees.len());
+        }
+        Some(tree)
+    }
+
+    /// Memory in bytes that it takes, with all that only it has.
+    fn len_bytes(&self) -> usize {
+        SESSION_BYTES
+            + self.trees.len() * TREE_BYTES
+            + self.channels.len() * CHANNEL_BYTES
+            + self.bindings.len() * BINDING_BYTES
     }
 
     fn add_tree(&mut self, tree: Tree) -> Result<u32, NtStatus> {
@@ -192,11 +218,13 @@ impl SessionOpens {
 const NAMES_KEPT: usize = 4096;
 
 /// Sessions by their wire name: 32 bits, as some clients keep no more; such that nobody can guess another's, and not the same one
-/// soon again. Invariants: the sessions of a user, and of a host, are counted in `shares`; the tree connects of all sessions are counted in
-/// `uses`.
+/// soon again. Invariants: the sessions of a user, and of a host, are counted in `shares`; the memory that they take, in `memory`, so that
+/// no two limits multiply; the tree connects of all sessions are counted in `uses`.
 pub(crate) struct Sessions {
     table: HashMap<SessionKey, Session, BuildHasherDefault<IdHasher>>,
     shares: SessionShares,
+    /// Bytes of the sessions of each user.
+    memory: Budget<Sid>,
     /// Each session is counted in the place that it was given.
     pub clients: AllClientFigures,
     uses: ShareUses,
@@ -226,11 +254,12 @@ impl Hasher for IdHasher {
 }
 
 impl Sessions {
-    /// Holds `most` sessions.
-    pub fn new(most: usize) -> Self {
+    /// Holds `most` sessions of at most `bytes` in all.
+    pub fn new(most: usize, bytes: usize) -> Self {
         Self {
             table: HashMap::default(),
             shares: SessionShares::new(most),
+            memory: Budget::new(bytes),
             clients: AllClientFigures::default(),
             uses: ShareUses::default(),
             ended: VecDeque::new(),
@@ -258,9 +287,28 @@ impl Sessions {
         }
     }
 
+    /// Whether the user of a session may make the server hold so many bytes more for it.
+    pub fn has_room(&self, key: SessionKey, bytes: usize) -> bool {
+        self.table.get(&key).is_some_and(|session| self.memory.may_take(&session.holder.user, bytes))
+    }
+
+    /// Counts the memory that a session takes anew: it has got or lost something.
+    pub fn recount(&mut self, key: SessionKey) {
+        if let Some(session) = self.table.get_mut(&key) {
+            let bytes = session.len_bytes();
+            let before = std::mem::replace(&mut session.counted_bytes, bytes);
+            let holder = self.memory.enter(&session.holder.user);
+            self.memory.take(holder, session.counted_bytes);
+            self.memory.release(holder, before);
+            self.memory.leave(holder);
+        }
+    }
+
     /// Takes in a session under a name from [`Self::unused_name`]; refused when its user or host holds its share.
     pub fn insert(&mut self, key: SessionKey, mut session: Session) -> Result<(), NtStatus> {
-        if !self.shares.take(&session.holder) {
+        if !self.memory.may_take(&session.holder.user, session.len_bytes())
+            || !self.shares.take(&session.holder)
+        {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         session.client = match session.token.groups.contains(&Sid::cluster_nodes()) {
@@ -269,6 +317,7 @@ impl Sessions {
         };
         let replaced = self.table.insert(key, session);
         assert!(replaced.is_none(), "a session's name is its own");
+        self.recount(key);
         Ok(())
     }
 
@@ -289,6 +338,9 @@ impl Sessions {
         }
         self.ended.push_back(key);
         self.shares.give_back(&session.holder);
+        let holder = self.memory.enter(&session.holder.user);
+        self.memory.release(holder, session.counted_bytes);
+        self.memory.leave(holder);
         self.clients.leave(session.client);
         for (_, tree) in &session.trees {
             self.uses.remove(tree.name());
@@ -298,13 +350,15 @@ impl Sessions {
 
     /// Adds a tree connect to a session and answers its identifier.
     pub fn connect_tree(&mut self, key: SessionKey, tree: Tree, trees_max: usize) -> Result<u32, NtStatus> {
+        let has_room = self.has_room(key, TREE_BYTES);
         let session = self.table.get_mut(&key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        if session.trees.len() >= trees_max {
+        if session.trees.len() >= trees_max || !has_room {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let name = tree.name().to_owned();
         let id = session.add_tree(tree)?;
         self.uses.add(&name);
+        self.recount(key);
         Ok(id)
     }
 
@@ -313,7 +367,9 @@ impl Sessions {
         let Some(session) = self.table.get_mut(&key) else { return Vec::new() };
         let Some(tree) = session.remove_tree(id) else { return Vec::new() };
         self.uses.remove(tree.name());
-        session.opens.of_tree(id).collect()
+        let opens = session.opens.of_tree(id).collect();
+        self.recount(key);
+        opens
     }
 
     /// The number of tree connects to a share.

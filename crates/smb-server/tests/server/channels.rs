@@ -176,6 +176,18 @@ fn lease_breaks_go_to_the_oldest_channel_that_is_left() {
     let mut world = World::new();
     let mut first = Client::ready(&mut world);
     let mut second = channel(&mut world, &first);
+    let mut contexts = CreateContextWriter::default();
+    contexts.push_struct(CONTEXT_LEASE, &LeaseV2 { key: [1; 16], state: 7.into(), ..Default::default() });
+    let contexts = contexts.finish();
+    let answer = first.call(&mut world, Command::Create, |out| {
+        let body = CreateRequestBody {
+            requested_oplock_level: OPLOCK_LEVEL_LEASE,
+            create_disposition: FILE_OPEN.into(),
+            ..Default::default()
+        };
+        write_create_request(out, body, &wide_from_str("file"), &contexts);
+    });
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
     let broken = || Event::BreakLease {
         client: CLIENT_GUID,
         key: [1; 16],

@@ -62,6 +62,8 @@ pub struct Layer {
     pub hold: bool,
     /// What is held is past waiting.
     pub cannot_cancel: bool,
+    /// Leases are granted while they break.
+    pub breaking: bool,
     pub content: Vec<u8>,
     pub next_open: u64,
     /// A volume in memory that answers in the place of all this.
@@ -87,7 +89,7 @@ impl Layer {
                         CacheRequest::Lease(lease) => CacheGrant::Lease {
                             key: lease.key,
                             state: lease.state,
-                            breaking: false,
+                            breaking: self.breaking,
                             version_2: lease.version_2,
                         },
                     },
@@ -127,7 +129,7 @@ impl Fake {
     pub fn release(&self, position: usize) {
         let mut layer = self.0.borrow_mut();
         let (operation, request) = layer.asked.remove(position);
-        let result = layer.answer(&request);
+        let result = layer.answer(&request).map_err(Refusal::from);
         layer.events.push_back(Event::Done { operation, result });
     }
 
@@ -156,7 +158,7 @@ impl Backend for Fake {
             layer.asked.push((operation, request));
             return;
         }
-        let result = layer.answer(&request);
+        let result = layer.answer(&request).map_err(Refusal::from);
         // Tests count what clients ask of files.
         if !matches!(request, Operation::OpenRoot { .. }) {
             layer.asked.push((operation, request));
@@ -174,7 +176,7 @@ impl Backend for Fake {
             return;
         }
         layer.asked.retain(|(asked, _)| *asked != operation);
-        layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED) });
+        layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED.into()) });
     }
 
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {
@@ -440,6 +442,8 @@ impl World {
 pub struct Client {
     /// As whom it logs on.
     pub user: String,
+    /// The service that it means to log on to; empty: it says none.
+    pub target: String,
     pub guid: [u8; 16],
     pub connection: ConnectionId,
     pub dialect: Dialect,
@@ -511,6 +515,7 @@ impl Client {
     fn on(connection: ConnectionId) -> Self {
         Self {
             user: "user".to_owned(),
+            target: String::new(),
             guid: [5; 16],
             connection,
             dialect: Dialect::Smb311,
@@ -694,7 +699,7 @@ impl Client {
             domain: String::new(),
             workstation: String::new(),
             hash: NtHash::from_password(password),
-            target_name: String::new(),
+            target_name: self.target.clone(),
         });
         let mut preauth = self.preauth;
         let session = self.session;

@@ -337,3 +337,29 @@ fn the_end_of_a_logon_that_never_was_does_not_reach_the_volumes() {
     let asked = &world.layer.0.borrow().asked;
     assert!(!asked.iter().any(|(_, operation)| matches!(operation, Operation::EndSession { .. })));
 }
+
+#[test]
+fn sessions_and_tree_connects_of_a_user_share_one_budget_however_they_are_multiplied() {
+    // A MiB for all sessions, so that a user has half of it at most: a thousand tree connects, less what the sessions themselves take.
+    let mut world = World::with(|config| config.limits.sessions = 64);
+    let logged_on = |world: &mut World, user: &str| {
+        let mut client = Client::new(world);
+        client.user = user.to_owned();
+        client.negotiate(world, &Wishes::default());
+        assert_eq!(client.log_on(world, PASSWORD), NtStatus::SUCCESS, "{user}");
+        client
+    };
+    let connected = |world: &mut World, client: &mut Client| {
+        (0..4096).take_while(|_| client.tree_connect(world, "IPC$") == NtStatus::SUCCESS).count()
+    };
+    let mut clients: Vec<Client> = (0..4).map(|_| logged_on(&mut world, "user")).collect();
+    let trees: Vec<usize> = clients.iter_mut().map(|client| connected(&mut world, client)).collect();
+    assert!((900..1000).contains(&trees[0]), "{trees:?}");
+    assert_eq!(trees[1..], [0; 3], "what one session holds is not to be had by another of the same user");
+    let mut second = logged_on(&mut world, "second");
+    assert!(connected(&mut world, &mut second) > 100, "others have their share");
+    // What is given back can be had again.
+    let answer = clients[0].call(&mut world, Command::Logoff, |out| out.put(&EmptyBody::default()));
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+    assert!(connected(&mut world, &mut clients[1]) > 100);
+}

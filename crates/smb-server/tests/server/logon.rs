@@ -116,6 +116,31 @@ fn where_signing_is_required_unsigned_and_wrongly_signed_requests_are_refused() 
 }
 
 #[test]
+fn a_logon_that_was_meant_for_another_server_is_refused_unless_signing_makes_it_useless_to_others() {
+    let log_on = |signing: bool, refuse: bool, target: &str| {
+        let mut world = World::with(|config| {
+            config.require_signing = signing;
+            config.refuse_other_names = refuse;
+            config.further_names = vec!["alias".to_owned()];
+        });
+        let mut client = Client::new(&mut world);
+        client.negotiate(&mut world, &Wishes::default());
+        client.target = target.to_owned();
+        client.log_on(&mut world, PASSWORD)
+    };
+    for target in ["", "cifs/server", "cifs/10.0.0.1", "cifs/alias"] {
+        for signing in [false, true] {
+            assert_eq!(log_on(signing, true, target), NtStatus::SUCCESS, "{target}");
+        }
+    }
+    for target in ["cifs/elsewhere", "http/server", "cifs/10.0.0.9"] {
+        assert_eq!(log_on(false, false, target), NtStatus::ACCESS_DENIED, "{target}");
+        assert_eq!(log_on(true, true, target), NtStatus::ACCESS_DENIED, "{target}");
+        assert_eq!(log_on(true, false, target), NtStatus::SUCCESS, "{target}: it is told in the log");
+    }
+}
+
+#[test]
 fn signed_requests_get_signed_answers() {
     let mut world = World::new();
     let mut client = Client::ready(&mut world);

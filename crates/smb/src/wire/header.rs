@@ -1,8 +1,8 @@
-//! The headers: SMB2 packet, transform (encrypted), compression (MS-SMB2 2.2.1, 2.2.41, 2.2.42), and the error response (2.2.2).
+//! The headers: SMB2 packet, transform (encrypted), compression (MS-SMB2 2.2.1, 2.2.41, 2.2.42).
 
-use super::{U16, U32, U64, WireError, range, view_at};
+use super::{U16, U32, U64, WireError, view_at};
 use types::NtStatus;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// Bytes of the SMB2 header.
 pub const HEADER_BYTES: usize = 64;
@@ -282,35 +282,6 @@ impl CompressionHeader {
         }
         Ok(header)
     }
-}
-
-message! {
-    /// MS-SMB2 2.2.2.
-    ErrorResponse, ErrorResponseBody = 9 {
-        error_context_count: u8,
-        reserved: u8,
-        byte_count: U32,
-    }
-}
-
-impl<'a> ErrorResponse<'a> {
-    /// # Errors
-    /// [`WireError::OutOfBounds`] if ByteCount leads outside.
-    pub fn data(&self) -> Result<&'a [u8], WireError> {
-        range(self.message, HEADER_BYTES + size_of::<ErrorResponseBody>(), self.byte_count.get() as usize)
-    }
-}
-
-/// Appends the body of an error response; `data` may be empty.
-pub fn write_error(out: &mut Vec<u8>, context_count: u8, data: &[u8]) {
-    let body = ErrorResponseBody {
-        error_context_count: context_count,
-        byte_count: U32::new(data.len() as u32),
-        ..Default::default()
-    };
-    out.extend_from_slice(body.as_bytes());
-    // One byte is counted by StructureSize even if there is no data.
-    out.extend_from_slice(if data.is_empty() { &[0] } else { data });
 }
 
 message! {

@@ -1,23 +1,23 @@
 //! Which holders have to give up what they cache, and which opens get to cache what (MS-FSA 2.1.4.12, 2.1.5.17; MS-SMB2 3.3.5.9.8,
 //! 3.3.5.22).
 
+mod acknowledgments;
 mod kept;
 
 use super::agenda::Agenda;
 use super::cache_state::{Break, CacheState, level_of, state_of};
 use super::halt::Halt;
-use super::open::{CacheHolder, LeaseName, Open};
+use super::open::{CacheHolder, LeaseName, Open, ParentLease};
 use super::opens::Opens;
 use super::timers::Timer;
 use crate::backend::{
     CacheGrant, CacheRequest, Event, Guid, LeaseRequest, LeaseState, LeaseVersion2, OpenId, OplockLevel,
-    Reply,
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use types::{Monotonic, NtStatus};
+use types::{Monotonic, NtStatus, Sid};
 
 /// The rights of opens that do not disturb oplocks.
 const OPLOCK_STAT: u32 = rights::SYNCHRONIZE | rights::READ_ATTRIBUTES | rights::WRITE_ATTRIBUTES;
@@ -79,12 +79,13 @@ impl BreakRequest {
 
 /// What a new open asks to cache.
 #[derive(Debug, Clone, Copy)]
-pub struct CacheAsked {
+pub struct CacheAsked<'a> {
     pub stream: StreamId,
     pub directory: bool,
     /// Whether somebody has byte-range locks on the stream.
     pub locked: bool,
     pub client: Guid,
+    pub user: &'a Sid,
     pub request: CacheRequest,
     /// The most that the share grants.
     pub most: LeaseState,
@@ -93,6 +94,8 @@ pub struct CacheAsked {
 #[derive(Debug)]
 struct Lease {
     stream: StreamId,
+    /// The user of all its opens; none as long as it was taken back and they were not.
+    user: Option<Sid>,
     caching: CacheState,
     /// Counts changes of state (version 2).
     epoch: u16,
@@ -360,14 +363,14 @@ impl Caching {
         opens: &mut Opens,
         agenda: &mut Agenda,
         directory: FileId,
-        by: Option<LeaseName>,
+        by: Option<ParentLease>,
     ) {
         if opens.file(directory).is_none() {
             return;
         }
         let request = BreakRequest {
             stream: StreamId::unnamed(directory),
-            by_lease: by,
+            by_lease: by.filter(|by| !self.is_anothers(by.name, &by.user)).map(|by| by.name),
             by_open: None,
             keep: LeaseState::empty(),
             wait_for: LeaseState::empty(),
@@ -420,7 +423,7 @@ impl Caching {
     fn grantable(
         &self,
         opens: &Opens,
-        asked: &CacheAsked,
+        asked: &CacheAsked<'_>,
         wanted: LeaseState,
         own: Option<LeaseName>,
     ) -> LeaseState {
@@ -461,6 +464,11 @@ impl Caching {
         normal(granted)
     }
 
+    /// Whether a lease is another user's: client and key of it are no secret, and give nobody else a part in it.
+    pub fn is_anothers(&self, name: LeaseName, user: &Sid) -> bool {
+        self.leases.get(&name).and_then(|lease| lease.user.as_ref()).is_some_and(|owner| owner != user)
+    }
+
     /// Checks the key of a lease that is asked for.
     ///
     /// # Errors
@@ -473,7 +481,7 @@ impl Caching {
     }
 
     /// Gives a new open what it may cache of what it asked for.
-    pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked) -> (CacheHolder, CacheGrant) {
+    pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked<'_>) -> (CacheHolder, CacheGrant) {
         match asked.request {
             CacheRequest::Oplock(level) => {
                 let wanted = if asked.directory { LeaseState::empty() } else { state_of(level) & asked.most };
@@ -491,7 +499,7 @@ impl Caching {
     fn grant_lease(
         &mut self,
         opens: &mut Opens,
-        asked: &CacheAsked,
+        asked: &CacheAsked<'_>,
         request: LeaseRequest,
     ) -> (CacheHolder, CacheGrant) {
         let CacheAsked { stream, directory, client, most, .. } = *asked;
@@ -507,6 +515,7 @@ impl Caching {
         let wanted = normal(wanted);
         let lease = self.leases.entry(name).or_insert_with(|| Lease {
             stream,
+            user: Some(asked.user.clone()),
             caching: CacheState::default(),
             epoch: request.version_2.map_or(0, |version| version.epoch),
             version_2: request.version_2,
@@ -564,70 +573,6 @@ impl Caching {
                 self.leases.get(name).is_some_and(|lease| lease.caching.is_breaking())
             }
         }
-    }
-
-    /// Takes the acknowledgement of an oplock's break (MS-SMB2 3.3.5.22.1).
-    pub fn acknowledge_oplock(
-        &mut self,
-        opens: &mut Opens,
-        agenda: &mut Agenda,
-        id: OpenId,
-        level: OplockLevel,
-    ) -> Result<Reply, Halt> {
-        let open = opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
-        let file = open.stream.file;
-        let CacheHolder::Oplock(caching) = &mut open.holder else {
-            return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
-        };
-        if matches!(level, OplockLevel::Exclusive | OplockLevel::Batch) {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
-        if !caching.is_breaking() {
-            return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
-        }
-        let next = match caching.acknowledge(state_of(level), agenda.clock.now()) {
-            Ok(next) => next,
-            Err(status) => {
-                // The holder wants to keep more than it was offered: it keeps nothing.
-                open.holder = CacheHolder::None;
-                if open.persistent {
-                    agenda.records.open(id);
-                }
-                note_caching(opens, id);
-                agenda.tasks.wake(file);
-                return Err(status.into());
-            }
-        };
-        let (left, deadline) = (caching.state(), caching.deadline());
-        if open.persistent {
-            agenda.records.open(id);
-        }
-        note_caching(opens, id);
-        if let Some(step) = next {
-            self.tell(opens, agenda, Holder::Oplock(id), step, deadline);
-        }
-        agenda.tasks.wake(file);
-        Ok(Reply::Oplock(level_of(left)))
-    }
-
-    /// Takes the acknowledgement of a lease's break (MS-SMB2 3.3.5.22.2).
-    pub fn acknowledge_lease(
-        &mut self,
-        opens: &Opens,
-        agenda: &mut Agenda,
-        name: LeaseName,
-        state: LeaseState,
-    ) -> Result<Reply, Halt> {
-        let lease = self.leases.get_mut(&name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let file = lease.stream.file;
-        let next = lease.caching.acknowledge(state, agenda.clock.now())?;
-        let deadline = lease.caching.deadline();
-        self.note_lease(agenda, name);
-        if let Some(step) = next {
-            self.tell(opens, agenda, Holder::Lease(name), step, deadline);
-        }
-        agenda.tasks.wake(file);
-        Ok(Reply::Lease { key: name.1, state })
     }
 
     /// Takes everything from the holder of a lease that has not acknowledged a break by `at`.

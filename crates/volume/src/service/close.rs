@@ -5,7 +5,7 @@ use super::halt::{Halt, Outcome};
 use super::information;
 use super::locks::LockOwner;
 use super::notify;
-use super::open::{LeaseName, LinkName};
+use super::open::{LinkName, ParentLease};
 use super::parts::Parts;
 use super::path;
 use super::settling::settle;
@@ -71,7 +71,7 @@ fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<bool, Halt> {
         return Ok(gone);
     }
     for link in node.deleting().to_vec() {
-        gone |= remove_link(parts, stream.file, &link, directory && stream.index == 0, by)?;
+        gone |= remove_link(parts, stream.file, &link, directory && stream.index == 0, by.clone())?;
         parts.forget_deletion(stream.file, Doomed::Link(link));
     }
     Ok(gone)
@@ -129,7 +129,7 @@ pub fn remove_link(
     file: FileId,
     link: &LinkName,
     directory: bool,
-    by: Option<LeaseName>,
+    by: Option<ParentLease>,
 ) -> Result<bool, Halt> {
     // The entry may be another file's by now.
     match parts.fs.lookup(link.parent, &link.name) {

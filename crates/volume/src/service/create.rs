@@ -11,7 +11,7 @@ use super::parts::Parts;
 use super::path;
 use super::tasks::Attempt;
 use super::walk::{meet_reparse_point, walk};
-use crate::backend::{Create, Disposition, Reply};
+use crate::backend::{CacheRequest, Create, Disposition, OplockLevel, Reply};
 use crate::security::rights;
 use types::NtStatus;
 
@@ -19,7 +19,12 @@ use types::NtStatus;
 const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 /// Opens or makes a file, directory or stream.
-pub fn create(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+    if lease_name(create).is_some_and(|name| parts.caching.is_anothers(name, &create.caller.token.user)) {
+        // It is a stranger to the lease that it names: it caches nothing, and breaks that lease as any other open does.
+        create.cache = CacheRequest::Oplock(OplockLevel::None);
+    }
+    let create = &*create;
     let result = open_or_make(parts, create, attempt);
     match &result {
         Ok(_) => parts.replays.finish(attempt, parts.agenda),
@@ -65,7 +70,8 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         && let Some(file) = &target.file
         && file.reparse_tag != 0
     {
-        return Err(meet_reparse_point(parts.fs, file, 0));
+        let last = parsed.names().len().saturating_sub(1);
+        return Err(meet_reparse_point(parts.fs, file, parsed.bytes_behind(last)));
     }
     // A try that was interrupted after it made the file goes on there.
     parts.replays.give_up_made(attempt, found, parts.agenda);

@@ -4,7 +4,7 @@ use super::access;
 use super::caching::CacheAsked;
 use super::durable::{durable_for, is_persistent};
 use super::information::describe;
-use super::open::{LeaseName, LinkName, Open, WriteTime, places_of};
+use super::open::{LeaseName, LinkName, Open, ParentLease, WriteTime, places_of};
 use super::open_record::{FixedTimes, LeaseRecord};
 use super::options;
 use super::parts::Parts;
@@ -35,6 +35,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
         directory,
         locked: parts.locks.is_locked(stream),
         client: caller.client,
+        user: &caller.token.user,
         request: create.cache,
         most: match kept_before {
             // It gets no more than can be recorded.
@@ -65,7 +66,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
         options: create.options,
         holder,
         told: false,
-        parent_key: parent_lease(create).map(|name| name.1),
+        parent_key: parent_lease(create).map(|lease| lease.name.1),
         delete_on_close: create.options & options::DELETE_ON_CLOSE != 0,
         renamed: false,
         durable: durable_for(parts.durable_timeouts, create, persistent || handle_cached && !directory),
@@ -118,12 +119,11 @@ pub fn lease_name(create: &Create) -> Option<LeaseName> {
     }
 }
 
-/// Returns the name of its client's lease on the directory.
-pub fn parent_lease(create: &Create) -> Option<LeaseName> {
-    match &create.cache {
-        CacheRequest::Lease(lease) => Some((create.caller.client, lease.version_2?.parent_key?)),
-        CacheRequest::Oplock(_) => None,
-    }
+/// Returns its client's lease on the directory.
+pub fn parent_lease(create: &Create) -> Option<ParentLease> {
+    let CacheRequest::Lease(lease) = &create.cache else { return None };
+    let name = (create.caller.client, lease.version_2?.parent_key?);
+    Some(ParentLease { name, user: create.caller.token.user.clone() })
 }
 
 /// Returns the attributes that a file gets of those a client names.

@@ -1,6 +1,6 @@
 //! Events for the server, until it fetches them.
 
-use crate::backend::{Event, OperationId, Reply};
+use crate::backend::{Event, OperationId, Refusal, Reply};
 use types::NtStatus;
 
 /// Identifiers from here on name operations of the service's own: nobody waits for their answers.
@@ -19,6 +19,15 @@ impl Events {
 
     /// Answers an operation.
     pub fn done(&mut self, operation: OperationId, result: Result<Reply, NtStatus>) {
+        self.answered(operation, result.map_err(Refusal::from));
+    }
+
+    /// Refuses an operation.
+    pub fn refused(&mut self, operation: OperationId, refusal: Refusal) {
+        self.answered(operation, Err(refusal));
+    }
+
+    fn answered(&mut self, operation: OperationId, result: Result<Reply, Refusal>) {
         if operation.0 < INTERNAL {
             self.0.push(Event::Done { operation, result });
         }

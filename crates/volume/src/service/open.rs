@@ -14,7 +14,7 @@ use crate::fs::{FileId, StreamId};
 use crate::security::rights;
 use std::sync::Arc;
 use std::time::Duration;
-use types::Monotonic;
+use types::{Monotonic, Sid};
 
 /// How far a file's times show the writes of one open. They do so a little later than its data: once two seconds after the first
 /// write, and again with a flush, a change of size or attributes, or the close.
@@ -39,6 +39,13 @@ pub enum CacheHolder {
 
 /// Client and key.
 pub type LeaseName = (Guid, Guid);
+
+/// The lease on the parent directory that the client of an open says to have, and the user who says so.
+#[derive(Debug, Clone)]
+pub struct ParentLease {
+    pub name: LeaseName,
+    pub user: Sid,
+}
 
 /// How an open outlives its connection.
 #[derive(Debug, Clone, Copy)]
@@ -171,9 +178,9 @@ impl Open {
         self.link.as_ref().filter(|_| self.stream.file != self.root.directory())
     }
 
-    /// Returns the name of the client's lease on the parent directory.
-    pub fn parent_lease(&self) -> Option<LeaseName> {
-        self.parent_key.map(|key| (self.client, key))
+    /// Returns the client's lease on the parent directory.
+    pub fn parent_lease(&self) -> Option<ParentLease> {
+        self.parent_key.map(|key| ParentLease { name: (self.client, key), user: self.token.user.clone() })
     }
 
     /// Whether its client is away, and may come back to it however the server fares.

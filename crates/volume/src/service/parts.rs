@@ -7,7 +7,7 @@ use super::file_opens::Doomed;
 use super::halt::Halt;
 use super::locks::{self, Locks};
 use super::notify::{self, Watches};
-use super::open::LeaseName;
+use super::open::ParentLease;
 use super::opens::Opens;
 use super::reclaims::Reclaims;
 use super::replays::Replays;
@@ -83,7 +83,7 @@ impl Parts<'_> {
     }
 
     /// Breaks caching of a directory whose entries changed, but for the lease `by`.
-    pub fn directory_changed(&mut self, directory: FileId, by: Option<LeaseName>) {
+    pub fn directory_changed(&mut self, directory: FileId, by: Option<ParentLease>) {
         self.caching.directory_changed(self.opens, self.agenda, directory, by);
     }
 

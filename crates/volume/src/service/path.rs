@@ -19,10 +19,12 @@ const PATH_UNITS_MAX: usize = 32_767;
 const NAMES_MAX: usize = crate::fs::DEPTH_MAX / 2;
 
 /// A path below some root, taken apart; borrows the client's units. None of its names is `.` or `..`: only [`parse`] makes one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParsedPath<'a> {
     /// Names of directories, and last the file's own; none for the root.
     names: Vec<&'a [u16]>,
+    /// Of each name, how many units of the path lie behind it.
+    units_behind: Vec<usize>,
     /// The named stream; `None` for the unnamed one.
     pub stream: Option<&'a [u16]>,
     /// Whether `::$DATA` was said: a directory will not do.
@@ -35,6 +37,14 @@ impl<'a> ParsedPath<'a> {
     /// Returns the names from the root on, each of an entry of the directory before it.
     pub fn names(&self) -> &[&'a [u16]] {
         &self.names
+    }
+
+    /// Returns the length in bytes of what the client wrote behind the name at `index`: further names with the backslash before each,
+    /// and a stream (UnparsedPathLength of MS-SMB2 2.2.2.2.1).
+    pub fn bytes_behind(&self, index: usize) -> u16 {
+        let units = self.units_behind.get(index).copied().unwrap_or_default();
+        // A path has at most `PATH_UNITS_MAX` units.
+        u16::try_from(2 * units).unwrap_or(u16::MAX)
     }
 }
 
@@ -96,7 +106,7 @@ pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
 /// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be and for more than
 /// [`NAMES_MAX`] of them, OBJECT_PATH_SYNTAX_BAD for a `..` without a name before it.
 pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
-    let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
+    let mut parsed = ParsedPath::default();
     if path.is_empty() {
         return Ok(parsed);
     }
@@ -106,6 +116,7 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
     if path.len() > PATH_UNITS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
+    let whole_units = path.len();
     let path = match path.strip_suffix(&[BACKSLASH]) {
         Some(rest) => {
             parsed.directory_type = true;
@@ -119,9 +130,13 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
         None => (path, None),
     };
     if !names.is_empty() {
+        // One less than none: no backslash stands before the first name.
+        let mut units_behind = whole_units + 1;
         for name in names.split(|&unit| unit == BACKSLASH) {
+            units_behind -= 1 + name.len();
             if name == PARENT {
                 parsed.names.pop().ok_or(NtStatus::OBJECT_PATH_SYNTAX_BAD)?;
+                parsed.units_behind.pop();
                 continue;
             }
             check_name(name)?;
@@ -129,6 +144,7 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
                 return Err(NtStatus::OBJECT_NAME_INVALID);
             }
             parsed.names.push(name);
+            parsed.units_behind.push(units_behind);
         }
     }
     if let Some(stream) = stream {
@@ -168,7 +184,7 @@ fn parse_stream<'a>(stream: &'a [u16], parsed: &mut ParsedPath<'a>) -> Result<()
 /// # Errors
 /// OBJECT_NAME_INVALID.
 pub fn parse_stream_target(target: &[u16]) -> Result<&[u16], NtStatus> {
-    let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
+    let mut parsed = ParsedPath::default();
     let stream = target.strip_prefix(&[COLON]).ok_or(NtStatus::OBJECT_NAME_INVALID)?;
     parse_stream(stream, &mut parsed)?;
     if parsed.directory_type {

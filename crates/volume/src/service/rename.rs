@@ -121,7 +121,7 @@ impl<'a> Renaming<'a> {
             parts.watches.changed(new_path, notify::MODIFIED, what);
         }
         let by = parts.opens.get(self.open).and_then(|open| open.parent_lease());
-        parts.directory_changed(old.parent, by);
+        parts.directory_changed(old.parent, by.clone());
         if new.parent != old.parent {
             parts.directory_changed(new.parent, by);
         }

@@ -206,7 +206,10 @@ fn holder_of(caching: &mut Caching, record: &OpenRecord) -> CacheHolder {
         StoredCache::Lease(key) => {
             let name = (record.client, key);
             // Without its lease it caches nothing.
-            if caching.rejoin(name, record.stream) { CacheHolder::Lease(name) } else { CacheHolder::None }
+            match caching.rejoin(name, record.stream, &record.user) {
+                true => CacheHolder::Lease(name),
+                false => CacheHolder::None,
+            }
         }
         StoredCache::Oplock(OplockLevel::None) => CacheHolder::None,
         StoredCache::Oplock(level) => {

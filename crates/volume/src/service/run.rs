@@ -12,7 +12,7 @@ use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::{InFlight, Shown};
 use super::turn::OPERATION_STEPS;
-use crate::backend::{CreateAction, OpenId, Operation, OperationId, Reply};
+use crate::backend::{CreateAction, OpenId, Operation, OperationId, Refusal, Reply};
 use crate::fs::FileId;
 use crate::planted::Planted;
 use std::task::Poll;
@@ -129,8 +129,7 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
         }
         Halt::Symlink { data, unparsed_bytes } => {
             parts.replays.release(&mut work, parts.agenda);
-            let reply = Reply::StoppedOnSymlink { data, unparsed_bytes };
-            parts.agenda.events.done(operation, Ok(reply));
+            parts.agenda.events.refused(operation, Refusal::on_symlink(data, unparsed_bytes));
         }
         Halt::Miss => match parts.agenda.tasks.failed() {
             Some(status) => {

@@ -72,9 +72,7 @@ pub fn walk(
         };
         let file = fs.attributes(entry.file)?;
         if file.reparse_tag != 0 {
-            // Backslash and name of each that is left.
-            let rest: usize = parsed.names()[index + 1..].iter().map(|name| name.len() + 1).sum();
-            return Err(meet_reparse_point(fs, &file, (2 * rest).min(usize::from(u16::MAX)) as u16));
+            return Err(meet_reparse_point(fs, &file, parsed.bytes_behind(index)));
         }
         if !entry.directory {
             return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into());

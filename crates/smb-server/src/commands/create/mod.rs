@@ -7,10 +7,10 @@ use crate::directory::Directory;
 use crate::exchange::{Context, Element, Step, wire_oplock_level};
 use crate::pipes::{self, PIPE_ALLOCATION_BYTES};
 use crate::quotas::is_quota_file;
-use crate::state::State;
 use crate::state::keys::{LeaseName, OpenKey, VolumeSlot};
 use crate::state::opens::{Enumeration, Open, OpenKind};
 use crate::state::tree::Target;
+use crate::state::{State, Wake};
 use contexts::{Asked, Contexts};
 use smb::wire::{
     Capabilities, CreateRequest, CreateResponseBody, DURABLE_FLAG_PERSISTENT, FILE_CREATE, FILE_OPEN,
@@ -340,9 +340,12 @@ fn take_in<B: Backend, D: Directory>(
     let figures = session.tree(work.tree_id).map(|tree| tree.figures).unwrap_or_default();
     let position = state.opens.take_position((work.volume, created.open));
     let lease = match created.cache {
-        CacheGrant::Lease { key, .. } => {
-            let lease = LeaseName { client: session.client_guid, key };
-            state.leases.add_open(lease, work.volume, session.encrypts(context.tree_id));
+        CacheGrant::Lease { key, breaking, .. } => {
+            let lease = LeaseName { volume: work.volume, client: session.client_guid, key };
+            state.leases.add_open(lease, session_key, session.encrypts(context.tree_id));
+            if let Some(step) = state.leases.take_owed(lease).filter(|_| breaking) {
+                state.woken.push(Wake::Break(lease, step));
+            }
             Some(lease)
         }
         CacheGrant::Oplock(_) => None,

@@ -61,11 +61,12 @@ pub(super) fn answer(work: &Work, answer: Reply, volume: Option<VolumeId>) -> Re
                 domain_id: [0; 16],
             });
         }
-        _ => {
+        (_, Reply::Done) => {
             if let Detail::TrimmedRanges(count) = work.detail {
                 output.put(&U32::new(count));
             }
         }
+        _ => return Err(NtStatus::INTERNAL_ERROR),
     }
     if output.len() > work.output_max {
         return Err(NtStatus::BUFFER_TOO_SMALL);

@@ -44,6 +44,7 @@ fn parse_everything(bytes: &[u8]) {
     let _ = SetInfoRequest::parse(bytes).map(|v| v.buffer().map(<[u8]>::len));
     let _ = OutputBufferResponse::parse(bytes).map(|v| v.data().map(<[u8]>::len));
     let _ = ErrorResponse::parse(bytes).map(|v| v.data().map(<[u8]>::len));
+    let _ = black_box(symlink_error(bytes, 0));
     let _ = black_box(BreakAcknowledgment::parse(bytes));
     let _ = black_box(parse_notify_records(bytes));
     let _ = black_box(parse_get_ea_names(bytes));

@@ -6,6 +6,7 @@ use crate::fs::StreamId;
 use crate::service::agenda::Agenda;
 use crate::service::open_record::LeaseRecord;
 use crate::service::opens::Opens;
+use types::Sid;
 
 impl Caching {
     /// Notes that an open which has the lease outlives the server.
@@ -26,7 +27,8 @@ impl Caching {
     pub fn restore(&mut self, name: LeaseName, record: &LeaseRecord) {
         let LeaseRecord { stream, state, epoch, version_2 } = *record;
         let caching = CacheState::new(normal(state));
-        self.leases.insert(name, Lease { stream, caching, epoch, version_2, opens: 0, persistent_opens: 0 });
+        let lease = Lease { stream, user: None, caching, epoch, version_2, opens: 0, persistent_opens: 0 };
+        self.leases.insert(name, lease);
     }
 
     /// Whether the lease has version 2; none if there is no such lease.
@@ -34,10 +36,14 @@ impl Caching {
         self.leases.get(name).map(|lease| lease.version_2.is_some())
     }
 
-    /// Gives one more open of this stream its lease again. False: there is no such lease.
-    pub fn rejoin(&mut self, name: LeaseName, stream: StreamId) -> bool {
+    /// Gives one more open of this stream and user its lease again. False: there is no such lease.
+    pub fn rejoin(&mut self, name: LeaseName, stream: StreamId, user: &Sid) -> bool {
+        if self.is_anothers(name, user) {
+            return false;
+        }
         let lease = self.leases.get_mut(&name).filter(|lease| lease.stream == stream);
         lease.is_some_and(|lease| {
+            lease.user.get_or_insert_with(|| user.clone());
             lease.opens += 1;
             lease.persistent_opens += 1;
             true

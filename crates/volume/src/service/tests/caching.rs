@@ -127,6 +127,56 @@ fn a_batch_oplock_goes_down_to_level_two_for_a_second_open() {
 }
 
 #[test]
+fn a_wrong_acknowledgment_ends_the_break_and_whoever_waits_goes_on_at_once() {
+    for level in [OplockLevel::Exclusive, OplockLevel::Batch] {
+        let mut bench = Bench::new();
+        let batch = Create { cache: CacheRequest::Oplock(OplockLevel::Batch), ..open_if(1, "file") };
+        let first = bench.create(batch.clone()).expect("made");
+        let early = Operation::AcknowledgeOplock { open: first.open, level };
+        assert_eq!(bench.call(early.clone()).map(|_| ()), Err(NtStatus::INVALID_PARAMETER), "nothing breaks");
+        let second = bench.create_later(Create { caller: caller(2), ..batch });
+        assert!(bench.is_waiting(second));
+        assert_eq!(bench.call(early).map(|_| ()), Err(NtStatus::INVALID_PARAMETER));
+        let Some(Ok(Reply::Created(second))) = bench.answer(second) else { panic!("{level:?}: it waits") };
+        assert_eq!(second.cache, CacheGrant::Oplock(OplockLevel::LevelII), "the first has none any more");
+    }
+}
+
+#[test]
+fn a_lease_is_its_users_and_a_stranger_who_says_its_name_breaks_it() {
+    let mut bench = Bench::new();
+    let held = bench.create(leased(1, "file", 1, RWH)).expect("made");
+    assert_eq!(state(&held), RWH);
+    let mut stranger = leased(1, "file", 1, RWH);
+    stranger.caller.token = user(2);
+    stranger.desired_access = rights::READ_DATA;
+    let waiting = bench.create_later(stranger);
+    assert!(bench.is_waiting(waiting), "the lease stands in its way");
+    assert_eq!(lease_breaks(&mut bench), [(RWH, RH, true)]);
+    acknowledge(&mut bench, 1, 1, RH).expect("acknowledged");
+    let Some(Ok(Reply::Created(opened))) = bench.answer(waiting) else { panic!("no open") };
+    assert_eq!(opened.cache, CacheGrant::Oplock(OplockLevel::None));
+}
+
+#[test]
+fn a_directory_lease_is_not_spared_a_change_by_a_stranger_who_names_it_as_his_parents() {
+    let version_2 = |parent_key| Some(LeaseVersion2 { epoch: 0, parent_key });
+    let mut bench = Bench::new();
+    let root_lease = LeaseRequest { key: [1; 16], state: RH, version_2: version_2(None) };
+    let held = bench.create(Create { cache: CacheRequest::Lease(root_lease), ..root(1) }).expect("opened");
+    assert_eq!(state(&held), RH);
+    let lease = LeaseRequest { key: [2; 16], state: R, version_2: version_2(Some([1; 16])) };
+    let own = Create { cache: CacheRequest::Lease(lease), ..open_if(1, "own") };
+    bench.create(own.clone()).expect("made");
+    assert_eq!(lease_breaks(&mut bench), [], "its own change");
+    let lease = LeaseRequest { key: [3; 16], ..lease };
+    let mut stranger = Create { cache: CacheRequest::Lease(lease), ..open_if(1, "strange") };
+    stranger.caller.token = user(2);
+    bench.create(stranger).expect("made");
+    assert_eq!(lease_breaks(&mut bench).len(), 1);
+}
+
+#[test]
 fn opens_for_attributes_disturb_nobody() {
     let mut bench = Bench::new();
     bench.create(leased(1, "file", 1, RWH)).expect("made");

@@ -216,11 +216,29 @@ fn a_symbolic_link_on_the_way_stops_the_create_with_its_data() {
     data.extend_from_slice(&[4, 0, 0, 0, 1, 2, 3, 4]);
     bench.call(Operation::SetReparsePoint { open: link.open, data: data.clone() }).expect("set");
     bench.close(link.open).expect("closed");
-    match bench.call(Operation::Create(Box::new(open_if(1, "link\\file")))) {
-        Ok(Reply::StoppedOnSymlink { data: found, unparsed_bytes }) => {
-            assert_eq!((found, unparsed_bytes), (data, 10));
-        }
-        other => panic!("{other:?}"),
+    let expected = |unparsed_bytes| Some(Refusal::on_symlink(data.clone(), unparsed_bytes));
+    for (path, unparsed_bytes) in [
+        ("link", 0),
+        ("link:stream", 14),
+        ("link\\file", 10),
+        ("link\\file:stream", 24),
+        ("link\\a\\..\\file", 20),
+        ("link\\", 2),
+        ("a\\..\\link\\file", 10),
+    ] {
+        let stopped = bench.start(Operation::Create(Box::new(open_if(1, path))));
+        let refused = bench.full_answer(stopped).and_then(Result::err);
+        assert_eq!(refused, expected(unparsed_bytes), "{path}");
+    }
+    // Neither a rename nor a hard link does anything, and neither is taken for one that did.
+    let file = bench.create(open_if(1, "file")).expect("made");
+    let target = wide("link\\new");
+    for set in [
+        SetInformation::Rename { target: target.clone(), replace: false, posix: false },
+        SetInformation::Link { target, replace: false },
+    ] {
+        let stopped = bench.start(Operation::SetInformation { open: file.open, set });
+        assert_eq!(bench.full_answer(stopped).and_then(Result::err), expected(8));
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Bench {
     pub service: Service,
     pub now: Monotonic,
     next: u64,
-    answers: HashMap<OperationId, Result<Reply, NtStatus>>,
+    answers: HashMap<OperationId, Result<Reply, Refusal>>,
     pending: Vec<OperationId>,
     /// Breaks and closings, oldest first.
     pub told: Vec<Event>,
@@ -163,6 +163,11 @@ impl Bench {
 
     /// The answer, if there is one.
     pub fn answer(&mut self, operation: OperationId) -> Option<Result<Reply, NtStatus>> {
+        self.full_answer(operation).map(|answer| answer.map_err(|refusal| refusal.status))
+    }
+
+    /// The answer with all that is told of a refusal.
+    pub fn full_answer(&mut self, operation: OperationId) -> Option<Result<Reply, Refusal>> {
         self.settle();
         self.answers.remove(&operation)
     }
