@@ -12,6 +12,8 @@ pub enum Planted {
     CheckpointReserveOff,
     /// A close does not wait for a flush under way.
     CloseBeforeFlush,
+    /// A security descriptor stays when the last file that had it goes.
+    DescriptorsKept,
     /// The place of a page is discarded before the superblock without it is durable.
     DiscardBeforeSuperblock,
     /// Growth and zeroed edges are answered on a durable share before they are durable.
@@ -56,10 +58,11 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::CloseBeforeFlush,
+        Self::DescriptorsKept,
         Self::DiscardBeforeSuperblock,
         Self::GrowthNotDurable,
         Self::JournalTailEarly,

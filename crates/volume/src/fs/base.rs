@@ -9,6 +9,7 @@ use super::agenda::Agenda;
 use super::allocator::{Allocator, Refusal};
 use super::checkpoint::{Checkpointer, Neighbours};
 use super::chunks::{Chunks, Demand, unpromised};
+use super::descriptors::Descriptors;
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::journal::Journal;
 use super::layout::{Features, PAGE_BLOCKS, Pointer};
@@ -69,6 +70,7 @@ impl Base {
                 journal: Journal::default(),
                 allocator: Allocator::empty(),
                 quotas: Quotas::default(),
+                descriptors: Descriptors::default(),
             },
             chunks: Chunks::default(),
             checkpointer: Checkpointer::default(),
@@ -215,6 +217,19 @@ impl Base {
             return self.meta.quotas.wait();
         }
         let txn = self.meta.quotas.step(&mut self.meta.store);
+        self.record(txn);
+    }
+
+    /// Counts references to security descriptors, some in each poll.
+    pub fn pump_descriptors(&mut self) {
+        if !self.meta.descriptors.wants_step() {
+            return;
+        }
+        if self.ready_to_change().is_err() {
+            return self.meta.descriptors.wait();
+        }
+        let now = self.agenda.now;
+        let txn = self.meta.descriptors.step(&mut self.meta.store, now);
         self.record(txn);
     }
 

@@ -1,7 +1,7 @@
 //! Each bug is found by a test of this crate, which passes without it.
 
 use super::{Planted, plant};
-use crate::fs::tests::{checkpoints, crash, damage, outage, renames, reserve, withheld};
+use crate::fs::tests::{checkpoints, crash, damage, descriptors, outage, renames, reserve, withheld};
 use crate::service::tests::durability;
 use std::panic::catch_unwind;
 
@@ -13,6 +13,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::CheckpointReserveOff => reserve::everything_can_be_removed_from_a_full_pool,
         Planted::CloseBeforeFlush => {
             durability::a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does
+        }
+        Planted::DescriptorsKept => {
+            descriptors::descriptors_that_are_made_and_deleted_for_ever_fill_no_volume
         }
         Planted::DiscardBeforeSuperblock | Planted::SuperblockBeforePages => {
             checkpoints::a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable

@@ -9,7 +9,7 @@ use crate::fs::inodes::{inode, stream_record};
 use crate::fs::meta::record::ExtentRecord;
 use crate::fs::meta::{Store, Transaction, key};
 use crate::fs::metadata::Metadata;
-use crate::fs::quota::{charge_of_inode, charge_of_stream, named_streams_charge};
+use crate::fs::quota::charge_of_stream;
 use crate::fs::types::{FileId, FsError, StreamId};
 
 /// Keys that one transaction deletes at most.
@@ -143,6 +143,7 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
 fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
     let Metadata { store, quotas, .. } = &mut base.meta;
     if !quotas.is_on() {
+        release_descriptor(orphan.file, &mut txn, base)?;
         return Ok(());
     }
     let inode = match inode(store, txn, orphan.file) {
@@ -151,7 +152,7 @@ fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result
         Err(error) => return Err(error),
     };
     let blocks = if orphan.index == key::WHOLE_FILE {
-        charge_of_inode(&inode) + named_streams_charge(store, txn, orphan.file)?
+        quotas.charge_of_file(store, txn, orphan.file, &inode)?
     } else {
         match stream_record(store, txn, orphan) {
             Ok(record) => charge_of_stream(&record),
@@ -178,3 +179,13 @@ fn delete_range(store: &mut Store, txn: &mut Transaction, from: &[u8], to: &[u8]
     }
     Ok(false)
 }
+/// Takes a file's reference to its security descriptor away, with the inode that it stands in.
+fn release_descriptor(file: FileId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
+    let Metadata { store, descriptors, .. } = &mut base.meta;
+    match inode(store, txn, file) {
+        Ok(inode) => descriptors.release(txn, file, inode.security, store),
+        Err(FsError::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+

@@ -198,6 +198,64 @@ impl SharedRecord {
     }
 }
 
+/// How many files have a security descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReferencesRecord {
+    /// The counting that the number belongs to.
+    pub generation: u64,
+    pub references: u64,
+}
+
+impl ReferencesRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.references.to_le_bytes());
+        out
+    }
+
+    /// Of no bytes: none was counted.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::default());
+        }
+        let mut reader = Reader(bytes);
+        version(&mut reader)?;
+        Some(Self { generation: reader.u64()?, references: reader.u64()? })
+    }
+}
+
+/// Which files' references to descriptors are counted, and who counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DescriptorCountsRecord {
+    /// The last incarnation of the volume that kept the counts.
+    pub incarnation: u64,
+    /// The counting under way, or the last one: counts of any other are void.
+    pub generation: u64,
+    /// Files with smaller numbers are counted.
+    pub next: FileId,
+    /// Descriptors that no file had are gone.
+    pub swept: bool,
+}
+
+impl DescriptorCountsRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, u8::from(self.swept)];
+        for number in [self.incarnation, self.generation, self.next.0] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        version(&mut reader)?;
+        let swept = reader.u8()? & 1 != 0;
+        let (incarnation, generation) = (reader.u64()?, reader.u64()?);
+        Some(Self { incarnation, generation, next: FileId(reader.u64()?), swept })
+    }
+}
+
 /// A number: counters, stream indexes, the file of an object id.
 pub fn encode_number(number: u64) -> Vec<u8> {
     let mut out = vec![VERSION];

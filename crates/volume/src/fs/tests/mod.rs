@@ -4,6 +4,7 @@ pub mod checkpoints;
 pub mod crash;
 pub mod damage;
 mod data;
+pub mod descriptors;
 mod growing;
 mod names;
 pub mod outage;
@@ -340,6 +341,7 @@ impl Bench {
         let report = self.check();
         assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
     }
+        self.check_references();
 
     pub fn create(&mut self, name: &str) -> FileId {
         let name = wide(name);
