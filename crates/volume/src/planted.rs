@@ -10,6 +10,8 @@ pub enum Planted {
     AllocatorReuseEarly,
     /// A checkpoint begins whatever room it has, and what grows is not held back for its sake.
     CheckpointReserveOff,
+    /// That blocks were freed gives one empty chunk back, however many there are.
+    ChunksGivenBackOnce,
     /// A close does not wait for a flush under way.
     CloseBeforeFlush,
     /// A security descriptor stays when the last file that had it goes.
@@ -58,9 +60,10 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
+        Self::ChunksGivenBackOnce,
         Self::CloseBeforeFlush,
         Self::DescriptorsKept,
         Self::DiscardBeforeSuperblock,

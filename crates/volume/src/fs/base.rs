@@ -262,7 +262,6 @@ impl Base {
 
     /// Freed blocks can be reserved.
     fn freed_blocks(&mut self) {
-        self.chunks.blocks_were_freed = true;
         self.agenda.wake();
     }
 
@@ -360,6 +359,7 @@ impl Base {
             Purpose::Checkpoint => checkpointer.handle_write(answer),
             Purpose::Probe { chunk } => chunks.handle_probe(chunk, answer, meta, agenda),
             Purpose::Release { chunk } => chunks.handle_release(chunk, answer, meta, requests, agenda),
+            Purpose::GiveBack { chunk } => chunks.handle_give_back(chunk, answer, meta, agenda),
             Purpose::Opening(_) | Purpose::Read { .. } | Purpose::Write { .. } | Purpose::Nothing => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Each bug is found by a test of this crate, which passes without it.
 
 use super::{Planted, plant};
-use crate::fs::tests::{checkpoints, crash, damage, descriptors, outage, renames, reserve, withheld};
+use crate::fs::tests::{checkpoints, crash, damage, descriptors, outage, renames, reserve, room, withheld};
 use crate::service::tests::durability;
 use std::panic::catch_unwind;
 
@@ -11,6 +11,7 @@ fn finder(bug: Planted) -> fn() {
             withheld::blocks_of_a_removed_file_are_not_written_before_it_is_durably_gone
         }
         Planted::CheckpointReserveOff => reserve::everything_can_be_removed_from_a_full_pool,
+        Planted::ChunksGivenBackOnce => room::all_chunks_that_deletions_leave_empty_go_back_to_the_pool,
         Planted::CloseBeforeFlush => {
             durability::a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does
         }

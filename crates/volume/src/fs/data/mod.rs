@@ -95,7 +95,7 @@ impl Data {
     /// When the oldest change in memory, of data or times, wants to be written.
     pub fn timeout(&self, base: &Base) -> Option<Monotonic> {
         let times = base.times.timeout(base.agenda.now);
-        [self.writeback.timeout(&self.streams), times].into_iter().flatten().min()
+        [self.writeback.timeout(&self.streams), self.orphans.timeout(), times].into_iter().flatten().min()
     }
 
     /// Why data is not written, and since when.

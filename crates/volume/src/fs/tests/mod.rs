@@ -14,6 +14,7 @@ mod preparing;
 mod quotas;
 pub mod renames;
 pub mod reserve;
+pub mod room;
 mod small_caches;
 pub mod withheld;
 mod writeback;
@@ -340,8 +341,8 @@ impl Bench {
     pub fn check_clean(&mut self) {
         let report = self.check();
         assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
-    }
         self.check_references();
+    }
 
     pub fn create(&mut self, name: &str) -> FileId {
         let name = wide(name);
