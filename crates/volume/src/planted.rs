@@ -14,6 +14,8 @@ pub enum Planted {
     ChunksGivenBackOnce,
     /// A close does not wait for a flush under way.
     CloseBeforeFlush,
+    /// A close that removed a name is answered before that is durable.
+    DeletionNotDurable,
     /// A security descriptor stays when the last file that had it goes.
     DescriptorsKept,
     /// The place of a page is discarded before the superblock without it is durable.
@@ -60,11 +62,12 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::ChunksGivenBackOnce,
         Self::CloseBeforeFlush,
+        Self::DeletionNotDurable,
         Self::DescriptorsKept,
         Self::DiscardBeforeSuperblock,
         Self::GrowthNotDurable,

@@ -15,6 +15,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::CloseBeforeFlush => {
             durability::a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does
         }
+        Planted::DeletionNotDurable => {
+            durability::a_name_that_was_removed_changed_or_added_is_so_for_good_once_its_handle_is_closed
+        }
         Planted::DescriptorsKept => {
             descriptors::descriptors_that_are_made_and_deleted_for_ever_fill_no_volume
         }
