@@ -66,7 +66,7 @@ pub use allocator::chunks_max;
 pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
 use data::Data;
-pub use data::STREAM_BYTES_MAX;
+pub use data::{CloneRange, CloneRefusal, STREAM_BYTES_MAX};
 pub use descriptors::PROPERTY_BYTES_MAX;
 pub use extended_attributes::{EXTENDED_ATTRIBUTE_BYTES_MAX, EaName, check_extended_attributes};
 use io::{Answer, Purpose};

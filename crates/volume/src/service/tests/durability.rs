@@ -151,3 +151,25 @@ pub fn a_name_that_was_removed_changed_or_added_is_so_for_good_once_its_handle_i
     assert!(bench.create(exists("streams:gone")).is_err() && bench.create(exists("streams:old")).is_err());
     bench.create(exists("streams:new")).expect("the stream by its new name");
 }
+
+#[test]
+fn a_clone_of_a_terabyte_of_holes_copies_less_than_a_block() {
+    let mut bench = Bench::new();
+    let source = bench.create(open_if(1, "source")).expect("an open").open;
+    let target = bench.create(open_if(1, "target")).expect("an open").open;
+    for open in [source, target] {
+        bench.call(Operation::SetSparse { open, sparse: true }).expect("sparse");
+    }
+    bench.write(source, 0, b"begins").expect("written");
+    bench.write(source, 1 << 40, b"!").expect("written");
+    bench.set(target, SetInformation::EndOfFile((1 << 40) + 4096)).expect("it grows");
+    bench.write(target, (1 << 40) + 1, b"stays").expect("written");
+    let chunk = CopyChunk { source_offset: 0, target_offset: 0, len_bytes: (1 << 40) + 1 };
+    bench.call(Operation::DuplicateExtents { source, target, chunk }).expect("cloned");
+    assert_eq!(bench.read(target, 0, 8).expect("read"), b"begins\0\0");
+    assert_eq!(bench.read(target, 1 << 40, 7).expect("read"), b"!stays\0");
+    assert!(bench.information(target).allocation_bytes <= 2 * 4096, "holes stay holes");
+    let beyond = CopyChunk { len_bytes: (1 << 40) + 2, ..chunk };
+    let refused = bench.call(Operation::DuplicateExtents { source, target, chunk: beyond });
+    assert_eq!(refused.expect_err("not of whole blocks"), NtStatus::INVALID_PARAMETER);
+}
