@@ -9,6 +9,9 @@ use super::super::types::{FileId, SecurityId, VolumeRecord, WideString};
 
 const VERSION: u8 = 1;
 
+/// No count gets there; one that did could not grow.
+const COUNT_MAX: u64 = 1 << 62;
+
 /// Takes the version with which a record begins; none if it is another one.
 fn version(reader: &mut Reader<'_>) -> Option<()> {
     (reader.u8()? == VERSION).then_some(())
@@ -221,7 +224,8 @@ impl ReferencesRecord {
         }
         let mut reader = Reader(bytes);
         version(&mut reader)?;
-        Some(Self { generation: reader.u64()?, references: reader.u64()? })
+        let record = Self { generation: reader.u64()?, references: reader.u64()? };
+        (record.generation < COUNT_MAX && record.references < COUNT_MAX).then_some(record)
     }
 }
 
@@ -252,7 +256,8 @@ impl DescriptorCountsRecord {
         version(&mut reader)?;
         let swept = reader.u8()? & 1 != 0;
         let (incarnation, generation) = (reader.u64()?, reader.u64()?);
-        Some(Self { incarnation, generation, next: FileId(reader.u64()?), swept })
+        let next = FileId(reader.u64()?);
+        (generation < COUNT_MAX).then_some(Self { incarnation, generation, next, swept })
     }
 }
 
