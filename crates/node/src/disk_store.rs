@@ -3,6 +3,7 @@
 use crate::counted::CountedDisk;
 use space::seam::BlockStore;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use store::Store;
 use store::api::{StoreCompletion, StoreRequest};
@@ -40,6 +41,22 @@ impl DiskStore {
     /// Applies everything in the journal soon.
     pub fn request_checkpoint(&self) {
         self.0.borrow_mut().request_checkpoint();
+    }
+
+    /// Lists volumes that were promised an epoch and have nothing here.
+    pub fn promised_in_vain(&self) -> BTreeSet<VolumeId> {
+        let store = self.0.borrow();
+        let mut promised: BTreeSet<VolumeId> =
+            store.promises().into_iter().map(|(volume, _)| volume).collect();
+        for chunk in store.chunks() {
+            promised.remove(&chunk.volume);
+        }
+        promised
+    }
+
+    /// Has the disk forget what it promised to a volume that is no more. The list of promises shows the next time whether it did.
+    pub fn forget(&self, volume: VolumeId) {
+        self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Forget { volume });
     }
 
     /// Asks the disk, if `may_ask`, to give back everything that it has of a volume that no longer exists. `true`: it has nothing.

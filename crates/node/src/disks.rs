@@ -247,6 +247,19 @@ impl Disks {
         freed
     }
 
+    /// Lists volumes that some disk has promised an epoch and has nothing of.
+    pub(crate) fn promised_in_vain(&self) -> BTreeSet<VolumeId> {
+        let slots = self.slots.borrow();
+        slots.values().filter_map(DiskSlot::store).flat_map(|store| store.promised_in_vain()).collect()
+    }
+
+    /// Has every disk forget what it promised to these volumes, which are no more, if it has nothing of them.
+    pub(crate) fn forget_promises(&self, volumes: &BTreeSet<VolumeId>) {
+        for store in self.slots.borrow().values().filter_map(DiskSlot::store) {
+            store.promised_in_vain().intersection(volumes).for_each(|volume| store.forget(*volume));
+        }
+    }
+
     /// Lists the reachable disks of a pool that carry other records than these.
     pub(crate) fn lacking(&self, pool: PoolId, records: &[u8]) -> BTreeSet<DiskId> {
         let slots = self.slots.borrow();

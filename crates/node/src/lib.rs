@@ -41,6 +41,7 @@ mod node;
 mod node_of_cluster;
 pub mod pool_care;
 pub mod pools;
+mod promises;
 pub mod records;
 mod recovery;
 mod retirement;

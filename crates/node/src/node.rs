@@ -21,6 +21,7 @@ use crate::kept::KeptState;
 use crate::neighbours::{Membership, Neighbours};
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
+use crate::promises::Promises;
 use crate::records::Keeper;
 use crate::recovery::Recovery;
 use crate::retirement::Retirements;
@@ -103,6 +104,7 @@ pub struct Node {
     pub checks: Checks,
     pub erasing: Erasing,
     disk_files: DiskFiles,
+    promises: Promises,
     retirements: Retirements,
     scrubs: Scrubs,
     recovery: Recovery,
@@ -265,6 +267,9 @@ impl Node {
         self.volume_opener.retry();
         self.scrubs.begin_if_due();
         self.disks.checkpoint_idle();
+        if self.settled_once.get() {
+            self.promises.forget_if_due();
+        }
         self.damage_keeper.write_if_due();
         self.damaged_files.search_if_due();
     }
@@ -336,9 +341,8 @@ impl Shared {
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
         let draining_of_node = self.draining(volume_care.clone());
-        let Self {
-            tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
-        } = self;
+        let Self { tasks, state, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering } =
+            self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
             damage_search: DamageSearch {
@@ -367,6 +371,7 @@ impl Shared {
                 next_at: Rc::default(),
                 is_looking: Rc::default(),
             },
+            promises: Promises { tasks: tasks.clone(), state, disks: disks.clone(), next_at: Rc::default() },
             retirements,
             pool_care: PoolCare { disks: disk_care.clone(), recovery: recovery.clone() },
             tasks,

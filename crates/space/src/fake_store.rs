@@ -252,6 +252,10 @@ impl Inner {
                 self.promised.insert(volume, epoch);
                 Ok(StoreReply::Done)
             }
+            StoreRequest::Forget { volume } => {
+                self.promised.remove(&volume);
+                Ok(StoreReply::Done)
+            }
             StoreRequest::AllocateChunk { volume, epoch, chunk, append } => {
                 self.check_epoch(volume, epoch)?;
                 self.allocate(volume, chunk, append)

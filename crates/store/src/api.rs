@@ -25,6 +25,9 @@ pub type Checksums = Vec<u64>;
 pub enum StoreRequest {
     /// Durably refuses every lower epoch of the volume from now on (I3). Answers `Done`.
     Promise { volume: VolumeId, epoch: Epoch },
+    /// Forgets what was promised to a volume that is no more, and of which no chunk is here: its place is free for another. Answers `Done` when
+    /// that is durable. Requests of the epochs that the volume had are refused until the store is opened again.
+    Forget { volume: VolumeId },
     /// Gives the chunk a slab of this disk; answers `Done` also if it has one already.
     AllocateChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex, append: bool },
     /// Gives the chunk's slab back.

@@ -66,6 +66,7 @@ pub enum Record {
     Free {
         slab: SlabIndex,
     },
+    /// Epoch 0: what was promised is forgotten.
     Promise {
         volume: VolumeId,
         epoch: Epoch,

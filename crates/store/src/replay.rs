@@ -348,6 +348,10 @@ impl Replayed {
                     self.replace_slab(layout, *slab, None, slabs, sequence)?;
                     self.freed.insert(*slab, sequence);
                 }
+                Record::Promise { volume, epoch: Epoch(0) } => {
+                    promises.remove(volume);
+                    self.changed_promises = true;
+                }
                 Record::Promise { volume, epoch } => {
                     let known = promises.entry(*volume).or_default();
                     *known = (*known).max(*epoch);

@@ -472,3 +472,46 @@ fn small_fresh_writes_beside_each_other_share_a_flush_and_are_written_once() {
     assert!(after.flushes > before.flushes);
     assert!(after.batches - before.batches < 8);
 }
+
+#[test]
+fn a_promise_to_a_volume_that_is_gone_is_forgotten_for_good_and_makes_room_for_another() {
+    let volume = |number: u64| {
+        let mut bytes = [9; 16];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        VolumeId::from_bytes(bytes)
+    };
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(9) }).unwrap();
+    assert!(rig.run(StoreRequest::Forget { volume: VOLUME }).is_err(), "it has a chunk here");
+    let places = 10_240 - 1;
+    let promise = |number: u64| StoreRequest::Promise { volume: volume(number), epoch: Epoch(5) };
+    let promised: Vec<u64> = (0..places).map(|number| rig.submit(promise(number))).collect();
+    promised.into_iter().for_each(|token| assert!(rig.wait(token).is_ok()));
+    let more = StoreRequest::Promise { volume: volume(places), epoch: Epoch(1) };
+    assert!(rig.run(more).is_err(), "the table is full");
+    rig.checkpoint();
+    rig.run(StoreRequest::Forget { volume: volume(7) }).unwrap();
+    assert!(rig.run(StoreRequest::Forget { volume: volume(7) }).is_err(), "nothing is known of it");
+    let stale = StoreRequest::Promise { volume: volume(7), epoch: Epoch(5) };
+    assert!(matches!(rig.run(stale), Err(StoreError::Fenced { .. })), "its owner may not come back");
+    let allocate = StoreRequest::AllocateChunk {
+        volume: volume(7),
+        epoch: Epoch(5),
+        chunk: ChunkIndex(0),
+        append: false,
+    };
+    assert!(matches!(rig.run(allocate), Err(StoreError::Fenced { .. })));
+    rig.run(StoreRequest::Promise { volume: volume(places), epoch: Epoch(1) }).unwrap();
+    for checkpointed in [false, true] {
+        if checkpointed {
+            rig.checkpoint();
+        }
+        rig = rig.reopen();
+        assert_eq!(rig.store.promised(volume(7)), Epoch(0));
+        assert_eq!(rig.store.promised(volume(8)), Epoch(5));
+        assert_eq!(rig.store.promised(volume(places)), Epoch(1));
+        assert_eq!(rig.store.promised(VOLUME), Epoch(9));
+        assert_eq!(rig.store.promises().len(), 10_240);
+    }
+}

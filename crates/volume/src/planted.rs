@@ -10,8 +10,14 @@ pub enum Planted {
     AllocatorReuseEarly,
     /// A checkpoint begins whatever room it has, and what grows is not held back for its sake.
     CheckpointReserveOff,
+    /// That blocks were freed gives one empty chunk back, however many there are.
+    ChunksGivenBackOnce,
     /// A close does not wait for a flush under way.
     CloseBeforeFlush,
+    /// A close that removed a name is answered before that is durable.
+    DeletionNotDurable,
+    /// A security descriptor stays when the last file that had it goes.
+    DescriptorsKept,
     /// The place of a page is discarded before the superblock without it is durable.
     DiscardBeforeSuperblock,
     /// Growth and zeroed edges are answered on a durable share before they are durable.
@@ -56,10 +62,13 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
+        Self::ChunksGivenBackOnce,
         Self::CloseBeforeFlush,
+        Self::DeletionNotDurable,
+        Self::DescriptorsKept,
         Self::DiscardBeforeSuperblock,
         Self::GrowthNotDurable,
         Self::JournalTailEarly,

@@ -7,11 +7,14 @@ use super::recovery::Recovery;
 use crate::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use sys::Payload;
-use types::{Monotonic, NtStatus};
+use types::{Monotonic, NtStatus, Sid};
 use volume::backend::*;
+use volume::security::{Ace, AceFlags, Acl, SecurityDescriptor, rights};
 
 /// NT create option: each write is durable when it is answered.
 const WRITE_THROUGH: u32 = 2;
+/// MS-DTYP 2.4.7: the DACL is set.
+const DACL_SECURITY_INFORMATION: u32 = 4;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
 /// Opens of one client at once.
@@ -33,6 +36,7 @@ pub(crate) enum What {
     Zero { file: u32, change: ChangeId, cells: (u64, u64) },
     Clone { file: u32, change: ChangeId, cells: (u64, u64), source: (u32, u64, u64) },
     Rename { file: u32, at: usize },
+    SetSecurity,
     Recovery,
 }
 
@@ -195,7 +199,8 @@ impl Client {
             return self.follow_plan(shared);
         }
         match shared.random.below(100) {
-            0..35 => self.choose_write(shared),
+            0..32 => self.choose_write(shared),
+            32..35 => self.choose_security(shared),
             35..50 => self.choose_read(shared),
             50..59 => self.choose_flush(shared),
             59..67 => self.choose_close(shared),
@@ -430,6 +435,21 @@ impl Client {
         Some((what, Operation::DuplicateExtents { source: source.open, target: target.open, chunk }))
     }
 
+    /// Gives a file a descriptor that no other has, of several KiB, and by which the client may still do everything.
+    fn choose_security(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        let full = |sid| Ace::allow(sid, rights::FILE_ALL, AceFlags::empty());
+        let mut aces = vec![full(Sid::everyone())];
+        for _ in 0..shared.random.between(1, 400) {
+            let rid = shared.random.below(u64::from(u32::MAX)) as u32;
+            aces.push(full(Sid::new(5, &[21, 9, 9, 9, rid]).expect("a SID")));
+        }
+        let descriptor = SecurityDescriptor { dacl: Some(Acl::new(aces)), ..Default::default() };
+        let descriptor = descriptor.build().expect("short enough");
+        let set = Operation::SetSecurity { open: open.open, parts: DACL_SECURITY_INFORMATION, descriptor };
+        Some((What::SetSecurity, set))
+    }
+
     fn rename(
         &mut self,
         shared: &mut Shared,
@@ -489,6 +509,7 @@ impl Client {
             (What::Clone { change, .. }, Reply::Done | Reply::Copied { .. }) => {
                 shared.changes.end(change, step, durable_share);
             }
+            (What::SetSecurity, Reply::Done) => {}
             (What::Read { file, from, count }, Reply::Read(data)) => {
                 outcome.wrong = self.home.check_read(shared.changes, file, from, count, &data, began);
             }
@@ -504,7 +525,8 @@ impl Client {
                 outcome.metadata_durable = match removes {
                     Some(at) => {
                         self.home.names.end(at, step);
-                        self.home.made_names_durable(durable_share, began)
+                        let at_close = self.home.share.durability == Durability::Close;
+                        self.home.made_names_durable(durable_share || at_close, began)
                     }
                     None if flushes => {
                         self.home.made_durable(file, began);
@@ -513,8 +535,11 @@ impl Client {
                     None => None,
                 };
             }
-            (What::Rename { at, .. }, Reply::Done) => {
+            (What::Rename { file, at }, Reply::Done) => {
                 self.home.names.end(at, step);
+                // The names are durable at the latest when the open is closed.
+                let renamed = self.opens.iter_mut().filter(|known| known.file == file);
+                renamed.for_each(|known| known.wrote = known.wrote.max(began));
                 outcome.metadata_durable = self.home.made_names_durable(durable_share, began);
             }
             (what, reply) => outcome.wrong = Some(format!("{what:?} was answered {reply:?}")),

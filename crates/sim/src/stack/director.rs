@@ -1,8 +1,9 @@
 //! The plan of a run: calm, a fault, its end, until all is whole again; then the next one; at the end everything is read again,
-//! the last time with one disk away.
+//! the last time with one disk away, and removed.
 
 use super::care::short_of_whole;
 use super::disks::SimDisk;
+use super::emptying::Emptying;
 use super::faults::Striking;
 use super::node::{Condition, Slot};
 use super::scenario::{Kind, Work};
@@ -42,6 +43,8 @@ enum Stage {
     Without {
         disk: usize,
     },
+    /// Nothing may be left when all is removed.
+    Emptying,
     Finished,
 }
 
@@ -58,6 +61,7 @@ pub(crate) struct Director {
     restart: Option<(Monotonic, bool)>,
     work_at: Monotonic,
     replaced: Option<DiskId>,
+    emptying: Emptying,
 }
 
 impl Director {
@@ -72,6 +76,7 @@ impl Director {
             restart: None,
             work_at: world.now,
             replaced: None,
+            emptying: Emptying::default(),
         }
     }
 
@@ -118,7 +123,10 @@ impl Director {
         self.advance(world);
         if world.now > self.late_at && !self.is_finished() {
             let node = world.nodes[0].as_ref();
-            let why = node.and_then(short_of_whole).unwrap_or_default();
+            let why = match self.stage {
+                Stage::Emptying => self.emptying.why.clone(),
+                _ => node.and_then(short_of_whole).unwrap_or_default(),
+            };
             let fault = self.striking.as_ref().map(|striking| (striking.kind, striking.structure));
             world
                 .violations
@@ -207,8 +215,18 @@ impl Director {
                 self.late_at = world.now.after(WHOLE_WITHIN);
                 self.enter(world, Stage::Without { disk });
             }
-            Stage::Without { .. } if world.all_recovered() => self.stage = Stage::Finished,
+            Stage::Without { .. } if world.all_recovered() => self.enter(world, Stage::Emptying),
+            Stage::Emptying => self.empty(world),
             _ => {}
+        }
+    }
+
+    fn empty(&mut self, world: &mut StackWorld) {
+        let (thin, now) = (world.thin(), world.now);
+        if let Some(node) = &mut world.nodes[0]
+            && self.emptying.drive(node, &thin, now)
+        {
+            self.stage = Stage::Finished;
         }
     }
 

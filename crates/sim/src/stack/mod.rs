@@ -3,13 +3,14 @@
 //!
 //! Owns the environment only: everything from the volume's backend down to the store is what ships. A run is a row of rounds:
 //! work, one fault of one disk, its end, and everything must become whole again by itself within bounded time. No operation
-//! may be refused or left without an answer for one disk's fault, and what was acknowledged as durable must read so. A seed
-//! replays bit for bit.
+//! may be refused or left without an answer for one disk's fault, and what was acknowledged as durable must read so. At the end all
+//! is removed, and nothing may be left of it. A seed replays bit for bit.
 
 mod care;
 mod client;
 mod director;
 mod disks;
+mod emptying;
 mod faults;
 mod home;
 mod model;

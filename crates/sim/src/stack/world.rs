@@ -127,6 +127,14 @@ impl StackWorld {
         world
     }
 
+    /// Tells which volumes take only as much of the pool as they hold.
+    pub fn thin(&self) -> Vec<bool> {
+        let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
+        let is_thin =
+            |index| matches!(of(index), Ok(Some(found)) if found.value.provisioning == Provisioning::Thin);
+        (0..self.scenario.volumes.len()).map(is_thin).collect()
+    }
+
     /// A process starts on the node; `formats`: volumes that are made anew.
     pub fn start(&mut self, node: usize, formats: Vec<Option<Format>>) {
         let ids: Vec<DiskId> =

@@ -41,6 +41,7 @@ impl<D: Disk> Store<D> {
         }
         match request {
             StoreRequest::Promise { volume, epoch } => self.take_promise(token, volume, epoch),
+            StoreRequest::Forget { volume } => self.take_forget(token, volume),
             StoreRequest::MarkLost { volume, stamp, lba, blocks } => {
                 if blocks as usize > WRITE_BLOCKS_MAX {
                     return Err(StoreError::Invalid("at most 1 MiB is marked as lost at once"));
@@ -182,6 +183,16 @@ impl<D: Disk> Store<D> {
         if !self.volumes.await_in_place(volume, id) {
             self.go_on(id, Next::Gather);
         }
+        Ok(())
+    }
+
+    fn take_forget(&mut self, token: u64, volume: VolumeId) -> Result<(), StoreError> {
+        if !self.slabs.chunks_of(volume).is_empty() {
+            return Err(StoreError::Invalid("chunks of the volume are here"));
+        }
+        self.volumes.begin_forgetting(volume)?;
+        let id = self.tasks.take(token, None, Kind::Forget { volume });
+        self.go_on(id, Next::Gather);
         Ok(())
     }
 

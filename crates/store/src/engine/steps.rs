@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::slots::SlotId;
 use disk::{Disk, DiskError};
 use sys::{BufMut, Payload};
-use types::SlabIndex;
+use types::{Epoch, SlabIndex};
 
 impl<D: Disk> Store<D> {
     /// Tells a task of an event and does what it does next.
@@ -118,6 +118,7 @@ impl<D: Disk> Store<D> {
             }
             (Kind::Free(_) | Kind::Allocate(_), _) => self.step_slab(id, event),
             (Kind::Promise { .. }, _) => self.step_promise(id, event),
+            (Kind::Forget { .. }, _) => self.step_forget(id, event),
             (Kind::Scrub(_) | Kind::Records, _) | (_, None) => event.cannot_be(),
         }
     }
@@ -193,6 +194,21 @@ impl<D: Disk> Store<D> {
             }
             Event::Turn | Event::Committed(_) => {
                 self.volumes.keep(volume, epoch);
+                Next::done()
+            }
+            _ => event.cannot_be(),
+        }
+    }
+
+    fn step_forget(&mut self, id: SlotId, event: Event) -> Next {
+        let Some(Task { kind: Kind::Forget { volume }, .. }) = self.tasks.get(id) else {
+            return Next::Wait;
+        };
+        let volume = *volume;
+        match event {
+            Event::Turn => Next::Record(Record::Promise { volume, epoch: Epoch(0) }, Payload::new()),
+            Event::Committed(_) => {
+                self.volumes.forget(volume);
                 Next::done()
             }
             _ => event.cannot_be(),

@@ -37,6 +37,7 @@ pub(super) enum Kind {
     Free(FreeTask),
     Allocate(AllocateTask),
     Promise { volume: VolumeId, epoch: Epoch },
+    Forget { volume: VolumeId },
     Regions,
     Scrub(ScrubTask),
     Records,
@@ -55,9 +56,12 @@ impl Task {
             Kind::Append(append) => append.word_ranges(place, layout),
             Kind::Discard(discard) => discard.word_ranges(place, layout),
             Kind::Regions => regions::word_ranges(layout),
-            Kind::Free(_) | Kind::Allocate(_) | Kind::Promise { .. } | Kind::Scrub(_) | Kind::Records => {
-                WordRanges::new()
-            }
+            Kind::Free(_)
+            | Kind::Allocate(_)
+            | Kind::Promise { .. }
+            | Kind::Forget { .. }
+            | Kind::Scrub(_)
+            | Kind::Records => WordRanges::new(),
         }
     }
 }

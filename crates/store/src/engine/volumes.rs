@@ -17,6 +17,8 @@ const PROMISES_MAX: usize = PROMISE_PAGES * LEAVES_PER_PAGE * PROMISE_ENTRIES_PE
 struct Volume {
     promised: Epoch,
     fence: Epoch,
+    /// The volume is no more: it takes no place in the table.
+    is_forgotten: bool,
     /// Writes on their way straight into place.
     in_place: u32,
     waiting_promises: Vec<SlotId>,
@@ -65,11 +67,33 @@ impl Volumes {
         if epoch > Stamp::EPOCH_MAX {
             return Err(StoreError::Invalid("an epoch beyond all that there are"));
         }
-        if !self.volumes.contains_key(&volume) && self.volumes.len() >= PROMISES_MAX {
+        let is_known = self.volumes.get(&volume).is_some_and(|state| !state.is_forgotten);
+        if !is_known && self.volumes.values().filter(|state| !state.is_forgotten).count() >= PROMISES_MAX {
             return Err(StoreError::Invalid("too many volumes on one disk"));
         }
-        self.volumes.entry(volume).or_default().fence = epoch;
+        let state = self.volumes.entry(volume).or_default();
+        (state.fence, state.is_forgotten) = (epoch, false);
         Ok(())
+    }
+
+    /// Refuses all epochs that a volume without chunks has had, of which nothing is known soon.
+    pub(super) fn begin_forgetting(&mut self, volume: VolumeId) -> Result<(), StoreError> {
+        let state = self.volumes.get_mut(&volume).filter(|state| state.promised.0 > 0);
+        let state = state.ok_or(StoreError::Invalid("nothing was promised to the volume"))?;
+        if state.in_place > 0 || !state.waiting_promises.is_empty() || state.fence > state.promised {
+            return Err(StoreError::Invalid("the volume is in use"));
+        }
+        state.fence = state.promised.next();
+        Ok(())
+    }
+
+    /// Notes that it is durable that a promise is forgotten. The fence stays while the store is open.
+    pub(super) fn forget(&mut self, volume: VolumeId) {
+        if let Some(state) = self.volumes.get_mut(&volume) {
+            state.is_forgotten = state.fence == state.promised.next();
+            state.promised = Epoch(0);
+            self.changed = true;
+        }
     }
 
     /// Makes a promise wait for the writes that are on their way straight into place. Answers whether there are any.
@@ -85,6 +109,7 @@ impl Volumes {
     pub(super) fn keep(&mut self, volume: VolumeId, epoch: Epoch) {
         let state = self.volumes.entry(volume).or_default();
         state.promised = state.promised.max(epoch);
+        state.is_forgotten = false;
         debug_assert!(state.promised <= state.fence, "the fence is raised before the promise is recorded");
         self.changed = true;
     }

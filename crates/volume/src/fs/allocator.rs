@@ -60,12 +60,21 @@ pub enum ChunkState {
     Unproven,
     /// Being brought into use or out of use.
     Changing,
+    /// Nothing is in it, and its room is being given back to the virtual disk: then nobody uses it.
+    Leaving,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
     chunk_use: ChunkUse,
     state: ChunkState,
+}
+
+impl Chunk {
+    /// Whether nobody uses it, or soon nobody will.
+    fn is_nobodys(&self) -> bool {
+        self.chunk_use == ChunkUse::Free || self.state == ChunkState::Leaving
+    }
 }
 
 #[derive(Debug)]
@@ -108,6 +117,8 @@ pub struct Allocator {
     free_chunk_count: u64,
     unproven_count: u64,
     changes: u64,
+    /// A group of a chunk that carries data may have become empty since [`Allocator::take_emptied`].
+    emptied: bool,
 }
 
 impl Allocator {
@@ -137,6 +148,7 @@ impl Allocator {
             next_read: 1,
             reading: BTreeSet::new(),
             damage: None,
+            emptied: true,
         };
         allocator.groups.resize_with(group_count as usize, || Group::new(group_blocks));
         allocator.chunks.first_mut()?.chunk_use = ChunkUse::Journal;
@@ -177,6 +189,7 @@ impl Allocator {
             next_read: 1,
             reading: BTreeSet::new(),
             damage: None,
+            emptied: false,
         }
     }
 
@@ -372,6 +385,7 @@ impl Allocator {
     fn release(&mut self, run: BlockRun) {
         for (group, from, count) in self.parts_of(run) {
             let released = self.groups[group as usize].release(from, count);
+            self.emptied |= self.groups[group as usize].is_empty();
             if released.is_ok() && self.is_ready(group) {
                 self.ready_free += u64::from(count);
             }
@@ -496,7 +510,7 @@ impl Allocator {
         self.chunks.iter().position(is_free).map(|at| at as u32)
     }
 
-    /// Number of chunks that nobody uses.
+    /// Number of chunks that nobody uses, or that are about to be so.
     pub fn free_chunks(&self) -> u64 {
         self.free_chunk_count
     }
@@ -526,11 +540,11 @@ impl Allocator {
         }
         let Some(chunk) = self.chunks.get_mut(index as usize) else { return };
         let old = std::mem::replace(chunk, Chunk { chunk_use, state });
-        self.free_chunk_count += u64::from(chunk_use == ChunkUse::Free);
-        self.free_chunk_count -= u64::from(old.chunk_use == ChunkUse::Free);
+        self.free_chunk_count += u64::from(chunk.is_nobodys());
+        self.free_chunk_count -= u64::from(old.is_nobodys());
         self.unproven_count += u64::from(state == ChunkState::Unproven);
         self.unproven_count -= u64::from(old.state == ChunkState::Unproven);
-        if chunk_use == ChunkUse::Meta {
+        if chunk_use == ChunkUse::Meta && state != ChunkState::Leaving {
             self.pages.insert(index, None);
             self.pages.set_ready(index, state == ChunkState::Ready);
         } else {
@@ -538,18 +552,25 @@ impl Allocator {
         }
         if self.is_ready(groups.start) {
             self.ready_free += free;
+            self.emptied = true;
         }
     }
 
-    /// A chunk of data whose blocks are all free, if at least `keep` blocks can be reserved beside it.
-    pub fn empty_chunk(&self, keep: u64) -> Option<u32> {
+    /// Whether a chunk may have become empty since the last call.
+    pub fn take_emptied(&mut self) -> bool {
+        std::mem::take(&mut self.emptied)
+    }
+
+    /// The last chunk of data below another one whose blocks are all free, of so many that are looked at; and where to go on, below it.
+    pub fn empty_chunk(&self, below: u32, chunks_max: u32) -> (Option<u32>, u32) {
         let per_chunk = self.groups_per_chunk();
-        (0..self.chunk_count()).rev().find(|&index| {
-            let groups = index * per_chunk..(index + 1) * per_chunk;
-            self.is_ready(groups.start)
-                && groups.clone().all(|group| self.groups[group as usize].is_empty())
-                && self.ready_free >= u64::from(self.chunk_blocks) + keep
-        })
+        let below = below.min(self.chunk_count());
+        let end = below.saturating_sub(chunks_max);
+        let found = (end..below).rev().find(|&index| {
+            let groups = (index * per_chunk) as usize..((index + 1) * per_chunk) as usize;
+            self.is_ready(index * per_chunk) && self.groups[groups].iter().all(Group::is_empty)
+        });
+        (found, found.unwrap_or(end))
     }
 
     /// A group with changes since the last checkpoint whose bitmap is not in memory.

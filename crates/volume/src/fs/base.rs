@@ -9,6 +9,7 @@ use super::agenda::Agenda;
 use super::allocator::{Allocator, Refusal};
 use super::checkpoint::{Checkpointer, Neighbours};
 use super::chunks::{Chunks, Demand, unpromised};
+use super::descriptors::Descriptors;
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::journal::Journal;
 use super::layout::{Features, PAGE_BLOCKS, Pointer};
@@ -69,6 +70,7 @@ impl Base {
                 journal: Journal::default(),
                 allocator: Allocator::empty(),
                 quotas: Quotas::default(),
+                descriptors: Descriptors::default(),
             },
             chunks: Chunks::default(),
             checkpointer: Checkpointer::default(),
@@ -218,6 +220,19 @@ impl Base {
         self.record(txn);
     }
 
+    /// Counts references to security descriptors, some in each poll.
+    pub fn pump_descriptors(&mut self) {
+        if !self.meta.descriptors.wants_step() {
+            return;
+        }
+        if self.ready_to_change().is_err() {
+            return self.meta.descriptors.wait();
+        }
+        let now = self.agenda.now;
+        let txn = self.meta.descriptors.step(&mut self.meta.store, now);
+        self.record(txn);
+    }
+
     /// Makes freed blocks reusable that nothing stored or under way has any more; where there is room enough without them, they are discarded
     /// first.
     pub fn settle_freed(&mut self, unstored: Unstored) {
@@ -247,7 +262,6 @@ impl Base {
 
     /// Freed blocks can be reserved.
     fn freed_blocks(&mut self) {
-        self.chunks.blocks_were_freed = true;
         self.agenda.wake();
     }
 
@@ -345,6 +359,7 @@ impl Base {
             Purpose::Checkpoint => checkpointer.handle_write(answer),
             Purpose::Probe { chunk } => chunks.handle_probe(chunk, answer, meta, agenda),
             Purpose::Release { chunk } => chunks.handle_release(chunk, answer, meta, requests, agenda),
+            Purpose::GiveBack { chunk } => chunks.handle_give_back(chunk, answer, meta, agenda),
             Purpose::Opening(_) | Purpose::Read { .. } | Purpose::Write { .. } | Purpose::Nothing => Ok(()),
         }
     }

@@ -3,6 +3,11 @@
 //! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that
 //! the virtual disk gives it room. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
 //! write is acknowledged.
+//!
+//! The other way round: a chunk in which nothing is left gives its room back to the virtual disk, so that other volumes can have it, unless
+//! this volume is short of room itself. The chunk is discarded first and its new use recorded then: a crash in between leaves an empty
+//! chunk, which the next opening finds and gives back. That a chunk is empty is a state, not an event: while there may be one it is looked
+//! for, some chunks in each turn, until none is found.
 
 use std::time::Duration;
 
@@ -16,9 +21,19 @@ use super::meta::{ChunkUse, Transaction};
 use super::metadata::Metadata;
 use super::opening::zero_block;
 use super::types::FsError;
+use crate::planted::Planted;
 
 /// A pool that was full is asked again after this time.
 const FULL_DELAY: Duration = Duration::from_secs(2);
+
+/// Chunks that give their room back at once.
+const LEAVING_MAX: u32 = 16;
+
+/// After a chunk was brought into use for data no chunk is given back for so long: more may be wanted for the same write.
+const HOLD: Duration = Duration::from_secs(2);
+
+/// Chunks that one turn looks at for empty ones.
+const LOOKED_AT_ONCE: u32 = 4096;
 
 /// Room that others count on.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +47,17 @@ pub struct Demand {
 impl Demand {
     fn lacks_pages(&self, allocator: &Allocator) -> bool {
         allocator.pages.total_count() < self.pages
+    }
+
+    /// Whether one chunk of a use can be missed: what stays is more than what is brought into use at once.
+    fn can_miss(&self, chunk_use: ChunkUse, allocator: &Allocator) -> bool {
+        let (chunk_blocks, pages) =
+            (u64::from(allocator.chunk_blocks()), u64::from(allocator.pages.per_chunk()));
+        match chunk_use {
+            ChunkUse::Data => allocator.ready_free() >= self.promised_blocks + 2 * chunk_blocks,
+            ChunkUse::Meta => allocator.pages.total_count() >= self.pages + pages + pages / 4,
+            ChunkUse::Free | ChunkUse::Journal => false,
+        }
     }
 }
 
@@ -50,7 +76,8 @@ struct Change {
 /// Chunks on their way into and out of use.
 ///
 /// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is under way for it; no chunk is both.
-/// `data` and `meta` count those on their way into use, so that at most one of a kind is brought at a time.
+/// `data` and `meta` count those on their way into use, so that at most one of a kind is brought at a time. For each chunk in state `Leaving`,
+/// and for no other, a request of purpose `GiveBack` is under way: `leaving` counts them.
 #[derive(Debug, Default)]
 pub struct Chunks {
     waiting: Vec<Change>,
@@ -60,8 +87,11 @@ pub struct Chunks {
     pub need_data: bool,
     /// The checkpoint waits for room.
     pub need_meta: bool,
-    /// A chunk may have become empty.
-    pub blocks_were_freed: bool,
+    leaving: u32,
+    /// Time at which a chunk was brought into use for data, less than [`HOLD`] ago.
+    brought_at: Option<Monotonic>,
+    /// Chunks of data below this one are still to be looked at for empty ones.
+    empty_below: Option<u32>,
     /// Time at which the pool had no room.
     full_at: Option<Monotonic>,
     /// Whether it was copies that were missing then, not room.
@@ -69,10 +99,11 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// When a pool that was full is to be asked again.
+    /// When a pool that was full is to be asked again, or chunks may be given back again.
     pub fn timeout(&self) -> Option<Monotonic> {
-        let full_at = self.full_at?;
-        (self.need_data || self.need_meta).then(|| full_at.after(FULL_DELAY))
+        let full_at = self.full_at.filter(|_| self.need_data || self.need_meta);
+        let full = full_at.map(|at| at.after(FULL_DELAY)).into_iter();
+        full.chain(self.brought_at.map(|at| at.after(HOLD))).min()
     }
 
     /// Returns why there is no further chunk, when none may come.
@@ -109,11 +140,7 @@ impl Chunks {
             self.full_at = None;
             agenda.wake();
         }
-        while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
-            meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
-            self.begin_change(chunk_use);
-            prove(chunk, &meta.allocator, requests);
-        }
+        self.settle_unproven(meta, requests, demand);
         if (self.need_meta || demand.lacks_pages(&meta.allocator)) && self.meta == 0 && self.full_at.is_none()
         {
             self.bring_into_use(ChunkUse::Meta, meta);
@@ -126,15 +153,100 @@ impl Chunks {
             && self.can_have_data_chunk(&meta.allocator, requests, demand)
         {
             self.bring_into_use(ChunkUse::Data, meta);
+            self.brought_at = Some(agenda.now);
         }
-        if self.waiting.is_empty()
-            && !low
-            && std::mem::take(&mut self.blocks_were_freed)
-            && let Some(chunk) = meta.allocator.empty_chunk(demand.promised_blocks + chunk_blocks)
-        {
-            self.change_use(chunk, ChunkUse::Free, meta);
-        }
+        self.brought_at = self.brought_at.filter(|at| agenda.now < at.after(HOLD));
+        self.give_back_empty(meta, requests, agenda, demand);
         self.pump_changes(meta, requests);
+    }
+
+    /// Proves chunks that an opening found empty, as far as they are wanted, and gives the others back.
+    fn settle_unproven(&mut self, meta: &mut Metadata, requests: &mut Requests, demand: Demand) {
+        let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
+        while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
+            let is_spare = match chunk_use {
+                ChunkUse::Data => {
+                    let coming = u64::from(self.data) * chunk_blocks;
+                    meta.allocator.ready_free() + coming >= demand.promised_blocks + chunk_blocks
+                }
+                other => demand.can_miss(other, &meta.allocator),
+            };
+            if is_spare {
+                if self.leaving >= LEAVING_MAX {
+                    return;
+                }
+                self.give_back(chunk, chunk_use, meta, requests);
+            } else {
+                meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
+                self.begin_change(chunk_use);
+                prove(chunk, &meta.allocator, requests);
+            }
+        }
+    }
+
+    /// Looks for chunks that are empty and can be missed, and gives them back.
+    fn give_back_empty(
+        &mut self,
+        meta: &mut Metadata,
+        requests: &mut Requests,
+        agenda: &mut Agenda,
+        demand: Demand,
+    ) {
+        while self.leaving < LEAVING_MAX
+            && demand.can_miss(ChunkUse::Meta, &meta.allocator)
+            && let Some(chunk) = meta.allocator.pages.empty_chunk()
+        {
+            self.give_back(chunk, ChunkUse::Meta, meta, requests);
+        }
+        while self.leaving < LEAVING_MAX
+            && self.brought_at.is_none()
+            && demand.can_miss(ChunkUse::Data, &meta.allocator)
+        {
+            if self.empty_below.is_none() && meta.allocator.take_emptied() {
+                self.empty_below = Some(meta.allocator.chunk_count());
+            }
+            let Some(below) = self.empty_below else { return };
+            let (found, below) = meta.allocator.empty_chunk(below, LOOKED_AT_ONCE);
+            self.empty_below = Some(below).filter(|below| *below > 0);
+            if let Some(chunk) = found {
+                self.give_back(chunk, ChunkUse::Data, meta, requests);
+                self.empty_below = self.empty_below.filter(|_| !Planted::ChunksGivenBackOnce.is_planted());
+            } else if below > 0 {
+                agenda.again = true;
+                return;
+            }
+        }
+    }
+
+    fn give_back(&mut self, chunk: u32, chunk_use: ChunkUse, meta: &mut Metadata, requests: &mut Requests) {
+        self.leaving += 1;
+        meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Leaving);
+        let blocks = u64::from(meta.allocator.chunk_blocks());
+        requests.discard_needed(Purpose::GiveBack { chunk }, meta.allocator.first_block(chunk), blocks);
+    }
+
+    /// Takes the answer to the discard of a chunk that was in use.
+    ///
+    /// # Errors
+    /// `Fenced`.
+    pub fn handle_give_back(
+        &mut self,
+        chunk: u32,
+        answer: Answer,
+        meta: &mut Metadata,
+        agenda: &mut Agenda,
+    ) -> Result<(), FsError> {
+        if matches!(answer, Err(FsError::Fenced)) {
+            return Err(FsError::Fenced);
+        }
+        self.leaving -= 1;
+        meta.allocator.set_chunk(chunk, ChunkUse::Free, ChunkState::Ready);
+        let mut txn = Transaction::new();
+        txn.use_chunk(chunk, ChunkUse::Free);
+        meta.record(txn);
+        agenda.wake();
+        agenda.again = true;
+        Ok(())
     }
 
     fn bring_into_use(&mut self, chunk_use: ChunkUse, meta: &mut Metadata) {

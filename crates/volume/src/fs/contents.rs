@@ -153,12 +153,13 @@ impl FileSystem {
         self.data.editor(&mut self.base).allocated_ranges(id, offset, len_bytes, ranges_max)
     }
 
-    /// Lets the target's range share the source's blocks. Offsets are multiples of the block; the length too, unless it
-    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap. Returns how many bytes do now: fewer
-    /// than asked, a multiple of the block, if there are many extents.
+    /// Lets the target's range share the source's blocks, all of which can be shared ([`CloneRange::shared_bytes`]). Returns how many bytes
+    /// do now: fewer than asked, a multiple of the block, if there are many extents.
     ///
     /// # Errors
-    /// `Invalid` if a rule above is broken.
+    /// `Invalid` if not all of it can be shared.
+    ///
+    /// [`CloneRange::shared_bytes`]: super::CloneRange::shared_bytes
     pub fn clone_range(
         &mut self,
         source: StreamId,

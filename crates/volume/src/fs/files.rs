@@ -141,7 +141,7 @@ impl FileSystem {
         namespace::path(&mut self.base.meta, file)
     }
 
-    /// Reads a stored security descriptor; empty for `SecurityId(0)`. Never changes for one id, so callers may keep what they
+    /// Reads a security descriptor that a file has; empty for `SecurityId(0)`. Never changes for one id, so callers may keep what they
     /// made of it.
     pub fn security(&mut self, id: SecurityId) -> Result<Rc<[u8]>, FsError> {
         self.base.ready()?;
@@ -149,6 +149,9 @@ impl FileSystem {
     }
 
     /// Replaces a file's security descriptor.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if the owner that it names may not have so much more.
     pub fn set_security(
         &mut self,
         file: FileId,
@@ -156,7 +159,18 @@ impl FileSystem {
         now: FileTime,
     ) -> Result<SecurityId, FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
-        self.names.set_security(file, descriptor, now, &mut self.base.meta)
+        namespace::set_security(&mut self.base.meta, file, descriptor, true, now)
+    }
+
+    /// As [`FileSystem::set_security`], for an administrator: the owner is charged and not refused.
+    pub fn hand_down_security(
+        &mut self,
+        file: FileId,
+        descriptor: &[u8],
+        now: FileTime,
+    ) -> Result<SecurityId, FsError> {
+        self.base.ready_to_grow(self.data.unstored())?;
+        namespace::set_security(&mut self.base.meta, file, descriptor, false, now)
     }
 
     /// The volume's quota settings, and whether files are still being counted for them.

@@ -11,7 +11,8 @@ use super::meta::journal::Batch;
 use super::meta::key;
 use super::meta::page::Page;
 use super::meta::record::{
-    EntryRecord, ExtentRecord, Inode, SharedRecord, StreamRecord, decode_number, decode_volume,
+    DescriptorCountsRecord, EntryRecord, ExtentRecord, Inode, ReferencesRecord, SharedRecord, StreamRecord,
+    decode_number, decode_volume,
 };
 use super::types::OpenStateKey;
 
@@ -46,6 +47,8 @@ pub fn parse(which: u8, bytes: &[u8]) -> bool {
                 StreamRecord::decode(bytes).is_some(),
                 ExtentRecord::decode(bytes).is_some(),
                 SharedRecord::decode(bytes).is_some(),
+                ReferencesRecord::decode(bytes).is_some(),
+                DescriptorCountsRecord::decode(bytes).is_some(),
                 decode_number(bytes).is_some(),
                 decode_volume(bytes).is_some(),
                 unpack_attributes(bytes).is_some(),

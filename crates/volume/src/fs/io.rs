@@ -42,8 +42,10 @@ pub enum Purpose {
     Prepare { run: BlockRun },
     /// Nobody waits for the answer.
     Nothing,
-    /// A chunk is emptied: before it carries metadata, or after its use.
+    /// A chunk is emptied before it carries metadata, or after it could not be proven.
     Release { chunk: u32 },
+    /// A chunk is emptied after its use.
+    GiveBack { chunk: u32 },
 }
 
 /// An answer.

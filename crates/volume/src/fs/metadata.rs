@@ -2,6 +2,7 @@
 
 use super::allocator::Allocator;
 use super::bitmap::Bitmap;
+use super::descriptors::Descriptors;
 use super::journal::Journal;
 use super::meta::{Store, Transaction, key};
 use super::quota::Quotas;
@@ -21,6 +22,7 @@ pub struct Metadata {
     pub journal: Journal,
     pub allocator: Allocator,
     pub quotas: Quotas,
+    pub descriptors: Descriptors,
 }
 
 impl Metadata {

@@ -66,7 +66,7 @@ pub use allocator::chunks_max;
 pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
 use data::Data;
-pub use data::STREAM_BYTES_MAX;
+pub use data::{CloneRange, CloneRefusal, STREAM_BYTES_MAX};
 pub use descriptors::PROPERTY_BYTES_MAX;
 pub use extended_attributes::{EXTENDED_ATTRIBUTE_BYTES_MAX, EaName, check_extended_attributes};
 use io::{Answer, Purpose};
@@ -103,8 +103,8 @@ pub struct FileSystem {
     format: Option<Format>,
     /// The last poll left something to do at once.
     unfinished: bool,
-    /// A step of counting is still to be made in this poll.
-    quota_step_due: bool,
+    /// Steps of counting are still to be made in this poll.
+    counting_due: bool,
     answers: Vec<(Purpose, Answer)>,
 }
 
@@ -144,7 +144,7 @@ impl FileSystem {
             },
             format: None,
             unfinished: false,
-            quota_step_due: false,
+            counting_due: false,
             answers: Vec::new(),
         }
     }
@@ -156,7 +156,8 @@ impl FileSystem {
         self.data.begin_turn(now);
         self.base.checkpointer.begin_turn();
         self.base.meta.quotas.wake();
-        self.quota_step_due = true;
+        self.base.meta.descriptors.wake(now);
+        self.counting_due = true;
         self.unfinished = true;
         for _ in 0..ROUNDS_MAX {
             let mut answers = std::mem::take(&mut self.answers);
@@ -195,6 +196,7 @@ impl FileSystem {
             || base.agenda.wants_retry()
             || base.checkpointer.is_busy()
             || base.meta.quotas.wants_step()
+            || base.meta.descriptors.wants_step()
         {
             return Some(base.agenda.now);
         }
@@ -202,6 +204,7 @@ impl FileSystem {
             base.meta.journal.timeout(),
             self.data.timeout(base),
             base.chunks.timeout(),
+            base.meta.descriptors.timeout(),
             base.requests.retry_at(),
             base.meta.allocator.preparing.timeout(),
             base.checkpointer.timeout(base.agenda.now),
@@ -249,7 +252,9 @@ impl FileSystem {
         let root =
             NewFile { directory: true, attributes: 0, now: format.now, security: &format.root_security };
         self.base.state = State::Formatting;
-        match self.names.put_root(&mut txn, &root, &mut self.base.meta.store) {
+        let incarnation = self.base.checkpointer.superblock.map_or(1, |superblock| superblock.incarnation);
+        self.base.meta.descriptors.begin(&mut txn, incarnation);
+        match namespace::put_root(&mut txn, &root, &mut self.base.meta) {
             Ok(()) => {
                 let ticket = self.base.record(txn);
                 self.base.meta.journal.log.want(ticket);
@@ -272,8 +277,9 @@ impl FileSystem {
             State::Open => {
                 let pumped = self.data.pump(&mut self.base);
                 let pumped = pumped.and_then(|()| self.base.pump_space(self.data.unstored()));
-                if pumped.is_ok() && std::mem::take(&mut self.quota_step_due) {
+                if pumped.is_ok() && std::mem::take(&mut self.counting_due) {
                     self.base.pump_quotas();
+                    self.base.pump_descriptors();
                 }
                 let damage = self.base.meta.allocator.damage().cloned();
                 if let Some(error) = pumped.err().or(damage) {
@@ -293,8 +299,11 @@ impl FileSystem {
         match volume {
             Ok(volume) => {
                 self.volume = volume;
-                let Metadata { store, quotas, .. } = &mut self.base.meta;
-                let known = quotas.load(store).and_then(|()| self.data.find_orphans(store));
+                let incarnation =
+                    self.base.checkpointer.superblock.map_or(1, |superblock| superblock.incarnation);
+                let Metadata { store, quotas, descriptors, .. } = &mut self.base.meta;
+                let known = quotas.load(store).and_then(|()| descriptors.load(store, incarnation));
+                let known = known.and_then(|()| self.data.find_orphans(store));
                 match known {
                     // What cannot be found is reclaimed when it can be.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),

@@ -6,12 +6,10 @@
 use ::types::{FileTime, attribute};
 
 use super::data::Streams;
-use super::descriptors::Descriptors;
 use super::inodes::{apply, inode, new_inode, put_inode};
 use super::meta::record::{EntryRecord, Inode, decode_number, encode_number};
-use super::meta::{Store, Transaction, key};
+use super::meta::{Charge, Store, Transaction, key};
 use super::metadata::Metadata;
-use super::quota::owner_of;
 use super::times::Times;
 use super::types::{
     AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
@@ -69,11 +67,10 @@ impl FileIds {
     }
 }
 
-/// Ids and descriptors that new files are given. All else of names is in the metadata, and changed by the functions below.
+/// Ids that new files are given. All else of names is in the metadata, and changed by the functions below.
 #[derive(Debug, Default)]
 pub struct Namespace {
     ids: FileIds,
-    descriptors: Descriptors,
 }
 
 impl Namespace {
@@ -94,45 +91,44 @@ impl Namespace {
         if !is_free(&mut meta.store, &txn, parent, name)? {
             return Err(FsError::Exists);
         }
-        let security = self.descriptors.intern(&mut txn, new.security, &mut meta.store)?;
+        let charged = meta.quotas.charge_of_new(new.security)?;
+        let security = meta.descriptors.give_new(&mut txn, new.security, &mut meta.store)?;
         let file = self.ids.next(&mut txn, &mut meta.store)?;
+        if let Some((owner, blocks)) = charged {
+            txn.charge(Charge { file, owner, blocks: i128::from(blocks) });
+        }
         put_inode(&mut txn, file, &new_inode(new, security));
         put_link(&mut txn, file, new.directory, parent, name);
         touch_directory(&mut txn, parent, directory, new.now);
         meta.record(txn);
         Ok(file)
     }
+}
 
-    /// Replaces a file's security descriptor.
-    pub fn set_security(
-        &mut self,
-        file: FileId,
-        descriptor: &[u8],
-        now: FileTime,
-        meta: &mut Metadata,
-    ) -> Result<SecurityId, FsError> {
-        let mut txn = Transaction::new();
-        let mut inode = inode(&mut meta.store, &txn, file)?;
-        let id = self.descriptors.intern(&mut txn, descriptor, &mut meta.store)?;
-        meta.quotas.change_owner(&mut meta.store, &mut txn, (file, &inode), owner_of(descriptor))?;
-        inode.security = id;
-        inode.changed = now;
-        put_inode(&mut txn, file, &inode);
-        meta.record(txn);
-        Ok(id)
-    }
+/// Replaces a file's security descriptor; `limited`: within the owner's quota.
+pub fn set_security(
+    meta: &mut Metadata,
+    file: FileId,
+    descriptor: &[u8],
+    limited: bool,
+    now: FileTime,
+) -> Result<SecurityId, FsError> {
+    let mut txn = Transaction::new();
+    let mut inode = inode(&mut meta.store, &txn, file)?;
+    meta.quotas.change_descriptor(&mut meta.store, &mut txn, (file, &inode), descriptor, limited)?;
+    let id = meta.descriptors.replace(&mut txn, (file, inode.security), descriptor, &mut meta.store)?;
+    inode.security = id;
+    inode.changed = now;
+    put_inode(&mut txn, file, &inode);
+    meta.record(txn);
+    Ok(id)
+}
 
-    /// Makes the root directory of a new volume.
-    pub fn put_root(
-        &mut self,
-        txn: &mut Transaction,
-        new: &NewFile<'_>,
-        store: &mut Store,
-    ) -> Result<(), FsError> {
-        let security = self.descriptors.intern(txn, new.security, store)?;
-        put_inode(txn, FileId::ROOT, &new_inode(new, security));
-        Ok(())
-    }
+/// Makes the root directory of a new volume.
+pub fn put_root(txn: &mut Transaction, new: &NewFile<'_>, meta: &mut Metadata) -> Result<(), FsError> {
+    let security = meta.descriptors.give_new(txn, new.security, &mut meta.store)?;
+    put_inode(txn, FileId::ROOT, &new_inode(new, security));
+    Ok(())
 }
 
 fn directory_inode(store: &mut Store, txn: &Transaction, file: FileId) -> Result<Inode, FsError> {

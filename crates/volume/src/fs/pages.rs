@@ -27,6 +27,14 @@ struct ChunkPages {
     settled: Bitmap,
 }
 
+impl ChunkPages {
+    /// Whether a place is being discarded, in a chunk of which no page is in use: it is settled though it cannot be taken.
+    fn is_being_discarded(&self) -> bool {
+        let empty_places = self.taken.len() - self.taken.ones();
+        self.settled.ones() > empty_places
+    }
+}
+
 /// All pages of a volume.
 #[derive(Debug, Default)]
 pub struct Pages {
@@ -34,6 +42,8 @@ pub struct Pages {
     chunks: BTreeMap<u32, ChunkPages>,
     used: u64,
     taken: u64,
+    /// There may be a chunk without a page in use.
+    emptied: bool,
 }
 
 impl Pages {
@@ -41,7 +51,8 @@ impl Pages {
         Self { chunk_blocks, ..Self::default() }
     }
 
-    fn per_chunk(&self) -> u32 {
+    /// Pages of a chunk.
+    pub fn per_chunk(&self) -> u32 {
         self.chunk_blocks / PAGE_BLOCKS
     }
 
@@ -71,7 +82,21 @@ impl Pages {
     pub fn set_ready(&mut self, chunk: u32, ready: bool) {
         if let Some(pages) = self.chunks.get_mut(&chunk) {
             pages.ready = ready;
+            self.emptied |= ready;
         }
+    }
+
+    /// The last chunk of which no page is in use, and none is being discarded.
+    pub fn empty_chunk(&mut self) -> Option<u32> {
+        if !self.emptied {
+            return None;
+        }
+        let unused = self.chunks.iter().rev().filter(|(_, pages)| pages.ready && pages.used.ones() == 0);
+        let mut any = false;
+        let found = unused.inspect(|_| any = true).find(|(_, pages)| !pages.is_being_discarded());
+        let found = found.map(|(&chunk, _)| chunk);
+        self.emptied = any;
+        found
     }
 
     /// All of a chunk that no tree uses was discarded; its first page, if `probed`, was written to since.
@@ -104,6 +129,7 @@ impl Pages {
         if let Some(pages) = self.chunks.get_mut(&chunk) {
             self.used -= u64::from(pages.used.set_range(page, count, false));
             pages.settled.set_range(page, count, false);
+            self.emptied = true;
         }
     }
 

@@ -23,7 +23,7 @@ pub fn extended_attributes(meta: &mut Metadata, file: FileId) -> Result<Vec<Exte
 /// Sets each of these attributes; one with an empty value is removed. All or none.
 ///
 /// # Errors
-/// `TooLarge` beyond [`EXTENDED_ATTRIBUTE_BYTES_MAX`](super::EXTENDED_ATTRIBUTE_BYTES_MAX), `Invalid` for an empty name.
+/// `TooLarge` beyond [`EXTENDED_ATTRIBUTE_BYTES_MAX`](super::EXTENDED_ATTRIBUTE_BYTES_MAX), `Invalid` for an empty name, `QuotaExceeded`.
 pub fn set_extended_attributes(
     meta: &mut Metadata,
     file: FileId,
@@ -36,6 +36,7 @@ pub fn set_extended_attributes(
     list.merge(set)?;
     let (packed, full_bytes) = list.pack()?;
     put_blob(&mut meta.store, &mut txn, &key::extended_attributes(file), &packed)?;
+    meta.quotas.charge_attributes(&mut meta.store, &mut txn, (file, &inode), full_bytes)?;
     inode.extended_attribute_bytes = full_bytes;
     inode.changed = now;
     put_inode(&mut txn, file, &inode);

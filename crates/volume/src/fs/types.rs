@@ -7,7 +7,7 @@ use types::{FileTime, Lba};
 pub use crate::values::{ExtendedAttribute, WideString};
 
 /// Names a file or directory for the life of the volume; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FileId(pub u64);
 
 impl FileId {

@@ -1,7 +1,7 @@
 //! Each bug is found by a test of this crate, which passes without it.
 
 use super::{Planted, plant};
-use crate::fs::tests::{checkpoints, crash, damage, outage, renames, reserve, withheld};
+use crate::fs::tests::{checkpoints, crash, damage, descriptors, outage, renames, reserve, room, withheld};
 use crate::service::tests::durability;
 use std::panic::catch_unwind;
 
@@ -11,8 +11,15 @@ fn finder(bug: Planted) -> fn() {
             withheld::blocks_of_a_removed_file_are_not_written_before_it_is_durably_gone
         }
         Planted::CheckpointReserveOff => reserve::everything_can_be_removed_from_a_full_pool,
+        Planted::ChunksGivenBackOnce => room::all_chunks_that_deletions_leave_empty_go_back_to_the_pool,
         Planted::CloseBeforeFlush => {
             durability::a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does
+        }
+        Planted::DeletionNotDurable => {
+            durability::a_name_that_was_removed_changed_or_added_is_so_for_good_once_its_handle_is_closed
+        }
+        Planted::DescriptorsKept => {
+            descriptors::descriptors_that_are_made_and_deleted_for_ever_fill_no_volume
         }
         Planted::DiscardBeforeSuperblock | Planted::SuperblockBeforePages => {
             checkpoints::a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable

@@ -1,5 +1,6 @@
 //! CLOSE: what an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
 
+use super::commit::commit;
 use super::file_opens::Doomed;
 use super::halt::{Halt, Outcome};
 use super::information;
@@ -11,7 +12,7 @@ use super::path;
 use super::settling::settle;
 use super::transfers::InFlight;
 use crate::backend::{Durability, OpenId, OperationId, Reply};
-use crate::fs::{FileId, FsError, StreamId};
+use crate::fs::{FileId, FsError, StreamId, Unlinked};
 use crate::planted::Planted;
 use std::task::Poll;
 use types::NtStatus;
@@ -33,14 +34,23 @@ pub fn close(
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     // A flush under way has not been answered: this close does not overtake it, and fails as it does.
     let flushing = open.flushes > 0 && !Planted::CloseBeforeFlush.is_planted();
-    let flush = flushing || (open.dirty && open.share.durability != Durability::Flush);
+    let durability = open.share.durability;
+    let flush = flushing || (open.dirty && durability != Durability::Flush);
     let information = if query { Some(information::of_open(parts.fs, parts.opens, id)?) } else { None };
     // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
-    let deleted = delete_due(parts, id)?;
+    let removed = delete_due(parts, id)?;
     forget_open(parts, id);
     // What is flushed includes that it is closed.
     settle(parts);
-    if deleted || !flush {
+    // Names are durable as data are. On shares where every change is, the answer waits for that as any other does.
+    let commits = removed != Removed::Nothing
+        && durability == Durability::Close
+        && !Planted::DeletionNotDurable.is_planted();
+    if removed == Removed::All || !flush {
+        if commits {
+            commit(parts, operation, Reply::Closed(information), None, None);
+            return Ok(Outcome::Later);
+        }
         return Ok(Outcome::Reply(Reply::Closed(information)));
     }
     let token = parts.transfers.add(InFlight::Close { operation, stream, information });
@@ -57,24 +67,39 @@ pub fn close(
     }
 }
 
-/// Carries out deletions that this close makes due. Returns whether the open's own file or stream is gone.
-fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<bool, Halt> {
-    let Some(open) = parts.opens.get(id) else { return Ok(false) };
+/// What a close has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Nothing,
+    /// Names of a file that has others.
+    Names,
+    /// The open's own file or stream.
+    All,
+}
+
+/// Carries out deletions that this close makes due.
+fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<Removed, Halt> {
+    let Some(open) = parts.opens.get(id) else { return Ok(Removed::Nothing) };
     let (stream, directory, by) = (open.stream, open.directory, open.parent_lease());
     if open.delete_on_close {
         let (link, keep) = (open.own_link().cloned(), open.share.continuously_available);
         mark_own_deletion(parts, stream, link, directory, keep)?;
     }
-    let mut gone = stream.index != 0 && delete_stream_due(parts, id, stream)?;
-    let Some(node) = parts.opens.file(stream.file) else { return Ok(gone) };
+    let is_stream_gone = stream.index != 0 && delete_stream_due(parts, id, stream)?;
+    let mut removed = if is_stream_gone { Removed::All } else { Removed::Nothing };
+    let Some(node) = parts.opens.file(stream.file) else { return Ok(removed) };
     if node.opens.len() > 1 {
-        return Ok(gone);
+        return Ok(removed);
     }
     for link in node.deleting().to_vec() {
-        gone |= remove_link(parts, stream.file, &link, directory && stream.index == 0, by.clone())?;
+        match remove_link(parts, stream.file, &link, directory && stream.index == 0, by.clone())? {
+            Some(unlinked) if unlinked.last => removed = Removed::All,
+            Some(_) if removed == Removed::Nothing => removed = Removed::Names,
+            _ => {}
+        }
         parts.forget_deletion(stream.file, Doomed::Link(link));
     }
-    Ok(gone)
+    Ok(removed)
 }
 
 /// Lets what an open was made with FILE_DELETE_ON_CLOSE for go with the last open.
@@ -123,25 +148,25 @@ fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Res
     }
 }
 
-/// Takes a name away for good. Returns whether the file has no other.
+/// Takes a name away for good, if the file has it. Returns what is left.
 pub fn remove_link(
     parts: &mut Parts<'_>,
     file: FileId,
     link: &LinkName,
     directory: bool,
     by: Option<ParentLease>,
-) -> Result<bool, Halt> {
+) -> Result<Option<Unlinked>, Halt> {
     // The entry may be another file's by now.
     match parts.fs.lookup(link.parent, &link.name) {
         Ok(entry) if entry.file == file => {}
-        Ok(_) | Err(FsError::NotFound | FsError::NotDirectory) => return Ok(false),
+        Ok(_) | Err(FsError::NotFound | FsError::NotDirectory) => return Ok(None),
         Err(error) => return Err(error.into()),
     }
     let directory_path = if parts.watches.is_empty() { None } else { Some(parts.fs.path(link.parent)?) };
     let now = parts.time();
     let unlinked = match parts.fs.unlink(link.parent, &link.name, now) {
         Ok(unlinked) => unlinked,
-        Err(FsError::NotEmpty | FsError::NotFound) => return Ok(false),
+        Err(FsError::NotEmpty | FsError::NotFound) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     parts.names.tunnel(link.parent, &link.name, parts.agenda.clock.now());
@@ -153,7 +178,7 @@ pub fn remove_link(
         parts.watches.changed(&path::join(&directory_path, &link.name), notify::REMOVED, what);
     }
     parts.directory_changed(link.parent, by);
-    Ok(unlinked.last)
+    Ok(Some(unlinked))
 }
 
 /// Takes an open out of all tables, and ends what waited on it.

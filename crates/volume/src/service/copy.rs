@@ -5,7 +5,7 @@ use super::io::{check_read, check_write};
 use super::parts::Parts;
 use super::transfers::{Copy, InFlight};
 use crate::backend::{ByteRange, CopyChunk, OpenId, OperationId, Reply};
-use crate::fs::{FsError, StreamId};
+use crate::fs::{CloneRange, CloneRefusal, FsError, StreamId};
 use crate::security::rights;
 use std::task::Poll;
 use sys::Payload;
@@ -171,32 +171,22 @@ pub fn copy_written(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<(), F
     }
 }
 
-/// Checks the ranges whose blocks are to be shared: those that are not of whole blocks are refused, as ReFS does.
+/// How many bytes of a range can share their blocks; the others, less than a block, are copied.
 ///
 /// # Errors
-/// INVALID_PARAMETER; NOT_SUPPORTED for a range beyond the end of its file, and for two that overlap.
-fn check_ranges(parts: &mut Parts<'_>, from: StreamId, to: StreamId, chunk: &CopyChunk) -> Result<(), Halt> {
-    let block = types::BLOCK_BYTES as u64;
+/// INVALID_PARAMETER for what is not of whole blocks, as ReFS answers; NOT_SUPPORTED for a range beyond the end of its file, and for two
+/// that overlap.
+fn shared_bytes(parts: &mut Parts<'_>, from: StreamId, to: StreamId, chunk: &CopyChunk) -> Result<u64, Halt> {
     let source_end = parts.fs.stream_information(from)?.end_of_file;
-    let last = chunk.source_offset.checked_add(chunk.len_bytes).ok_or(NtStatus::INVALID_PARAMETER)?;
-    let whole = chunk.source_offset.is_multiple_of(block)
-        && chunk.target_offset.is_multiple_of(block)
-        && (chunk.len_bytes.is_multiple_of(block) || last == source_end);
-    if !whole {
-        return Err(NtStatus::INVALID_PARAMETER.into());
-    }
-    if last > source_end {
-        return Err(NtStatus::NOT_SUPPORTED.into());
-    }
     let target_end = parts.fs.stream_information(to)?.end_of_file;
-    let target_last = chunk.target_offset.checked_add(chunk.len_bytes).ok_or(NtStatus::INVALID_PARAMETER)?;
-    if target_last > target_end {
-        return Err(NtStatus::NOT_SUPPORTED.into());
-    }
-    if from == to && chunk.source_offset < target_last && chunk.target_offset < last {
-        return Err(NtStatus::NOT_SUPPORTED.into());
-    }
-    Ok(())
+    let CopyChunk { source_offset, target_offset, len_bytes } = *chunk;
+    let range = CloneRange { source_offset, target_offset, len_bytes };
+    range.shared_bytes(source_end, target_end, from == to).map_err(|refusal| {
+        Halt::Status(match refusal {
+            CloneRefusal::Unaligned => NtStatus::INVALID_PARAMETER,
+            CloneRefusal::Outside | CloneRefusal::Overlaps => NtStatus::NOT_SUPPORTED,
+        })
+    })
 }
 
 /// Shares the blocks of a range with another file (MS-FSA 2.1.5.10.4). `chunk` becomes what is left to do.
@@ -211,26 +201,20 @@ pub fn duplicate_extents(
     let range = ByteRange { offset: chunk.source_offset, len_bytes: chunk.len_bytes };
     check_read(parts, source, range)?;
     check_write(parts, target, chunk.target_offset, chunk.len_bytes)?;
-    check_ranges(parts, from, to, chunk)?;
-    let now = parts.time();
-    match parts.fs.clone_range(from, chunk.source_offset, to, chunk.target_offset, chunk.len_bytes, now) {
-        Ok(done) if done < chunk.len_bytes => {
-            parts.before_write(target);
-            chunk.source_offset += done;
-            chunk.target_offset += done;
-            chunk.len_bytes -= done;
-            Err(Halt::Yield)
-        }
-        Ok(_) => {
-            parts.before_write(target);
-            Ok(Outcome::Reply(Reply::Done))
-        }
-        // Blocks that cannot be shared are copied.
-        Err(FsError::Invalid(_)) => {
-            let copy = of_chunks(operation, (source, from), (target, to), vec![*chunk]);
-            copy_next(parts, Box::new(Copy { plain: true, ..copy }));
-            Ok(Outcome::Later)
-        }
-        Err(error) => Err(error.into()),
+    let shared = shared_bytes(parts, from, to, chunk)?;
+    if shared == 0 && chunk.len_bytes > 0 {
+        let copy = of_chunks(operation, (source, from), (target, to), vec![*chunk]);
+        copy_next(parts, Box::new(Copy { plain: true, ..copy }));
+        return Ok(Outcome::Later);
     }
+    let now = parts.time();
+    let done = parts.fs.clone_range(from, chunk.source_offset, to, chunk.target_offset, shared, now)?;
+    parts.before_write(target);
+    if done < chunk.len_bytes {
+        chunk.source_offset += done;
+        chunk.target_offset += done;
+        chunk.len_bytes -= done;
+        return Err(Halt::Yield);
+    }
+    Ok(Outcome::Reply(Reply::Done))
 }

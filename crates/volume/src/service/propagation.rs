@@ -154,7 +154,7 @@ impl Propagation {
         }
         if let Some(changed) = hand_down(&parent, &child, entry.directory, self.own) {
             let now = parts.time();
-            parts.fs.set_security(entry.file, &changed.build()?, now)?;
+            parts.fs.hand_down_security(entry.file, &changed.build()?, now)?;
             self.report.changed += 1;
             self.tell(parts, directory, entry);
         }

@@ -54,6 +54,7 @@ impl<'a> Renaming<'a> {
         };
         reclaim_replaced(parts, replaced);
         relabel_opens(parts, &moved);
+        parts.mark_dirty(self.open);
         self.tell(parts, &moved);
         Ok(())
     }
@@ -157,6 +158,7 @@ impl<'a> Linking<'a> {
             reclaim_replaced(parts, Some(unlinked));
         }
         parts.fs.link(stream.file, new.parent, &new.name, now)?;
+        parts.mark_dirty(self.open);
         let new_path = path::join(target.directory.whole(), &new.name);
         parts.watches.changed(&new_path, notify::ADDED, notify::FILE_NAME);
         let by = parts.opens.get(self.open).and_then(|open| open.parent_lease());

@@ -30,6 +30,7 @@ pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: boo
         }
         result => result?,
     }
+    parts.mark_dirty(id);
     let mut new_path = old_path[..base_units].to_vec();
     new_path.push(u16::from(b':'));
     new_path.extend_from_slice(name);

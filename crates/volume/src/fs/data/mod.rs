@@ -6,6 +6,7 @@
 //! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
 
 mod ahead;
+mod cloning;
 mod drain;
 mod due;
 mod eviction;
@@ -30,6 +31,7 @@ use super::base::{Base, Unstored};
 use super::io::Answer;
 use super::meta::Store;
 use super::types::{FileId, FsError, FsEvent, StreamId};
+pub use cloning::{CloneRange, CloneRefusal};
 use read::Reads;
 pub use read::{Answered, ParkedRead};
 use reclaim::Orphans;
@@ -95,7 +97,7 @@ impl Data {
     /// When the oldest change in memory, of data or times, wants to be written.
     pub fn timeout(&self, base: &Base) -> Option<Monotonic> {
         let times = base.times.timeout(base.agenda.now);
-        [self.writeback.timeout(&self.streams), times].into_iter().flatten().min()
+        [self.writeback.timeout(&self.streams), self.orphans.timeout(), times].into_iter().flatten().min()
     }
 
     /// Why data is not written, and since when.

@@ -1,6 +1,9 @@
 //! Files and streams without names give their space back: in steps, in the background, and after a crash at opening.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use ::types::Monotonic;
 
 use super::extents;
 use super::streams::Streams;
@@ -9,11 +12,14 @@ use crate::fs::inodes::{inode, stream_record};
 use crate::fs::meta::record::ExtentRecord;
 use crate::fs::meta::{Store, Transaction, key};
 use crate::fs::metadata::Metadata;
-use crate::fs::quota::{charge_of_inode, charge_of_stream, named_streams_charge};
+use crate::fs::quota::charge_of_stream;
 use crate::fs::types::{FileId, FsError, StreamId};
 
 /// Keys that one transaction deletes at most.
 const KEYS_AT_ONCE: usize = 1000;
+
+/// An orphan that copies were missing for is tried again after this time.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Orphans looked at in one go.
 const ORPHANS_AT_ONCE: usize = 16;
@@ -25,6 +31,8 @@ const ORPHANS_AT_ONCE: usize = 16;
 #[derive(Debug, Default)]
 pub struct Orphans {
     queue: VecDeque<StreamId>,
+    /// Nothing is given back before then: copies were missing.
+    retry_at: Option<Monotonic>,
 }
 
 impl Orphans {
@@ -62,8 +70,17 @@ impl Orphans {
         Ok(())
     }
 
+    /// When something is to be given back that copies were missing for.
+    pub fn timeout(&self) -> Option<Monotonic> {
+        self.retry_at.filter(|_| !self.queue.is_empty())
+    }
+
     /// Gives some back.
     pub fn pump(&mut self, streams: &mut Streams, base: &mut Base) {
+        self.retry_at = self.retry_at.filter(|at| base.agenda.now < *at);
+        if self.retry_at.is_some() {
+            return;
+        }
         for _ in 0..self.queue.len().min(ORPHANS_AT_ONCE) {
             if base.ready_to_change().is_err() {
                 return;
@@ -78,6 +95,11 @@ impl Orphans {
                     return;
                 }
                 Err(FsError::Miss) => self.queue.push_back(orphan),
+                Err(FsError::Unavailable | FsError::NoSpace) => {
+                    self.queue.push_back(orphan);
+                    self.retry_at = Some(base.agenda.now.after(RETRY_DELAY));
+                    return;
+                }
                 // Damaged metadata: the space is lost until a repair, the orphan stays recorded.
                 Err(_) => {}
             }
@@ -121,6 +143,7 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
         count += 1;
     }
     if whole {
+        release_descriptor(orphan.file, &mut txn, base)?;
         let (first, next) = (key::file_first(orphan.file), key::file_first(FileId(orphan.file.0 + 1)));
         if !delete_range(&mut base.meta.store, &mut txn, &first, &next)? {
             base.record(txn);
@@ -151,7 +174,7 @@ fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result
         Err(error) => return Err(error),
     };
     let blocks = if orphan.index == key::WHOLE_FILE {
-        charge_of_inode(&inode) + named_streams_charge(store, txn, orphan.file)?
+        quotas.charge_of_file(store, txn, orphan.file, &inode)?
     } else {
         match stream_record(store, txn, orphan) {
             Ok(record) => charge_of_stream(&record),
@@ -160,6 +183,16 @@ fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result
         }
     };
     quotas.charge(store, txn, (orphan.file, inode.security), (blocks, 0))
+}
+
+/// Takes a file's reference to its security descriptor away, with the inode that it stands in.
+fn release_descriptor(file: FileId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
+    let Metadata { store, descriptors, .. } = &mut base.meta;
+    match inode(store, txn, file) {
+        Ok(inode) => descriptors.release(txn, file, inode.security, store),
+        Err(FsError::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Deletes keys from `from` up to `to`; whether all are gone.

@@ -6,6 +6,7 @@
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
 
+use super::cloning::CloneRange;
 use super::extents::{self, Mapped};
 use super::segments::{Piece, SegmentState};
 use super::settle::may_store;
@@ -404,12 +405,11 @@ impl Editor<'_> {
         Ok((out, more))
     }
 
-    /// Lets the target's range share the source's blocks. Offsets are multiples of the block; the length too, unless it
-    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap. Returns how many bytes do now: fewer than
-    /// asked, a multiple of the block, if there are many extents.
+    /// Lets the target's range share the source's blocks, all of which can be shared ([`CloneRange::shared_bytes`]). Returns how many bytes
+    /// do now: fewer than asked, a multiple of the block, if there are many extents.
     ///
     /// # Errors
-    /// `Invalid` if a rule above is broken.
+    /// `Invalid` if not all of it can be shared.
     pub fn clone_range(
         &mut self,
         (source, source_offset): (StreamId, u64),
@@ -421,19 +421,11 @@ impl Editor<'_> {
         let (from_slot, to_slot) =
             (self.streams.slot(source, self.base)?, self.streams.slot(target, self.base)?);
         let source_end = source_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
-        let target_end = target_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
         let source_size = self.streams.stream(from_slot).map_or(0, |stream| stream.end_of_file);
         let target_size = self.streams.stream(to_slot).map_or(0, |stream| stream.end_of_file);
-        if source_end > source_size || target_end > target_size {
-            return Err(FsError::Invalid("a range to clone lies behind the end of its stream"));
-        }
-        let whole =
-            len_bytes.is_multiple_of(BLOCK) || (source_end == source_size && target_end == target_size);
-        if !source_offset.is_multiple_of(BLOCK) || !target_offset.is_multiple_of(BLOCK) || !whole {
-            return Err(FsError::Invalid("block cloning needs whole blocks"));
-        }
-        if source == target && source_offset < target_end && target_offset < source_end {
-            return Err(FsError::Invalid("the ranges to clone overlap"));
+        let range = CloneRange { source_offset, target_offset, len_bytes };
+        if range.shared_bytes(source_size, target_size, source == target) != Ok(len_bytes) {
+            return Err(FsError::Invalid("not all of a range to clone can be shared"));
         }
         let (from, to) = (source_offset / BLOCK, source_end.div_ceil(BLOCK));
         let first = target_offset / BLOCK;

@@ -5,7 +5,7 @@
 //! | key | value |
 //! |---|---|
 //! | `01` | volume record |
-//! | `02 item` | counters: next file id, next security id |
+//! | `02 item` | counters: next file id, next security id; item 2: how far descriptors' references are counted |
 //! | `10 file 00` | inode |
 //! | `10 file 01 parent name` | nothing: the file is linked as upper-case `name` in `parent` |
 //! | `10 file 02 name` | index of the named stream |
@@ -16,7 +16,7 @@
 //! | `10 file 07` | object id |
 //! | `20 parent name` | directory entry; `name` in upper case |
 //! | `30 security piece` | security descriptor, in pieces |
-//! | `31 hash security` | nothing: a descriptor with this hash |
+//! | `31 hash security` | a descriptor with this hash: how many files have it; nothing if that was never counted |
 //! | `40 object-id` | file |
 //! | `50 lba` | shared run of blocks: length and reference count |
 //! | `60 file index` | nothing: the stream has no name and is to be reclaimed; index FFFFFFFF: the whole file |
@@ -97,6 +97,8 @@ pub fn volume() -> Key {
 pub enum Counter {
     File = 0,
     Security = 1,
+    /// No number: a [`DescriptorCountsRecord`](super::record::DescriptorCountsRecord).
+    References = 2,
 }
 
 pub fn counter(counter: Counter) -> Key {
@@ -223,13 +225,20 @@ pub fn security_hash(hash: u64, id: SecurityId) -> Key {
     key
 }
 
+/// Prefix of all descriptors by their hashes.
+pub fn all_security_hashes() -> Key {
+    Key::from_slice(&[SECURITY_HASH])
+}
+
 /// Prefix of all descriptors with one hash.
 pub fn security_hashes(hash: u64) -> Key {
     number_key(SECURITY_HASH, hash)
 }
 
-pub fn parse_security_hash(key: &[u8]) -> Option<SecurityId> {
-    Some(SecurityId(u64::from_be_bytes(key.get(9..17)?.try_into().ok()?)))
+/// Hash and id of a descriptor.
+pub fn parse_security_hash(key: &[u8]) -> Option<(u64, SecurityId)> {
+    let id = u64::from_be_bytes(key.get(9..17)?.try_into().ok()?);
+    Some((parse_number(key)?, SecurityId(id)))
 }
 
 pub fn object_id(id: [u8; 16]) -> Key {

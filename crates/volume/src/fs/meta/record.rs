@@ -9,6 +9,9 @@ use super::super::types::{FileId, SecurityId, VolumeRecord, WideString};
 
 const VERSION: u8 = 1;
 
+/// No count gets there; one that did could not grow.
+const COUNT_MAX: u64 = 1 << 62;
+
 /// Takes the version with which a record begins; none if it is another one.
 fn version(reader: &mut Reader<'_>) -> Option<()> {
     (reader.u8()? == VERSION).then_some(())
@@ -195,6 +198,66 @@ impl SharedRecord {
         version(&mut reader)?;
         let record = Self { blocks: reader.u32()?, references: reader.u32()? };
         (record.blocks > 0 && record.references >= 2).then_some(record)
+    }
+}
+
+/// How many files have a security descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReferencesRecord {
+    /// The counting that the number belongs to.
+    pub generation: u64,
+    pub references: u64,
+}
+
+impl ReferencesRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.references.to_le_bytes());
+        out
+    }
+
+    /// Of no bytes: none was counted.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::default());
+        }
+        let mut reader = Reader(bytes);
+        version(&mut reader)?;
+        let record = Self { generation: reader.u64()?, references: reader.u64()? };
+        (record.generation < COUNT_MAX && record.references < COUNT_MAX).then_some(record)
+    }
+}
+
+/// Which files' references to descriptors are counted, and who counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DescriptorCountsRecord {
+    /// The last incarnation of the volume that kept the counts.
+    pub incarnation: u64,
+    /// The counting under way, or the last one: counts of any other are void.
+    pub generation: u64,
+    /// Files with smaller numbers are counted.
+    pub next: FileId,
+    /// Descriptors that no file had are gone.
+    pub swept: bool,
+}
+
+impl DescriptorCountsRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, u8::from(self.swept)];
+        for number in [self.incarnation, self.generation, self.next.0] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        version(&mut reader)?;
+        let swept = reader.u8()? & 1 != 0;
+        let (incarnation, generation) = (reader.u64()?, reader.u64()?);
+        let next = FileId(reader.u64()?);
+        (generation < COUNT_MAX).then_some(Self { incarnation, generation, next, swept })
     }
 }
 

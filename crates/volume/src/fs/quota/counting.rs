@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::types::Sid;
 
-use super::{Quotas, charge_of_inode, named_streams_charge};
+use super::Quotas;
 use crate::fs::meta::record::Inode;
 use crate::fs::meta::{Key, Store, Transaction, key};
 use crate::fs::types::{FileId, FsError};
@@ -198,7 +198,7 @@ impl Quotas {
         // Keys without an inode are those of a file that is being given back.
         if let key::Kind::Inode(file) = key::kind(&found) {
             let inode = Inode::decode(&value).ok_or(FsError::damaged("inode"))?;
-            let blocks = charge_of_inode(&inode) + named_streams_charge(store, &txn, file)?;
+            let blocks = self.charge_of_file(store, &txn, file, &inode)?;
             if let Some(owner) = self.owner(store, inode.security)?
                 && blocks > 0
             {

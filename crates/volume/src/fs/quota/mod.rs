@@ -2,8 +2,9 @@
 //!
 //! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
 //! with those that are allocated if they are more. So the charge follows from a stream's record alone, as NTFS charges sparse
-//! files by their nominal size; blocks that files share are charged to each owner. Directories, names and descriptors are free. A
-//! file that is deleted is charged until its space is given back.
+//! files by their nominal size; blocks that files share are charged to each owner. Of a
+//! security descriptor and of extended attributes, each whole block is charged to the owner of every file that has them, directories
+//! included; what is shorter, and names, are free. A file that is deleted is charged until its space is given back.
 //!
 //! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
 //! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
@@ -40,8 +41,14 @@ pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
     end_of_file.div_ceil(BLOCK).max(allocated_blocks)
 }
 
+/// Blocks that a file's owner is charged with for its unnamed stream.
 pub fn charge_of_inode(inode: &Inode) -> u64 {
     charge_of(inode.end_of_file, inode.allocated_blocks)
+}
+
+/// Blocks that an owner is charged with for what is not data of a file: those that it fills.
+fn charge_of_metadata(len_bytes: u64) -> u64 {
+    len_bytes / BLOCK
 }
 
 pub fn charge_of_stream(record: &StreamRecord) -> u64 {
@@ -68,6 +75,20 @@ struct User {
     promised_blocks: u128,
 }
 
+/// What a descriptor says of charges.
+#[derive(Debug, Clone, Default)]
+struct Named {
+    owner: Option<Sid>,
+    /// The blocks of the descriptor itself that are charged.
+    blocks: u64,
+}
+
+impl Named {
+    fn by(descriptor: &[u8]) -> Self {
+        Self { owner: owner_of(descriptor), blocks: charge_of_metadata(descriptor.len() as u64) }
+    }
+}
+
 /// Limits, counts and promises of all users.
 ///
 /// Invariant: while `settings.counted` holds, each user's `used_blocks` is the sum of the charges of the user's files as the store shows
@@ -79,7 +100,7 @@ pub struct Quotas {
     allowed: bool,
     users: BTreeMap<Sid, User>,
     promises: HashMap<StreamId, (Sid, u64)>,
-    owners: HashMap<SecurityId, Option<Sid>>,
+    owners: HashMap<SecurityId, Named>,
     counting: Option<Counting>,
 }
 
@@ -215,20 +236,73 @@ impl Quotas {
         }
     }
 
-    /// Finds the owner that a descriptor names.
+    /// Finds the owner that a stored descriptor names, and what it costs.
     ///
     /// # Errors
     /// `Miss`, and damage of the metadata.
-    fn owner(&mut self, store: &mut Store, security: SecurityId) -> Result<Option<Sid>, FsError> {
-        if let Some(owner) = self.owners.get(&security) {
-            return Ok(owner.clone());
+    fn named(&mut self, store: &mut Store, security: SecurityId) -> Result<Named, FsError> {
+        if let Some(named) = self.owners.get(&security) {
+            return Ok(named.clone());
         }
-        let owner = owner_of(&descriptor(store, security)?);
+        let named = Named::by(&descriptor(store, security)?);
         if self.owners.len() >= OWNERS_MAX {
             self.owners.clear();
         }
-        self.owners.insert(security, owner.clone());
-        Ok(owner)
+        self.owners.insert(security, named.clone());
+        Ok(named)
+    }
+
+    fn owner(&mut self, store: &mut Store, security: SecurityId) -> Result<Option<Sid>, FsError> {
+        self.named(store, security).map(|named| named.owner)
+    }
+
+    /// Adds up what a file's owner is charged with.
+    ///
+    /// # Errors
+    /// `Miss`, and damage of the metadata.
+    pub fn charge_of_file(
+        &mut self,
+        store: &mut Store,
+        txn: &Transaction,
+        file: FileId,
+        inode: &Inode,
+    ) -> Result<u64, FsError> {
+        let attributes = charge_of_metadata(u64::from(inode.extended_attribute_bytes));
+        let named = self.named(store, inode.security)?;
+        Ok(charge_of_inode(inode) + attributes + named.blocks + named_streams_charge(store, txn, file)?)
+    }
+
+    /// What a file with this descriptor costs, and whom, when it is made.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if the owner may not have so much.
+    pub fn charge_of_new(&self, descriptor: &[u8]) -> Result<Option<(Sid, u64)>, FsError> {
+        let named = Named::by(descriptor);
+        let Some(owner) = named.owner.filter(|_| self.is_on() && named.blocks > 0) else { return Ok(None) };
+        self.check_growth(&owner, named.blocks)?;
+        Ok(Some((owner, named.blocks)))
+    }
+
+    /// Has a transaction charge a file's owner for extended attributes of this length in place of those that the file has.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if the owner may not have so much; `Miss`, and damage of the metadata.
+    pub fn charge_attributes(
+        &mut self,
+        store: &mut Store,
+        txn: &mut Transaction,
+        (file, inode): (FileId, &Inode),
+        len_bytes: u32,
+    ) -> Result<(), FsError> {
+        let [before, after] =
+            [inode.extended_attribute_bytes, len_bytes].map(u64::from).map(charge_of_metadata);
+        if self.is_on()
+            && after > before
+            && let Some(owner) = self.owner(store, inode.security)?
+        {
+            self.check_growth(&owner, after - before)?;
+        }
+        self.charge(store, txn, (file, inode.security), (before, after))
     }
 
     /// Has a transaction charge a file's owner: with `after` blocks in place of `before`.
@@ -251,25 +325,31 @@ impl Quotas {
         Ok(())
     }
 
-    /// Has a transaction charge a file to the owner that another descriptor names.
+    /// Has a transaction charge a file, with another descriptor, to the owner that this names.
     ///
     /// # Errors
-    /// `QuotaExceeded` if that owner may not have so much; `Miss`, and damage of the metadata.
-    pub fn change_owner(
+    /// `QuotaExceeded` if that owner may not have so much and is `limited`; `Miss`, and damage of the metadata.
+    pub fn change_descriptor(
         &mut self,
         store: &mut Store,
         txn: &mut Transaction,
         (file, inode): (FileId, &Inode),
-        new_owner: Option<Sid>,
+        descriptor: &[u8],
+        limited: bool,
     ) -> Result<(), FsError> {
         if !self.is_on() {
             return Ok(());
         }
-        let old_owner = self.owner(store, inode.security)?;
+        let (old, new) = (self.named(store, inode.security)?, Named::by(descriptor));
+        let (old_owner, new_owner) = (old.owner, new.owner);
         if old_owner == new_owner {
-            return Ok(());
+            if let Some(owner) = new_owner.filter(|_| limited && new.blocks > old.blocks) {
+                self.check_growth(&owner, new.blocks - old.blocks)?;
+            }
+            return self.charge(store, txn, (file, inode.security), (old.blocks, new.blocks));
         }
-        let blocks = charge_of_inode(inode) + named_streams_charge(store, txn, file)?;
+        let charged = self.charge_of_file(store, txn, file, inode)?;
+        let blocks = charged - old.blocks + new.blocks;
         let promised: Vec<(StreamId, u64)> = self
             .promises
             .iter()
@@ -281,11 +361,11 @@ impl Quotas {
                 txn.charge(Charge { file, owner, blocks });
             }
         };
-        if let Some(owner) = &new_owner {
+        if let Some(owner) = new_owner.as_ref().filter(|_| limited) {
             let growing: u64 = promised.iter().map(|(_, blocks)| blocks).sum();
             self.check_growth(owner, blocks + growing)?;
         }
-        charge(&old_owner, -i128::from(blocks), txn);
+        charge(&old_owner, -i128::from(charged), txn);
         charge(&new_owner, i128::from(blocks), txn);
         for (stream, blocks) in promised {
             self.put_promise(stream, None);
@@ -386,7 +466,7 @@ pub fn owner_of(descriptor: &[u8]) -> Option<Sid> {
 }
 
 /// Blocks that the named streams of a file are charged with.
-pub fn named_streams_charge(store: &mut Store, txn: &Transaction, file: FileId) -> Result<u64, FsError> {
+fn named_streams_charge(store: &mut Store, txn: &Transaction, file: FileId) -> Result<u64, FsError> {
     let (mut from, end) = (key::streams(file), key::after(&key::streams(file)));
     let mut blocks = 0;
     while let Some((found, value)) = store.next(txn, &from, &end)? {

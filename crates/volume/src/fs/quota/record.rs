@@ -7,6 +7,10 @@ use crate::fs::reader::Reader;
 const VERSION: u8 = 1;
 /// A limit or threshold that is none.
 const NONE: u64 = u64::MAX;
+/// The counts of all users are kept.
+const COUNTED: u8 = 1;
+/// They include descriptors and extended attributes: those of programs that knew no such charges do not.
+const COUNTED_WHOLE: u8 = 2;
 
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,7 +39,7 @@ pub struct QuotaSettings {
     pub defaults: QuotaLimits,
     /// FILE_VC_LOG_* (MS-FSCC 2.5.2), kept for clients.
     pub log_flags: u32,
-    /// The counts of all users are those of the files.
+    /// The counts of all users are those of the files. Counts without descriptors and extended attributes are not.
     pub counted: bool,
 }
 
@@ -62,7 +66,8 @@ fn limits(reader: &mut Reader<'_>) -> Option<QuotaLimits> {
 
 impl QuotaSettings {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.mode as u8, u8::from(self.counted), 0];
+        let counted = if self.counted { COUNTED | COUNTED_WHOLE } else { 0 };
+        let mut out = vec![VERSION, self.mode as u8, counted, 0];
         out.extend_from_slice(&self.log_flags.to_le_bytes());
         push_limits(&mut out, self.defaults);
         out
@@ -77,7 +82,7 @@ impl QuotaSettings {
             2 => QuotaMode::Enforce,
             _ => return None,
         };
-        let counted = reader.u8()? & 1 != 0;
+        let counted = reader.u8()? & (COUNTED | COUNTED_WHOLE) == COUNTED | COUNTED_WHOLE;
         reader.u8()?;
         Some(Self { mode, counted, log_flags: reader.u32()?, defaults: limits(&mut reader)? })
     }

@@ -4,6 +4,7 @@ pub mod checkpoints;
 pub mod crash;
 pub mod damage;
 mod data;
+pub mod descriptors;
 mod growing;
 mod names;
 pub mod outage;
@@ -13,6 +14,7 @@ mod preparing;
 mod quotas;
 pub mod renames;
 pub mod reserve;
+pub mod room;
 mod small_caches;
 pub mod withheld;
 mod writeback;
@@ -339,6 +341,7 @@ impl Bench {
     pub fn check_clean(&mut self) {
         let report = self.check();
         assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
+        self.check_references();
     }
 
     pub fn create(&mut self, name: &str) -> FileId {

@@ -113,3 +113,30 @@ fn a_chunk_for_which_copies_are_missing_for_long_is_not_waited_for() {
     );
     assert_eq!(now, start.after(Duration::from_secs(30)));
 }
+
+#[test]
+fn what_cannot_be_given_back_for_want_of_copies_is_given_back_when_they_are_there_again() {
+    for error in [SpaceError::Unavailable, SpaceError::NoSpace] {
+        let mut bench = Bench::with(64, 256, small());
+        let sparse = bench.create("sparse");
+        for at in 0..1500 {
+            bench.write(StreamId::unnamed(sparse), at * 8192, &[7; 4096]).unwrap();
+        }
+        bench.flush_all().unwrap();
+        // A checkpoint, so that the extents lie in pages of the tree, which a new start has not read.
+        bench.fs.base.checkpointer.want_features(layout::Features::OPENS);
+        bench.sleep(Duration::from_secs(3));
+        bench.reopen();
+        bench.sleep(Duration::from_secs(3));
+        let free = bench.fs.statistics().available_bytes;
+        let gone = bench.run(|fs| fs.unlink(FileId::ROOT, &wide("sparse"), FileTime(9))).expect("a file");
+        bench.disk.0.borrow_mut().fail(Some(error.clone()));
+        bench.run(|fs| fs.reclaim(gone.file)).expect("no names");
+        bench.sleep(Duration::from_secs(10));
+        bench.disk.0.borrow_mut().fail(None);
+        bench.sleep(Duration::from_secs(10));
+        let more = bench.fs.statistics().available_bytes - free;
+        assert!(more >= 1500 * 4096, "{error}: {more} bytes came back");
+        bench.check_clean();
+    }
+}

@@ -108,3 +108,68 @@ pub fn a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does() {
         }
     }
 }
+
+#[test]
+pub fn a_name_that_was_removed_changed_or_added_is_so_for_good_once_its_handle_is_closed() {
+    let disk = Disk::new();
+    let mut bench = Bench::over(formatted(disk.clone()));
+    let on = |path: &str| on_share(Durability::Close, path);
+    for path in ["gone", "twice", "old", "linked", "streams:gone", "streams:old"] {
+        let open = bench.create(on(path)).expect("an open").open;
+        bench.close(open).expect("closed");
+    }
+    let mut change = |path: &str, set: SetInformation| {
+        let open = bench.create(on(path)).expect("an open").open;
+        bench.set(open, set).expect("changed");
+        bench.close(open).expect("closed");
+    };
+    let rename = |target: &str| SetInformation::Rename { target: wide(target), replace: false, posix: false };
+    let link = |target: &str| SetInformation::Link { target: wide(target), replace: false };
+    let delete = || SetInformation::Disposition { flags: 1 };
+    change("linked", link("link"));
+    change("twice", link("other"));
+    let last: [(&str, &dyn Fn() -> SetInformation); 6] = [
+        ("gone", &delete),
+        ("twice", &delete),
+        ("old", &|| rename("new")),
+        ("linked", &|| link("another link")),
+        ("streams:gone", &delete),
+        ("streams:old", &|| rename(":new")),
+    ];
+    for (path, set) in last {
+        let mut bench = disk.cut();
+        let open = bench.create(on(path)).expect("an open").open;
+        bench.set(open, set()).expect("changed");
+        bench.close(open).expect("closed");
+    }
+    let mut bench = disk.cut();
+    let folder = bench.create(root(1)).expect("the root").open;
+    let mut names = bench.names(folder, "*");
+    names.retain(|name| !name.starts_with('.'));
+    assert_eq!(names, ["another link", "link", "linked", "new", "other", "streams"]);
+    let exists = |path: &str| Create { disposition: Disposition::Open, ..open_if(1, path) };
+    assert!(bench.create(exists("streams:gone")).is_err() && bench.create(exists("streams:old")).is_err());
+    bench.create(exists("streams:new")).expect("the stream by its new name");
+}
+
+#[test]
+fn a_clone_of_a_terabyte_of_holes_copies_less_than_a_block() {
+    let mut bench = Bench::new();
+    let source = bench.create(open_if(1, "source")).expect("an open").open;
+    let target = bench.create(open_if(1, "target")).expect("an open").open;
+    for open in [source, target] {
+        bench.call(Operation::SetSparse { open, sparse: true }).expect("sparse");
+    }
+    bench.write(source, 0, b"begins").expect("written");
+    bench.write(source, 1 << 40, b"!").expect("written");
+    bench.set(target, SetInformation::EndOfFile((1 << 40) + 4096)).expect("it grows");
+    bench.write(target, (1 << 40) + 1, b"stays").expect("written");
+    let chunk = CopyChunk { source_offset: 0, target_offset: 0, len_bytes: (1 << 40) + 1 };
+    bench.call(Operation::DuplicateExtents { source, target, chunk }).expect("cloned");
+    assert_eq!(bench.read(target, 0, 8).expect("read"), b"begins\0\0");
+    assert_eq!(bench.read(target, 1 << 40, 7).expect("read"), b"!stays\0");
+    assert!(bench.information(target).allocation_bytes <= 2 * 4096, "holes stay holes");
+    let beyond = CopyChunk { len_bytes: (1 << 40) + 2, ..chunk };
+    let refused = bench.call(Operation::DuplicateExtents { source, target, chunk: beyond });
+    assert_eq!(refused.expect_err("not of whole blocks"), NtStatus::INVALID_PARAMETER);
+}

@@ -1,0 +1,96 @@
+//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata nor of the pool's room.
+//!
+//! Owns how far that is. What a volume keeps of an empty tree, and the chunks that it holds ready for what comes next, are few and do not
+//! depend on what it held before.
+
+use super::node::{Node, Slot};
+use super::served::Served;
+use std::time::Duration;
+use types::{FileTime, Monotonic};
+use volume::backend::OperationId;
+use volume::fs::{Check, FileId, FileSystem, FsError};
+
+/// Keys of an empty volume at most: its record and counters, the root directory with its descriptor, and bitmaps of groups.
+const KEYS_MAX: u64 = 24;
+/// Chunks of an empty volume at most: the journal, what is kept for data and for the next checkpoint.
+const CHUNKS_MAX: usize = 8;
+/// Changes come one by one, so that the journal fills and checkpoints follow.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Entries removed in one turn.
+const ENTRIES: usize = 64;
+/// Nobody waits for these operations.
+const FLUSHES: u64 = 1 << 62;
+
+#[derive(Debug, Default)]
+pub(crate) struct Emptying {
+    wake_at: Monotonic,
+    flushes: u64,
+    /// The volume that is being emptied; those before it are empty.
+    volume: usize,
+    /// Counts the keys that are left.
+    check: Option<Check>,
+    /// What is too much of it still.
+    pub why: String,
+}
+
+impl Emptying {
+    /// Carries on; whether all volumes are empty.
+    pub fn drive(&mut self, node: &mut Node, thin: &[bool], now: Monotonic) -> bool {
+        if now < self.wake_at {
+            return self.volume >= thin.len();
+        }
+        self.wake_at = now.after(PAUSE);
+        let Some(is_thin) = thin.get(self.volume).copied() else { return true };
+        let id = node.volumes[self.volume].id;
+        let chunks = node.slots.iter().filter_map(Slot::store).map(|store| {
+            store.with(|store| store.chunks().iter().filter(|chunk| chunk.volume == id).count())
+        });
+        let chunks = if is_thin { chunks.max().unwrap_or(0) } else { 0 };
+        let Some(service) = node.volumes.get_mut(self.volume).and_then(Served::service) else { return false };
+        let keys = match self.empty(service.file_system_mut()) {
+            Ok(keys) => keys,
+            Err(FsError::Miss) => return false,
+            Err(error) => {
+                self.why = format!("volume {} cannot be emptied: {error}", self.volume);
+                return false;
+            }
+        };
+        self.flushes += 1;
+        service.make_durable(OperationId(FLUSHES + self.flushes));
+        self.why = format!("volume {} has {keys:?} keys and {chunks} chunks, and no file", self.volume);
+        if keys.is_some_and(|keys| keys <= KEYS_MAX) && chunks <= CHUNKS_MAX {
+            self.volume += 1;
+        }
+        self.volume >= thin.len()
+    }
+
+    /// Removes some of what there is, and changes something for the journal; once nothing is there, the number of keys.
+    fn empty(&mut self, fs: &mut FileSystem) -> Result<Option<u64>, FsError> {
+        let mut is_empty = true;
+        for home in fs.list(FileId::ROOT, None, ENTRIES)? {
+            is_empty = false;
+            for entry in fs.list(home.file, None, ENTRIES)? {
+                remove(fs, home.file, &entry.name)?;
+            }
+            if fs.is_empty_directory(home.file)? {
+                remove(fs, FileId::ROOT, &home.name)?;
+            }
+        }
+        fs.set_label("empty")?;
+        if !is_empty {
+            return Ok(None);
+        }
+        let check = self.check.get_or_insert_with(|| Check::new(fs));
+        if !check.step(fs, 1000)? {
+            return Ok(None);
+        }
+        let keys = check.report().keys;
+        self.check = None;
+        Ok(Some(keys))
+    }
+}
+
+fn remove(fs: &mut FileSystem, parent: FileId, name: &[u16]) -> Result<(), FsError> {
+    let gone = fs.unlink(parent, name, FileTime(1))?;
+    if gone.last { fs.reclaim(gone.file) } else { Ok(()) }
+}
