@@ -18,6 +18,8 @@ pub enum Planted {
     GrowthNotDurable,
     /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
     JournalTailEarly,
+    /// A change of many pieces is looked at as a whole, and starts over when a page of the tree is not in memory.
+    MissStartsOver,
     /// A write that fails for want of copies or room fails the volume.
     OutageFailsVolume,
     /// A page that is intact is believed whatever points to it.
@@ -30,6 +32,8 @@ pub enum Planted {
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
+    /// A change of many pieces is one transaction, whatever the journal's reader takes.
+    TransactionUnbounded,
     /// A deletion that is due is not recorded.
     DeletionRecordLost,
     /// A lease is not recorded.
@@ -56,19 +60,21 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::CloseBeforeFlush,
         Self::DiscardBeforeSuperblock,
         Self::GrowthNotDurable,
         Self::JournalTailEarly,
+        Self::MissStartsOver,
         Self::OutageFailsVolume,
         Self::PointerUnchecked,
         Self::RenameBeforeData,
         Self::ReplayStopsAtUnknown,
         Self::SealOrderNotRaised,
         Self::SuperblockBeforePages,
+        Self::TransactionUnbounded,
     ];
 
     #[cfg(feature = "planted-bugs")]

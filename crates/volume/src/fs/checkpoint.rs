@@ -38,6 +38,7 @@
 //! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
 //!   durable may be lost, what is stored is whole.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ::types::{Lba, Monotonic};
@@ -53,6 +54,7 @@ use super::layout::{
     SpaceMapPlace, Superblock,
 };
 use super::meta::key;
+use super::meta::log::Log;
 use super::meta::merge::{Merge, NewPages, Workshop};
 use super::metadata::Metadata;
 use super::types::FsError;
@@ -66,6 +68,9 @@ const CHANGES_MAX: usize = 150_000;
 
 /// Merge steps in one poll: bounds how long others wait.
 const STEPS_AT_ONCE: usize = 8;
+
+/// Bitmaps of groups that are brought into memory in one go.
+const GROUPS_AT_ONCE: usize = 16;
 
 /// Pages in one write.
 const PAGES_AT_ONCE: usize = 64;
@@ -302,9 +307,7 @@ impl Checkpointer {
         if !wanted || store.changed() == 0 || journal.log.is_at_limit() {
             return Ok(());
         }
-        while let Some(group) = by.meta.allocator.dirty_unloaded() {
-            by.meta.load_group(group)?;
-        }
+        load_dirty_groups(by)?;
         let Some(superblock) = self.superblock else { return Ok(()) };
         let Metadata { store, journal, allocator, .. } = &mut *by.meta;
         journal.close(by.requests);
@@ -428,6 +431,8 @@ impl Checkpointer {
             space_map: first.map(|first| SpaceMapPlace { first, len_bytes: map.len() as u32 }),
             order: by.meta.journal.log.order(),
             features: old.features | self.features_wanted,
+            // All batches from the boundary on are this program's.
+            batch_blocks_max: NonZeroU32::new(Log::batch_blocks_max(old.journal_blocks)),
             ..old
         })
     }
@@ -533,6 +538,30 @@ impl Checkpoint {
             by.meta.journal.log.advance_tail(self.boundary);
         }
         self.phase = Phase::SuperblockWritten(superblock);
+    }
+}
+
+/// Brings the bitmaps of groups that changed into memory, some at a time: they stay there.
+///
+/// # Errors
+/// `Miss` until all are there: those that are missing are asked for together. Damage of one of them.
+fn load_dirty_groups(by: &mut Neighbours<'_>) -> Result<(), FsError> {
+    let groups = by.meta.allocator.dirty_unloaded(GROUPS_AT_ONCE);
+    let mut missed = false;
+    for &group in &groups {
+        match by.meta.load_group(group) {
+            Ok(()) => {}
+            Err(FsError::Miss) => missed = true,
+            Err(error) => return Err(error),
+        }
+    }
+    match (missed, groups.is_empty()) {
+        (true, _) => Err(FsError::Miss),
+        (false, true) => Ok(()),
+        (false, false) => {
+            by.agenda.again = true;
+            Err(FsError::Miss)
+        }
     }
 }
 

@@ -194,6 +194,7 @@ impl FileSystem {
         if self.unfinished
             || base.agenda.wants_retry()
             || base.checkpointer.is_busy()
+            || self.data.is_busy()
             || base.meta.quotas.wants_step()
         {
             return Some(base.agenda.now);
@@ -293,8 +294,9 @@ impl FileSystem {
         match volume {
             Ok(volume) => {
                 self.volume = volume;
-                let Metadata { store, quotas, .. } = &mut self.base.meta;
-                let known = quotas.load(store).and_then(|()| self.data.find_orphans(store));
+                let Base { meta: Metadata { store, quotas, .. }, agenda, .. } = &mut self.base;
+                let known = quotas.load(store, agenda);
+                let known = known.and_then(|()| self.data.find_orphans(store, agenda));
                 match known {
                     // What cannot be found is reclaimed when it can be.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),

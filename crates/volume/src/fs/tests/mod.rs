@@ -9,6 +9,7 @@ mod names;
 pub mod outage;
 mod overlapping;
 mod owners;
+pub mod pieces;
 mod preparing;
 mod quotas;
 pub mod renames;
@@ -45,6 +46,8 @@ pub struct Held {
     written: BTreeMap<u64, Vec<u8>>,
     /// How many requests are answered yet, if that is limited.
     pub answers_left: Option<u64>,
+    /// Number of reads.
+    pub reads: u64,
     /// Discards under way, by token.
     discards: BTreeMap<u64, std::ops::Range<u64>>,
 }
@@ -91,7 +94,7 @@ impl SharedDisk {
                 held.orders.retain(|at, _| !(lba.0..lba.0 + blocks).contains(at));
                 held.discards.insert(token, lba.0..lba.0 + blocks);
             }
-            SpaceRequest::Read { .. } => {}
+            SpaceRequest::Read { .. } => held.reads += 1,
         }
     }
 
