@@ -22,6 +22,8 @@ pub enum Planted {
     MissStartsOver,
     /// A write that fails for want of copies or room fails the volume.
     OutageFailsVolume,
+    /// What cuts extents in parts takes pages for them that a checkpoint may need.
+    PartsWithoutReserve,
     /// A page that is intact is believed whatever points to it.
     PointerUnchecked,
     /// A file takes another's name before its data is stored.
@@ -60,7 +62,7 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::CloseBeforeFlush,
@@ -69,6 +71,7 @@ impl Planted {
         Self::JournalTailEarly,
         Self::MissStartsOver,
         Self::OutageFailsVolume,
+        Self::PartsWithoutReserve,
         Self::PointerUnchecked,
         Self::RenameBeforeData,
         Self::ReplayStopsAtUnknown,

@@ -161,6 +161,13 @@ pub struct Checkpointer {
     features_wanted: Features,
 }
 
+/// What says how much room checkpoints may come to need.
+#[derive(Clone, Copy)]
+pub struct Room<'a> {
+    pub allocator: &'a Allocator,
+    pub log: &'a Log,
+}
+
 /// The parts that a checkpoint works on.
 pub struct Neighbours<'a> {
     pub meta: &'a mut Metadata,
@@ -214,24 +221,28 @@ impl Checkpointer {
     /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
     /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
     /// journal yet, the space map.
-    fn page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
-        let tree = self.published_pages + self.published_pages / 8;
+    ///
+    /// What changes from now on may only remove: the checkpoint that has what is in the journal now leaves a larger tree, and the next
+    /// one, of nothing but removals, may write all of that again. So what is in the journal counts twice.
+    fn page_reserve(&self, Room { allocator, log }: Room<'_>, unstored_blocks: u64) -> u64 {
+        let tree = self.published_pages + self.published_pages / 4;
         let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;
+        let gathered = log.filled_blocks() / 2;
         let map = allocator.space_map_bytes_max().div_ceil(SPACE_MAP_PIECE_BYTES as u64);
-        tree + journal + unstored_blocks / EXTENTS_OF_PAGE + map + SPARE_PAGES
+        tree + journal + gathered + unstored_blocks / EXTENTS_OF_PAGE + map + SPARE_PAGES
     }
 
     /// Whether any checkpoint finds the pages that it needs: pages that the superblock points to do not leave before the next one is
     /// durable, all others are the checkpoint's to write.
-    pub fn has_page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> bool {
-        let reserve = self.page_reserve(allocator, unstored_blocks);
-        allocator.pages.total_count() >= self.published_pages + reserve
+    pub fn has_page_reserve(&self, room: Room<'_>, unstored_blocks: u64) -> bool {
+        let reserve = self.page_reserve(room, unstored_blocks);
+        room.allocator.pages.total_count() >= self.published_pages + reserve
     }
 
     /// Pages, used ones included, with fewer than which a further chunk for metadata is wanted soon.
-    pub fn pages_wanted(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
-        let margin = u64::from(allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
-        self.published_pages + self.page_reserve(allocator, unstored_blocks) + margin
+    pub fn pages_wanted(&self, room: Room<'_>, unstored_blocks: u64) -> u64 {
+        let margin = u64::from(room.allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
+        self.published_pages + self.page_reserve(room, unstored_blocks) + margin
     }
 
     /// Allows as many merge steps as one poll may take.

@@ -21,6 +21,8 @@ pub struct Metadata {
     pub journal: Journal,
     pub allocator: Allocator,
     pub quotas: Quotas,
+    /// How often references of shared blocks changed.
+    pub shared_changes: u64,
 }
 
 impl Metadata {
@@ -47,6 +49,7 @@ impl Metadata {
             self.allocator.refuse("a change larger than the journal takes: nothing of it was written");
             return TICKET_NEVER;
         };
+        self.shared_changes += u64::from(txn.changes_references());
         let (changes, freed) = txn.into_parts();
         self.allocator.hold(freed, ticket);
         self.store.apply(changes);

@@ -26,6 +26,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::MissStartsOver => {
             pieces::an_image_of_more_pieces_than_the_page_cache_holds_is_given_back_in_bounded_steps
         }
+        Planted::PartsWithoutReserve => {
+            reserve::blocks_that_are_given_back_one_by_one_on_a_full_pool_leave_room_for_checkpoints
+        }
         Planted::TransactionUnbounded => {
             pieces::a_volume_that_lost_its_power_after_a_change_of_very_many_pieces_opens_with_all_of_it
         }

@@ -113,6 +113,16 @@ pub fn unmap_some(
     Ok((extents::unmap(store, txn, stream, from, stop)?, stop))
 }
 
+/// Whether the map has more extents or references after a range was taken out of it: the range lies within one extent, or cuts one of
+/// which others have the blocks.
+pub fn grows(store: &mut Store, stream: StreamId, from: u64, to: u64) -> Result<bool, FsError> {
+    let first = covering(store, stream, from)?.filter(|(block, _)| *block < from);
+    let last = covering(store, stream, to)?.filter(|(block, _)| *block < to);
+    let is_shared = |cut: &Option<(u64, ExtentRecord)>| cut.is_some_and(|(_, extent)| extent.shared);
+    let within_one = first.is_some() && first == last;
+    Ok(within_one || is_shared(&first) || is_shared(&last))
+}
+
 /// What was reached before an error stays: `Ok` unless that is nothing.
 fn keep(at: u64, began: u64, error: FsError) -> Result<u64, FsError> {
     if at == began || Planted::MissStartsOver.is_planted() { Err(error) } else { Ok(at) }

@@ -17,6 +17,7 @@ use crate::fs::inodes::inode;
 use crate::fs::meta::record::ExtentRecord;
 use crate::fs::meta::{BlockRun, Transaction, key};
 use crate::fs::types::{AttributeChange, FsError, StreamId};
+use crate::planted::Planted;
 
 /// Extents of which one transaction fills the holes between.
 const EXTENTS_AT_ONCE: usize = 1000;
@@ -57,6 +58,7 @@ impl Editor<'_> {
             self.promise_growth(slot, charged);
             self.streams.mark_dirty(slot);
         } else if end < stream.end_of_file {
+            self.make_room_for_parts(id, end.div_ceil(BLOCK), u64::MAX)?;
             self.truncate(slot, id, end)?;
         }
         self.stamp(id, now);
@@ -90,6 +92,19 @@ impl Editor<'_> {
             return self.base.agenda.go_on_later();
         }
         self.zero_tail(slot, end);
+        Ok(())
+    }
+
+    /// Sees to it that there is room for the parts that are left if a range is taken out of the middle of what is mapped: however often that is
+    /// done on a full volume, checkpoints find their pages, and all can be removed.
+    ///
+    /// # Errors
+    /// Those of changes that grow.
+    fn make_room_for_parts(&mut self, id: StreamId, from: u64, to: u64) -> Result<(), FsError> {
+        let grows = pieces::grows(&mut self.base.meta.store, id, from, to)?;
+        if grows && !Planted::PartsWithoutReserve.is_planted() {
+            self.base.ready_to_grow(self.unstored())?;
+        }
         Ok(())
     }
 
@@ -297,6 +312,7 @@ impl Editor<'_> {
             return Err(FsError::Miss);
         }
         if from < to {
+            self.make_room_for_parts(id, from, to)?;
             let mut txn = Transaction::new();
             let pieces_max = self.pieces_at_once();
             let (gone, stop) =

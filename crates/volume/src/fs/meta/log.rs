@@ -118,10 +118,14 @@ impl Log {
         self.head.total - self.tail_total
     }
 
+    /// Blocks in use or asked for.
+    pub fn filled_blocks(&self) -> u64 {
+        self.used_blocks() + u64::from(batch_blocks(self.pending.len()))
+    }
+
     /// Share of the region that is in use or asked for, in 1/256.
     pub fn fill(&self) -> u64 {
-        let pending = u64::from(batch_blocks(self.pending.len()));
-        (self.used_blocks() + pending) * 256 / u64::from(self.blocks.max(1))
+        self.filled_blocks() * 256 / u64::from(self.blocks.max(1))
     }
 
     /// Whether more changes may gather: there is room for them, and for what is needed to free some.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use types::{Lba, Sid};
 
 use super::super::types::FileId;
-use super::key::Key;
+use super::key::{self, Key};
 
 /// Sorted changes; `None` deletes.
 pub type Changes = BTreeMap<Key, Option<Rc<[u8]>>>;
@@ -116,6 +116,11 @@ impl Transaction {
 
     pub fn use_chunk(&mut self, chunk: u32, chunk_use: ChunkUse) {
         self.chunks.push((chunk, chunk_use));
+    }
+
+    /// Whether it changes how many extents have a block.
+    pub fn changes_references(&self) -> bool {
+        self.changes.range(key::all_shared()..key::after(&key::all_shared())).next().is_some()
     }
 
     /// Blocks that come to belong to an extent.

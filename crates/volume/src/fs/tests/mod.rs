@@ -341,7 +341,10 @@ impl Bench {
     /// Checks the volume and finds nothing wrong.
     pub fn check_clean(&mut self) {
         let report = self.check();
-        assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
+        assert!(
+            report.problems.is_empty() && report.allocation_compared && report.references_compared,
+            "{report:#?}"
+        );
     }
 
     pub fn create(&mut self, name: &str) -> FileId {

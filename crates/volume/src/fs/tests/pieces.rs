@@ -32,6 +32,39 @@ fn image(bench: &mut Bench, blocks: u64) -> (FileId, FileId) {
     (one, two)
 }
 
+/// The clone of an image of this number of blocks, which has all of them. The image is made from metadata alone.
+pub fn clone_of_an_image(bench: &mut Bench, blocks: u64) -> StreamId {
+    let (image, clone) = (bench.create("image"), bench.create("clone"));
+    let (image, clone) = (StreamId::unnamed(image), StreamId::unnamed(clone));
+    for stream in [image, clone] {
+        bench.run(|fs| fs.set_end_of_file(stream, blocks * 4096, FileTime(9))).unwrap();
+    }
+    bench.flush_all().unwrap();
+    let mut at = 0;
+    while at < blocks {
+        let some = |fs: &mut FileSystem| -> Result<u64, FsError> {
+            fs.base.ready_to_change()?;
+            let run = fs.base.reserve(None, (blocks - at).min(256) as u32, Unstored::default())?;
+            let mut txn = Transaction::new();
+            txn.allocate(run);
+            let extent = ExtentRecord { lba: run.lba, blocks: run.blocks, shared: false, unwritten: false };
+            txn.put(key::extent(image, at), extent.encode());
+            put_sizes(&mut fs.base, &mut txn, image, blocks * 4096, i64::from(run.blocks))?;
+            fs.base.record(txn);
+            Ok(u64::from(run.blocks))
+        };
+        at += bench.run(some).unwrap();
+        bench.poll();
+    }
+    bench.flush_all().unwrap();
+    bench.reopen();
+    let (mut at, len_bytes) = (0, blocks * 4096);
+    while at < len_bytes {
+        at += bench.run(|fs| fs.clone_range(image, at, clone, at, len_bytes - at, FileTime(9))).unwrap();
+    }
+    clone
+}
+
 fn share_some(
     fs: &mut FileSystem,
     image: StreamId,
@@ -321,4 +354,34 @@ fn orphans_and_groups_of_blocks_that_do_not_fit_the_page_cache_are_found_and_loa
     let reads = bench.disk.2.borrow().reads - reads;
     assert!(reads < 4 * pages + 100, "{reads} reads of {pages} pages");
     assert!(cost.lookups_max < 20_000, "{} lookups in one go", cost.lookups_max);
+}
+
+#[test]
+fn a_check_compares_the_references_of_more_blocks_than_it_counts_at_once_and_says_if_it_does_not() {
+    let mut bench = Bench::with(28, 256, Config::default());
+    let (image, _) = image(&mut bench, 2000);
+    let check = |bench: &mut Bench, change: bool| {
+        let mut check = Check::new(&bench.fs);
+        check.count_shared_at_once(90);
+        while !bench.run(|fs| check.step(fs, 100)).unwrap() {
+            if change {
+                bench.fs.base.meta.shared_changes += 1;
+            }
+        }
+        check.report().clone()
+    };
+    let report = check(&mut bench, false);
+    assert!(report.problems.is_empty() && report.references_compared, "{report:#?}");
+    let report = check(&mut bench, true);
+    assert!(report.problems.is_empty() && !report.references_compared, "{report:#?}");
+    // A wrong number of references, of the last block that is shared.
+    let txn = Transaction::new();
+    let (first, end) = (key::all_shared(), key::after(&key::all_shared()));
+    let last = bench.run(|fs| fs.base.meta.store.previous(&txn, &end, &first)).unwrap().unwrap().0;
+    let mut txn = Transaction::new();
+    txn.put(last, SharedRecord { blocks: 1, references: 7 }.encode());
+    bench.fs.base.record(txn);
+    let report = check(&mut bench, false);
+    assert_eq!(report.problem_count, 1, "{report:#?}");
+    assert!(bench.run(|fs| fs.attributes(image)).is_ok());
 }
