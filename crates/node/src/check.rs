@@ -169,7 +169,16 @@ impl Run {
         if report.problem_count == 0 {
             let allocation =
                 if report.allocation_compared { "" } else { " (allocation changed meanwhile: not compared)" };
-            return Ok(format!("{} files in {} extents are sound{allocation}", report.files, report.extents));
+            let references = match report.references_compared {
+                true => "",
+                false => " (clones changed meanwhile: their references were not all compared)",
+            };
+            let unsummed = match report.files_not_summed {
+                0 => String::new(),
+                count => format!(" ({count} files have too many extents to be summed up)"),
+            };
+            let whole = format!("{} files in {} extents are sound", report.files, report.extents);
+            return Ok(format!("{whole}{allocation}{references}{unsummed}"));
         }
         let first = report.problems.first().map_or("", String::as_str);
         let recount = match report.wrong_quotas {

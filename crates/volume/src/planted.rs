@@ -24,8 +24,12 @@ pub enum Planted {
     GrowthNotDurable,
     /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
     JournalTailEarly,
+    /// A change of many pieces is looked at as a whole, and starts over when a page of the tree is not in memory.
+    MissStartsOver,
     /// A write that fails for want of copies or room fails the volume.
     OutageFailsVolume,
+    /// What cuts extents in parts takes pages for them that a checkpoint may need.
+    PartsWithoutReserve,
     /// A page that is intact is believed whatever points to it.
     PointerUnchecked,
     /// A file takes another's name before its data is stored.
@@ -36,6 +40,8 @@ pub enum Planted {
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
+    /// A change of many pieces is one transaction, whatever the journal's reader takes.
+    TransactionUnbounded,
     /// A deletion that is due is not recorded.
     DeletionRecordLost,
     /// A lease is not recorded.
@@ -62,7 +68,7 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::ChunksGivenBackOnce,
@@ -72,12 +78,15 @@ impl Planted {
         Self::DiscardBeforeSuperblock,
         Self::GrowthNotDurable,
         Self::JournalTailEarly,
+        Self::MissStartsOver,
         Self::OutageFailsVolume,
+        Self::PartsWithoutReserve,
         Self::PointerUnchecked,
         Self::RenameBeforeData,
         Self::ReplayStopsAtUnknown,
         Self::SealOrderNotRaised,
         Self::SuperblockBeforePages,
+        Self::TransactionUnbounded,
     ];
 
     #[cfg(feature = "planted-bugs")]

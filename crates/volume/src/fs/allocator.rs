@@ -99,6 +99,8 @@ pub struct Allocator {
     group_blocks: u32,
     chunks: Vec<Chunk>,
     groups: Vec<Group>,
+    /// Groups with changes since the last checkpoint whose bitmaps are not in memory.
+    dirty_unloaded: BTreeSet<u32>,
     /// Group with which the search for room goes on.
     cursor: u32,
     pending: VecDeque<PendingFree>,
@@ -137,6 +139,7 @@ impl Allocator {
             group_blocks,
             chunks: vec![free_chunk; chunk_count as usize],
             groups: Vec::new(),
+            dirty_unloaded: BTreeSet::new(),
             cursor: 0,
             pending: VecDeque::new(),
             preparing: Preparing::default(),
@@ -178,6 +181,7 @@ impl Allocator {
             group_blocks: 1,
             chunks: Vec::new(),
             groups: Vec::new(),
+            dirty_unloaded: BTreeSet::new(),
             cursor: 0,
             pending: VecDeque::new(),
             preparing: Preparing::default(),
@@ -251,6 +255,11 @@ impl Allocator {
     /// Why nothing may be allocated, freed or stored any more: a block would have two owners.
     pub fn damage(&self) -> Option<&FsError> {
         self.damage.as_ref()
+    }
+
+    /// Keeps the reason why nothing may be stored any more.
+    pub fn refuse(&mut self, what: &'static str) {
+        self.contradiction(what, Lba(0));
     }
 
     fn contradiction(&mut self, what: &'static str, lba: Lba) {
@@ -332,7 +341,9 @@ impl Allocator {
         let counted = self.carries_data(group);
         let lba = Lba(u64::from(group) * u64::from(self.group_blocks));
         let entry = &mut self.groups[group as usize];
-        entry.load(stored, &held, counted).map_err(|what| FsError::Corrupt { what, lba })
+        entry.load(stored, &held, counted).map_err(|what| FsError::Corrupt { what, lba })?;
+        self.dirty_unloaded.remove(&group);
+        Ok(())
     }
 
     /// Takes up to `want` blocks that nobody owns, at `goal` if that is free.
@@ -407,7 +418,11 @@ impl Allocator {
         }
         for (group, from, count) in self.parts_of(run) {
             let counted = self.carries_data(group);
-            let committed = self.groups[group as usize].commit(from, count, allocated, counted);
+            let entry = &mut self.groups[group as usize];
+            let committed = entry.commit(from, count, allocated, counted);
+            if !entry.is_loaded() {
+                self.dirty_unloaded.insert(group);
+            }
             self.check(committed, run.lba);
         }
     }
@@ -573,9 +588,9 @@ impl Allocator {
         (found, found.unwrap_or(end))
     }
 
-    /// A group with changes since the last checkpoint whose bitmap is not in memory.
-    pub fn dirty_unloaded(&self) -> Option<u32> {
-        self.groups.iter().position(Group::is_dirty_unloaded).map(|at| at as u32)
+    /// The first groups with changes since the last checkpoint whose bitmaps are not in memory.
+    pub fn dirty_unloaded(&self, groups_max: usize) -> SmallVec<[u32; 16]> {
+        self.dirty_unloaded.iter().take(groups_max).copied().collect()
     }
 
     /// Bitmaps of the groups with changes since the last call, as they are committed; `None` for one all clear. All of

@@ -7,7 +7,7 @@ use space::api::{SpaceRequest, VirtualDisk};
 
 use super::agenda::Agenda;
 use super::allocator::{Allocator, Refusal};
-use super::checkpoint::{Checkpointer, Neighbours};
+use super::checkpoint::{Checkpointer, Neighbours, Room};
 use super::chunks::{Chunks, Demand, unpromised};
 use super::descriptors::Descriptors;
 use super::io::{Answer, Purpose, Requests, next_copy};
@@ -71,6 +71,7 @@ impl Base {
                 allocator: Allocator::empty(),
                 quotas: Quotas::default(),
                 descriptors: Descriptors::default(),
+                shared_changes: 0,
             },
             chunks: Chunks::default(),
             checkpointer: Checkpointer::default(),
@@ -123,7 +124,7 @@ impl Base {
     /// growing does not.
     pub fn ready_to_grow(&mut self, unstored: Unstored) -> Result<(), FsError> {
         self.ready_to_change()?;
-        if self.checkpointer.has_page_reserve(&self.meta.allocator, unstored.blocks)
+        if self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
             || Planted::CheckpointReserveOff.is_planted()
         {
             return Ok(());
@@ -146,10 +147,14 @@ impl Base {
         self.requests.stalled().or_else(|| self.checkpointer.trouble())
     }
 
+    fn room(&self) -> Room<'_> {
+        Room { allocator: &self.meta.allocator, log: &self.meta.journal.log }
+    }
+
     fn demand(&self, unstored: Unstored) -> Demand {
         Demand {
             promised_blocks: unstored.placeless_blocks,
-            pages: self.checkpointer.pages_wanted(&self.meta.allocator, unstored.blocks),
+            pages: self.checkpointer.pages_wanted(self.room(), unstored.blocks),
         }
     }
 

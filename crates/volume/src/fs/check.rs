@@ -2,9 +2,10 @@
 //!
 //! Works in bounded steps between other operations. What concerns one file is looked at within one step, so changes
 //! between steps are not mistaken for damage. Allocation is compared at the end, if no blocks changed hands meanwhile;
-//! otherwise the report says that it was not.
+//! otherwise the report says that it was not. So it is with the references of shared blocks: if there are too many to be counted at once,
+//! further passes over the extents count those of the addresses behind.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ::types::Lba;
 
@@ -21,8 +22,14 @@ const PROBLEMS_MAX: usize = 100;
 /// Files with more extents than this are not summed up.
 const EXTENTS_SUMMED_MAX: usize = 4096;
 
-/// Shared blocks whose references are counted.
+/// Shared blocks whose references one pass counts: some 50 MB.
 const SHARED_BLOCKS_MAX: usize = 1 << 20;
+
+/// Blocks and lookups with which a step ends: some milliseconds.
+const STEP_WORK_MAX: u64 = 32_768;
+
+/// Work of a lookup, in blocks.
+const LOOKUP_WORK: u64 = 4;
 
 /// What a check found so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +44,10 @@ pub struct CheckReport {
     pub problem_count: u64,
     /// Allocation was compared with the extents: nothing was allocated or freed meanwhile.
     pub allocation_compared: bool,
+    /// References of shared blocks were compared with the extents: no clone was made or changed meanwhile.
+    pub references_compared: bool,
+    /// Files with too many extents to be summed up in one step.
+    pub files_not_summed: u64,
     /// Of the problems, users whose counted use of space is not that of their files.
     pub wrong_quotas: u64,
     pub finished: bool,
@@ -49,9 +60,19 @@ pub struct Check {
     /// Allocation changes of the volume when the check began.
     changes: u64,
     seen: HashMap<u32, Bitmap>,
-    /// References found of blocks in shared extents.
-    shared: HashMap<u64, u32>,
-    shared_counted: bool,
+    /// References found of blocks in shared extents, from `shared_from` on up to `shared_to`.
+    shared: BTreeMap<u64, u32>,
+    shared_from: u64,
+    shared_to: u64,
+    shared_max: usize,
+    /// Changes of references when this pass over the extents began.
+    shared_changes: u64,
+    /// It is a further pass, which looks at nothing but references.
+    is_further: bool,
+    /// All references are counted and compared.
+    is_counted: bool,
+    /// Blocks and lookups of this step.
+    work: u64,
     group: u32,
     quotas: QuotaStage,
     report: CheckReport,
@@ -72,11 +93,17 @@ impl Check {
             next: Key::new(),
             changes: fs.base.meta.allocator.changes(),
             seen: HashMap::new(),
-            shared: HashMap::new(),
-            shared_counted: true,
+            shared: BTreeMap::new(),
+            shared_from: 0,
+            shared_to: u64::MAX,
+            shared_max: SHARED_BLOCKS_MAX,
+            shared_changes: fs.base.meta.shared_changes,
+            is_further: false,
+            is_counted: false,
+            work: 0,
             group: 0,
             quotas: QuotaStage::Later,
-            report: CheckReport::default(),
+            report: CheckReport { references_compared: true, ..CheckReport::default() },
         }
     }
 
@@ -84,7 +111,13 @@ impl Check {
         &self.report
     }
 
-    /// Looks at up to `keys_max` keys; whether the check is finished.
+    /// Counts the references of so many shared blocks in one pass.
+    #[cfg(test)]
+    pub fn count_shared_at_once(&mut self, blocks: usize) {
+        self.shared_max = blocks;
+    }
+
+    /// Looks at up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
     ///
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
@@ -92,21 +125,98 @@ impl Check {
         fs.base.ready()?;
         let txn = Transaction::new();
         let end = Key::from_slice(&[u8::MAX; 2]);
+        self.work = 0;
         for _ in 0..keys_max {
             if self.report.finished {
                 return Ok(true);
             }
+            if self.work >= STEP_WORK_MAX {
+                break;
+            }
+            let lookups = fs.base.meta.store.steps;
             match fs.base.meta.store.next(&txn, &self.next, &end)? {
+                Some((found, value)) if self.is_further => self.look_again(fs, &found, &value)?,
                 Some((found, value)) => {
                     self.look(fs, &txn, &found, &value)?;
                     self.report.keys += 1;
                     self.next = found;
                     self.next.push(0);
                 }
+                None if self.begin_further_pass(fs) => {}
                 None => self.compare_group(fs)?,
             }
+            self.work += LOOKUP_WORK * u64::from(fs.base.meta.store.steps.saturating_sub(lookups));
         }
         Ok(self.report.finished)
+    }
+
+    /// Ends a pass over the extents. If it did not count all references, begins the next, of those behind.
+    fn begin_further_pass(&mut self, fs: &FileSystem) -> bool {
+        if self.is_counted {
+            return false;
+        }
+        self.end_pass(fs);
+        if self.shared_to == u64::MAX {
+            self.is_counted = true;
+            return false;
+        }
+        self.shared_from = std::mem::replace(&mut self.shared_to, u64::MAX);
+        self.shared_changes = fs.base.meta.shared_changes;
+        self.next = key::file_first(FileId(0));
+        self.is_further = true;
+        true
+    }
+
+    /// What is left when all records were looked at has none. A mark without a record is right: one extent is left.
+    fn end_pass(&mut self, fs: &FileSystem) {
+        let shared = std::mem::take(&mut self.shared);
+        if self.references_hold(fs)
+            && let Some((at, count)) = shared.iter().find(|(_, count)| **count > 1)
+        {
+            self.problem(format!("block {at} is shared by {count} extents, which is not recorded"));
+        }
+    }
+
+    /// Whether no reference changed since this pass began.
+    fn references_hold(&mut self, fs: &FileSystem) -> bool {
+        let hold = fs.base.meta.shared_changes == self.shared_changes;
+        self.report.references_compared &= hold;
+        hold
+    }
+
+    /// Looks at a key for the sake of references alone, and goes on to the next one of that kind.
+    fn look_again(&mut self, fs: &FileSystem, found: &[u8], value: &Value) -> Result<(), FsError> {
+        self.next = Key::from_slice(found);
+        self.next.push(0);
+        match key::kind(found) {
+            key::Kind::Extent(..) => {
+                if let Some(extent) = ExtentRecord::decode(value).filter(|extent| extent.shared) {
+                    self.count_references(&extent);
+                }
+            }
+            key::Kind::Shared(lba) => self.look_at_shared(fs, lba, value)?,
+            _ if found >= &key::after(&key::all_shared())[..] => self.next = Key::from_slice(&[u8::MAX; 2]),
+            _ if found >= &key::file_first(FileId(u64::MAX))[..] => self.next = key::all_shared(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Counts an extent as a reference to each of its blocks, those that this pass counts. If there are too many, the last are left to the next.
+    fn count_references(&mut self, extent: &ExtentRecord) {
+        self.work += u64::from(extent.blocks);
+        let end = (extent.lba.0 + u64::from(extent.blocks)).min(self.shared_to);
+        for at in extent.lba.0.max(self.shared_from)..end {
+            if at >= self.shared_to {
+                break;
+            }
+            *self.shared.entry(at).or_default() += 1;
+            if self.shared.len() > self.shared_max
+                && let Some((last, _)) = self.shared.pop_last()
+            {
+                self.shared_to = last;
+            }
+        }
     }
 
     fn problem(&mut self, text: String) {
@@ -153,7 +263,7 @@ impl Check {
                 Ok(())
             }
             key::Kind::Extent(stream, block) => self.look_at_extent(fs, txn, stream, block, value),
-            key::Kind::Shared(lba) => self.look_at_shared(lba, value),
+            key::Kind::Shared(lba) => self.look_at_shared(fs, lba, value),
             key::Kind::Orphan(stream) => {
                 let inode = fs.base.meta.store.get(txn, &key::inode(stream.file))?;
                 // What is being reclaimed may have lost its inode before its orphan.
@@ -200,6 +310,7 @@ impl Check {
             extents_from(&mut fs.base.meta.store, txn, StreamId::unnamed(file), 0, EXTENTS_SUMMED_MAX + 1)?;
         let blocks: u64 = extents.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
         let partly_reclaimed = links == 0;
+        self.report.files_not_summed += u64::from(extents.len() > EXTENTS_SUMMED_MAX);
         if extents.len() <= EXTENTS_SUMMED_MAX && blocks != inode.allocated_blocks && !partly_reclaimed {
             self.problem(format!("file {} says {} blocks and has {blocks}", file.0, inode.allocated_blocks));
         }
@@ -264,42 +375,41 @@ impl Check {
             self.problem(format!("{what} overlaps the next one"));
         }
         self.report.extents += 1;
-        for at in extent.lba.0..extent.lba.0 + u64::from(extent.blocks) {
-            if extent.shared {
-                if self.shared.len() >= SHARED_BLOCKS_MAX {
-                    self.shared_counted = false;
-                } else {
-                    let count = self.shared.entry(at).or_default();
-                    *count += 1;
-                    if *count > 1 {
-                        continue;
-                    }
-                }
-            }
-            self.mark(fs.base.meta.allocator.group_blocks(), at, extent.shared, &what);
+        if extent.shared {
+            self.count_references(&extent);
         }
+        self.mark(fs.base.meta.allocator.group_blocks(), run, extent.shared, &what);
         Ok(())
     }
 
-    fn mark(&mut self, group_blocks: u32, at: u64, shared: bool, what: &str) {
-        let group = (at / u64::from(group_blocks)) as u32;
-        let bit = (at % u64::from(group_blocks)) as u32;
-        let seen = self.seen.entry(group).or_insert_with(|| Bitmap::new(group_blocks));
-        let fresh = seen.set_range(bit, 1, true) == 1;
-        self.report.blocks += u64::from(fresh);
-        if !fresh && !shared {
-            self.problem(format!("{what} has block {at}, which another extent has too"));
+    fn mark(&mut self, group_blocks: u32, run: BlockRun, shared: bool, what: &str) {
+        let (mut at, end) = (run.lba.0, run.lba.0 + u64::from(run.blocks));
+        while at < end {
+            let group = (at / u64::from(group_blocks)) as u32;
+            let bit = (at % u64::from(group_blocks)) as u32;
+            let count = u64::from(group_blocks - bit).min(end - at) as u32;
+            let seen = self.seen.entry(group).or_insert_with(|| Bitmap::new(group_blocks));
+            let fresh = seen.set_range(bit, count, true);
+            self.report.blocks += u64::from(fresh);
+            if fresh < count && !shared {
+                self.problem(format!("{what} has blocks from {at} on, one of which another extent has too"));
+            }
+            at += u64::from(count);
         }
     }
 
-    fn look_at_shared(&mut self, lba: Lba, value: &Value) -> Result<(), FsError> {
+    fn look_at_shared(&mut self, fs: &FileSystem, lba: Lba, value: &Value) -> Result<(), FsError> {
         let Some(record) = SharedRecord::decode(value) else {
-            self.problem(format!("shared run at {lba} cannot be read"));
+            if !self.is_further {
+                self.problem(format!("shared run at {lba} cannot be read"));
+            }
             return Ok(());
         };
-        if self.shared_counted {
-            let wrong = (lba.0..lba.0 + u64::from(record.blocks))
-                .find(|at| self.shared.remove(at).unwrap_or(0) != record.references);
+        self.work += u64::from(record.blocks);
+        if self.references_hold(fs) {
+            let end = (lba.0 + u64::from(record.blocks)).min(self.shared_to);
+            let mut counted = lba.0.max(self.shared_from)..end;
+            let wrong = counted.find(|at| self.shared.remove(at).unwrap_or(0) != record.references);
             if let Some(at) = wrong {
                 self.problem(format!("block {at} is not shared by {} extents", record.references));
             }
@@ -346,13 +456,6 @@ impl Check {
             || self.group >= fs.base.meta.allocator.group_count()
         {
             self.report.allocation_compared = fs.base.meta.allocator.changes() == self.changes;
-            // A shared mark without a record: one extent is left.
-            if self.report.allocation_compared
-                && self.shared_counted
-                && let Some((at, count)) = self.shared.iter().find(|(_, count)| **count > 1)
-            {
-                self.problem(format!("block {at} is shared by {count} extents, which is not recorded"));
-            }
             return self.compare_quotas(fs);
         }
         let first = u64::from(self.group) * u64::from(fs.base.meta.allocator.group_blocks());

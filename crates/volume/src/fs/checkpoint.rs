@@ -38,6 +38,7 @@
 //! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
 //!   durable may be lost, what is stored is whole.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ::types::{Lba, Monotonic};
@@ -53,6 +54,7 @@ use super::layout::{
     SpaceMapPlace, Superblock,
 };
 use super::meta::key;
+use super::meta::log::Log;
 use super::meta::merge::{Merge, NewPages, Workshop};
 use super::metadata::Metadata;
 use super::types::FsError;
@@ -66,6 +68,9 @@ const CHANGES_MAX: usize = 150_000;
 
 /// Merge steps in one poll: bounds how long others wait.
 const STEPS_AT_ONCE: usize = 8;
+
+/// Bitmaps of groups that are brought into memory in one go.
+const GROUPS_AT_ONCE: usize = 16;
 
 /// Pages in one write.
 const PAGES_AT_ONCE: usize = 64;
@@ -156,6 +161,13 @@ pub struct Checkpointer {
     features_wanted: Features,
 }
 
+/// What says how much room checkpoints may come to need.
+#[derive(Clone, Copy)]
+pub struct Room<'a> {
+    pub allocator: &'a Allocator,
+    pub log: &'a Log,
+}
+
 /// The parts that a checkpoint works on.
 pub struct Neighbours<'a> {
     pub meta: &'a mut Metadata,
@@ -209,24 +221,28 @@ impl Checkpointer {
     /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
     /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
     /// journal yet, the space map.
-    fn page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
-        let tree = self.published_pages + self.published_pages / 8;
+    ///
+    /// What changes from now on may only remove: the checkpoint that has what is in the journal now leaves a larger tree, and the next
+    /// one, of nothing but removals, may write all of that again. So what is in the journal counts twice.
+    fn page_reserve(&self, Room { allocator, log }: Room<'_>, unstored_blocks: u64) -> u64 {
+        let tree = self.published_pages + self.published_pages / 4;
         let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;
+        let gathered = log.filled_blocks() / 2;
         let map = allocator.space_map_bytes_max().div_ceil(SPACE_MAP_PIECE_BYTES as u64);
-        tree + journal + unstored_blocks / EXTENTS_OF_PAGE + map + SPARE_PAGES
+        tree + journal + gathered + unstored_blocks / EXTENTS_OF_PAGE + map + SPARE_PAGES
     }
 
     /// Whether any checkpoint finds the pages that it needs: pages that the superblock points to do not leave before the next one is
     /// durable, all others are the checkpoint's to write.
-    pub fn has_page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> bool {
-        let reserve = self.page_reserve(allocator, unstored_blocks);
-        allocator.pages.total_count() >= self.published_pages + reserve
+    pub fn has_page_reserve(&self, room: Room<'_>, unstored_blocks: u64) -> bool {
+        let reserve = self.page_reserve(room, unstored_blocks);
+        room.allocator.pages.total_count() >= self.published_pages + reserve
     }
 
     /// Pages, used ones included, with fewer than which a further chunk for metadata is wanted soon.
-    pub fn pages_wanted(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
-        let margin = u64::from(allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
-        self.published_pages + self.page_reserve(allocator, unstored_blocks) + margin
+    pub fn pages_wanted(&self, room: Room<'_>, unstored_blocks: u64) -> u64 {
+        let margin = u64::from(room.allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
+        self.published_pages + self.page_reserve(room, unstored_blocks) + margin
     }
 
     /// Allows as many merge steps as one poll may take.
@@ -302,9 +318,7 @@ impl Checkpointer {
         if !wanted || store.changed() == 0 || journal.log.is_at_limit() {
             return Ok(());
         }
-        while let Some(group) = by.meta.allocator.dirty_unloaded() {
-            by.meta.load_group(group)?;
-        }
+        load_dirty_groups(by)?;
         let Some(superblock) = self.superblock else { return Ok(()) };
         let Metadata { store, journal, allocator, .. } = &mut *by.meta;
         journal.close(by.requests);
@@ -428,6 +442,8 @@ impl Checkpointer {
             space_map: first.map(|first| SpaceMapPlace { first, len_bytes: map.len() as u32 }),
             order: by.meta.journal.log.order(),
             features: old.features | self.features_wanted,
+            // All batches from the boundary on are this program's.
+            batch_blocks_max: NonZeroU32::new(Log::batch_blocks_max(old.journal_blocks)),
             ..old
         })
     }
@@ -533,6 +549,30 @@ impl Checkpoint {
             by.meta.journal.log.advance_tail(self.boundary);
         }
         self.phase = Phase::SuperblockWritten(superblock);
+    }
+}
+
+/// Brings the bitmaps of groups that changed into memory, some at a time: they stay there.
+///
+/// # Errors
+/// `Miss` until all are there: those that are missing are asked for together. Damage of one of them.
+fn load_dirty_groups(by: &mut Neighbours<'_>) -> Result<(), FsError> {
+    let groups = by.meta.allocator.dirty_unloaded(GROUPS_AT_ONCE);
+    let mut missed = false;
+    for &group in &groups {
+        match by.meta.load_group(group) {
+            Ok(()) => {}
+            Err(FsError::Miss) => missed = true,
+            Err(error) => return Err(error),
+        }
+    }
+    match (missed, groups.is_empty()) {
+        (true, _) => Err(FsError::Miss),
+        (false, true) => Ok(()),
+        (false, false) => {
+            by.agenda.again = true;
+            Err(FsError::Miss)
+        }
     }
 }
 

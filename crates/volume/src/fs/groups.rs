@@ -141,11 +141,6 @@ impl Group {
         if in_use && changed == count { Ok(()) } else { Err(refused) }
     }
 
-    /// Whether it was changed since the last checkpoint and its bitmap is not in memory.
-    pub fn is_dirty_unloaded(&self) -> bool {
-        self.dirty && self.bits.is_none()
-    }
-
     /// The committed bitmap, if it is in memory and was changed since the last call.
     pub fn take_dirty(&mut self) -> Option<&Bitmap> {
         let bits = self.bits.as_ref()?;

@@ -26,8 +26,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Takes a transaction into the batch that gathers; its ticket.
-    pub fn add(&mut self, txn: &Transaction) -> u64 {
+    /// Takes a transaction into the batch that gathers; its ticket. `None` if no batch can take it.
+    pub fn add(&mut self, txn: &Transaction) -> Option<u64> {
         self.gathering_since.get_or_insert(self.now);
         self.log.add(txn)
     }

@@ -23,7 +23,10 @@
 //! | 128 | 4 | bytes of the space map |
 //! | 132 | 4 | features: a program that does not know a bit of these must leave the volume alone. Version 2 has none |
 //! | 136 | 8 | order: journal blocks written before this superblock have a smaller one, unless they are replayed |
+//! | 144 | 4 | most blocks of a batch from the one at which replay begins; 0, as older programs write it: any that fits the journal |
 //! | 4080 | 16 | seal; its order is the sequence |
+
+use std::num::NonZeroU32;
 
 use ::types::{BLOCK_BYTES, Lba, VolumeId};
 use codes::SEAL_BYTES;
@@ -165,6 +168,8 @@ pub struct Superblock {
     /// Every journal block that was written before this superblock has a smaller order, unless it is found by replay.
     pub order: u64,
     pub features: Features,
+    /// No batch from the tail on has more blocks; `None`: not known, a program wrote there that did not keep to a bound.
+    pub batch_blocks_max: Option<NonZeroU32>,
 }
 
 impl Superblock {
@@ -189,6 +194,7 @@ impl Superblock {
         bytes.extend_from_slice(&self.space_map.map_or(0, |map| map.len_bytes).to_le_bytes());
         bytes.extend_from_slice(&self.features.bits().to_le_bytes());
         bytes.extend_from_slice(&self.order.to_le_bytes());
+        bytes.extend_from_slice(&self.batch_blocks_max.map_or(0, NonZeroU32::get).to_le_bytes());
         out[..bytes.len()].copy_from_slice(&bytes);
         codes::seal_block(VolumeId::from_bytes(self.volume), self.lba(), self.sequence, &mut out);
         out.freeze()
@@ -243,6 +249,7 @@ impl Superblock {
         let map_bytes = reader.u32()?;
         reader.u32()?;
         let order = reader.u64()?;
+        let batch_blocks_max = NonZeroU32::new(reader.u32()?);
         let sane = chunk_blocks >= CHUNK_BLOCKS_MIN
             && journal_first == JOURNAL_FIRST
             && journal_blocks >= 16
@@ -261,6 +268,7 @@ impl Superblock {
             space_map: (map.lba.0 != 0).then_some(SpaceMapPlace { first: map, len_bytes: map_bytes }),
             order,
             features,
+            batch_blocks_max,
         })
     }
 }

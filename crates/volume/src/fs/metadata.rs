@@ -23,13 +23,15 @@ pub struct Metadata {
     pub allocator: Allocator,
     pub quotas: Quotas,
     pub descriptors: Descriptors,
+    /// How often references of shared blocks changed.
+    pub shared_changes: u64,
 }
 
 impl Metadata {
     /// Makes a transaction visible and adds it to the journal; its ticket.
     ///
     /// A transaction that gives a block to two extents, or frees one that is free, comes from damaged metadata or from an error in this
-    /// program. Neither it nor any later one is recorded, since a block with two owners is lost data: the allocator keeps the reason
+    /// program, as does one that is larger than any producer may make it. Neither it nor any later one is recorded, since a block with two owners is lost data: the allocator keeps the reason
     /// ([`Allocator::damage`]), the volume fails with it, and the next opening finds everything as it was before.
     pub fn record(&mut self, mut txn: Transaction) -> u64 {
         if txn.is_empty() {
@@ -44,7 +46,12 @@ impl Metadata {
         if txn.has_charges() {
             self.quotas.commit(&mut txn);
         }
-        let ticket = self.journal.add(&txn);
+        // A batch that its reader refuses would take everything behind it along.
+        let Some(ticket) = self.journal.add(&txn) else {
+            self.allocator.refuse("a change larger than the journal takes: nothing of it was written");
+            return TICKET_NEVER;
+        };
+        self.shared_changes += u64::from(txn.changes_references());
         let (changes, freed) = txn.into_parts();
         self.allocator.hold(freed, ticket);
         self.store.apply(changes);

@@ -195,6 +195,7 @@ impl FileSystem {
         if self.unfinished
             || base.agenda.wants_retry()
             || base.checkpointer.is_busy()
+            || self.data.is_busy()
             || base.meta.quotas.wants_step()
             || base.meta.descriptors.wants_step()
         {
@@ -301,9 +302,9 @@ impl FileSystem {
                 self.volume = volume;
                 let incarnation =
                     self.base.checkpointer.superblock.map_or(1, |superblock| superblock.incarnation);
-                let Metadata { store, quotas, descriptors, .. } = &mut self.base.meta;
-                let known = quotas.load(store).and_then(|()| descriptors.load(store, incarnation));
-                let known = known.and_then(|()| self.data.find_orphans(store));
+                let Base { meta: Metadata { store, quotas, descriptors, .. }, agenda, .. } = &mut self.base;
+                let known = quotas.load(store, agenda).and_then(|()| descriptors.load(store, incarnation));
+                let known = known.and_then(|()| self.data.find_orphans(store, agenda));
                 match known {
                     // What cannot be found is reclaimed when it can be.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),

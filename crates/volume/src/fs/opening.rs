@@ -6,6 +6,7 @@
 //! before anything is built on it, the same bytes in the same order, and so is the superblock.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::num::NonZeroU32;
 
 use ::types::{Lba, VolumeId};
 use space::api::{SpaceRequest, SpaceSize, WriteClass};
@@ -181,6 +182,7 @@ impl Opening {
             space_map: None,
             order: 1,
             features: Features::empty(),
+            batch_blocks_max: NonZeroU32::new(Log::batch_blocks_max(journal_blocks)),
         };
         opening.allocator = Some(Self::allocator(size)?);
         opening.head = superblock.tail;
@@ -339,10 +341,15 @@ impl Opening {
             }
         }
         self.windows.clear();
+        let total = superblock.journal_blocks;
         let superblock = Superblock {
             sequence: superblock.sequence + SUPERBLOCK_STEP,
             incarnation: superblock.incarnation + 1,
             order: superblock.order.max(self.order + 1) + ORDER_STEP,
+            // What this opening writes may be longer than what is there. Of what an older program left nothing is known.
+            batch_blocks_max: superblock.batch_blocks_max.map(|known| {
+                NonZeroU32::new(Log::batch_blocks_max(total)).map_or(known, |own| known.max(own))
+            }),
             ..superblock
         };
         self.superblock = Some(superblock);
@@ -369,10 +376,12 @@ impl Opening {
         Ok(())
     }
 
-    /// The blocks behind the end in which batches may lie that were under way.
+    /// The blocks behind the end in which batches may lie that were under way. If an older program may have written them, they may be of
+    /// any length that fits: all of the journal.
     fn reach(&self, superblock: &Superblock) -> impl Iterator<Item = u32> + use<> {
         let (total, head) = (superblock.journal_blocks, u64::from(self.head.block));
-        let reach = (Log::batch_blocks_max(total) * BATCHES_TO_PROOF).min(total);
+        let batch = superblock.batch_blocks_max.map_or(total, NonZeroU32::get);
+        let reach = batch.saturating_mul(BATCHES_TO_PROOF).min(total);
         (0..u64::from(reach)).map(move |step| ((head + step) % u64::from(total)) as u32)
     }
 
@@ -398,7 +407,7 @@ impl Opening {
                 complete = false;
                 continue;
             };
-            let proves = decode_header(&first).filter(|header| {
+            let proves = decode_header(&first, readable_blocks_max(total)).filter(|header| {
                 header.volume == superblock.volume
                     && header.sequence > self.head.sequence
                     && header.acknowledged >= self.head.sequence
@@ -431,7 +440,9 @@ impl Opening {
             }
         }
         let Some(first) = self.journal_bytes(requests, total, block, 1)? else { return Ok(Look::Wait) };
-        let Some(header) = decode_header(&first) else { return Ok(Look::Nothing) };
+        let Some(header) = decode_header(&first, readable_blocks_max(total)) else {
+            return Ok(Look::Nothing);
+        };
         let expected = header.volume == superblock.volume
             && header.sequence == self.head.sequence
             && header.chain == self.head.chain
@@ -588,6 +599,15 @@ impl Opening {
         let log = Log::new(&superblock, self.head);
         let space_map_pages = std::mem::take(&mut self.space_map_pages);
         Ok(Opened { superblock, allocator, log, store, space_map_pages })
+    }
+}
+
+/// Longest batch that replay takes. An older program wrote batches of any length that fits: if replay took such a one for the end of the
+/// journal, everything behind it would be lost.
+fn readable_blocks_max(journal_blocks: u32) -> u32 {
+    match Planted::TransactionUnbounded.is_planted() {
+        true => journal_blocks / 16,
+        false => journal_blocks,
     }
 }
 

@@ -13,6 +13,9 @@ use super::types::{AttributeChange, FileId, FsError};
 /// Times that changed in memory are put into the journal after this time, as data is written back.
 const TIMES_DELAY: Duration = Duration::from_secs(2);
 
+/// Files whose times are put into the journal in one go: there may be very many.
+const FILES_AT_ONCE: usize = 64;
+
 /// Times that are newer than those stored.
 ///
 /// A file has an entry here if and only if its inode lacks these times. Whoever puts an inode with them applied drops the entry
@@ -20,8 +23,10 @@ const TIMES_DELAY: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Times {
     changed: HashMap<FileId, AttributeChange>,
-    /// Time of the oldest change.
+    /// Time of the oldest change, but for those of the files in `due`.
     since: Option<Monotonic>,
+    /// Files whose times are being published.
+    due: Vec<FileId>,
 }
 
 impl Times {
@@ -59,9 +64,12 @@ impl Times {
     /// Puts a file's times into its inode.
     ///
     /// # Errors
-    /// `Miss`, and damage of the metadata. Of a file that is gone nothing is to be stored.
+    /// `Miss`, also while the journal has no room, and damage of the metadata. Of a file that is gone nothing is to be stored.
     pub fn publish(&mut self, file: FileId, meta: &mut Metadata) -> Result<(), FsError> {
         let Some(lazy) = self.get(file) else { return Ok(()) };
+        if !meta.journal.log.has_room() {
+            return Err(FsError::Miss);
+        }
         let mut txn = Transaction::new();
         match inode(&mut meta.store, &txn, file) {
             Ok(mut inode) => {
@@ -76,15 +84,24 @@ impl Times {
         Ok(())
     }
 
-    /// Publishes all times if the oldest change is due; those that cannot be wait once more.
+    /// Whether more times are due than were published.
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Publishes times if the oldest change is due, those of some files at a time. What cannot be published waits once more.
     pub fn publish_due(&mut self, meta: &mut Metadata, now: Monotonic) {
-        if self.since.is_none_or(|since| now < since.after(TIMES_DELAY)) {
-            return;
+        if self.due.is_empty() {
+            if self.since.is_none_or(|since| now < since.after(TIMES_DELAY)) {
+                return;
+            }
+            self.since = None;
+            self.due = self.files();
         }
-        self.since = None;
-        for file in self.files() {
+        for _ in 0..FILES_AT_ONCE {
+            let Some(file) = self.due.pop() else { return };
             if self.publish(file, meta).is_err() {
-                self.since = Some(now);
+                self.since.get_or_insert(now);
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Each bug is found by a test of this crate, which passes without it.
 
 use super::{Planted, plant};
-use crate::fs::tests::{checkpoints, crash, damage, descriptors, outage, renames, reserve, room, withheld};
+use crate::fs::tests::{
+    checkpoints, crash, damage, descriptors, outage, pieces, renames, reserve, room, withheld,
+};
 use crate::service::tests::durability;
 use std::panic::catch_unwind;
 
@@ -29,6 +31,15 @@ fn finder(bug: Planted) -> fn() {
         }
         Planted::JournalTailEarly => {
             withheld::the_journal_keeps_what_a_superblock_that_is_not_durable_makes_superfluous
+        }
+        Planted::MissStartsOver => {
+            pieces::an_image_of_more_pieces_than_the_page_cache_holds_is_given_back_in_bounded_steps
+        }
+        Planted::PartsWithoutReserve => {
+            reserve::blocks_that_are_given_back_one_by_one_on_a_full_pool_leave_room_for_checkpoints
+        }
+        Planted::TransactionUnbounded => {
+            pieces::a_volume_that_lost_its_power_after_a_change_of_very_many_pieces_opens_with_all_of_it
         }
         Planted::OutageFailsVolume => outage::an_outage_at_any_moment_fails_nothing_and_loses_nothing,
         Planted::PointerUnchecked => damage::a_tree_page_whose_write_was_lost_is_read_from_the_other_copy,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most changes that are recorded at once when they have gathered for want of room, by breaks that nobody acknowledged in time. With the
 /// most that one operation adds they fit the batch that gathers.
-const ITEMS_AT_ONCE: usize = 4096;
+const ITEMS_AT_ONCE: usize = 1024;
 
 /// Changes that are not recorded yet.
 #[derive(Debug, Default)]

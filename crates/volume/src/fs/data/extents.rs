@@ -1,4 +1,7 @@
 //! Which blocks of the virtual disk a stream's blocks are: lookups, and changes within a transaction.
+//!
+//! Functions that take a range look at all of it: their callers bound it by a number of blocks, or ask [`super::pieces`] how much of it
+//! one transaction may change.
 
 use ::types::Lba;
 
@@ -113,7 +116,7 @@ pub fn map_some(
 }
 
 /// Finds the first block of the extent that is behind the first `extents_max` of a range; its end if there is none.
-pub fn after_extents(
+fn after_extents(
     store: &mut Store,
     txn: &Transaction,
     stream: StreamId,
@@ -123,20 +126,6 @@ pub fn after_extents(
 ) -> Result<u64, FsError> {
     let found = stored_extents(store, txn, stream, from, to, extents_max + 1)?;
     Ok(found.get(extents_max).map_or(to, |(block, _)| *block))
-}
-
-/// Finds the first block of the last extent that begins at or before a block.
-pub fn extent_before(
-    store: &mut Store,
-    txn: &Transaction,
-    stream: StreamId,
-    at: u64,
-) -> Result<Option<u64>, FsError> {
-    let found = store.previous(txn, &key::extent(stream, at), &key::extents(stream))?;
-    match found {
-        Some((found, value)) => Ok(Some(decode(&found, &value)?.0)),
-        None => Ok(None),
-    }
 }
 
 /// Finds up to `extents_max` extents from a block on.
@@ -173,19 +162,6 @@ pub fn unmap(
         gone += stop - start;
     }
     Ok(gone)
-}
-
-/// Takes at most `extents_max` extents of a range out of a stream's map; also the block up to which it went.
-pub fn unmap_some(
-    store: &mut Store,
-    txn: &mut Transaction,
-    stream: StreamId,
-    from: u64,
-    to: u64,
-    extents_max: usize,
-) -> Result<(u64, u64), FsError> {
-    let stop = after_extents(store, txn, stream, from, to, extents_max)?;
-    Ok((unmap(store, txn, stream, from, stop)?, stop))
 }
 
 /// Maps a range that is a hole, joined with the extent before it if they fit together.
@@ -315,12 +291,10 @@ fn shared_runs(
     from: u64,
     to: u64,
 ) -> Result<Vec<(u64, SharedRecord)>, FsError> {
-    let damaged = FsError::damaged("shared run");
     let mut out: Vec<(u64, SharedRecord)> = Vec::new();
     let before = store.previous(txn, &key::shared(Lba(from)), &key::all_shared())?;
     if let Some((found, value)) = before {
-        let first = key::parse_number(&found).ok_or(damaged.clone())?;
-        let record = SharedRecord::decode(&value).ok_or(damaged.clone())?;
+        let (first, record) = decode_shared(&found, &value)?;
         if first + u64::from(record.blocks) > from {
             out.push((first, record));
         }
@@ -328,12 +302,20 @@ fn shared_runs(
     let mut next = key::shared(Lba(out.last().map_or(from, |(first, _)| first + 1)));
     let end = key::shared(Lba(to));
     while let Some((found, value)) = store.next(txn, &next, &end)? {
-        let first = key::parse_number(&found).ok_or(damaged.clone())?;
-        out.push((first, SharedRecord::decode(&value).ok_or(damaged.clone())?));
+        out.push(decode_shared(&found, &value)?);
         next = found;
         next.push(0);
     }
     Ok(out)
+}
+
+/// Decodes a stored run of shared blocks: first block and record.
+pub fn decode_shared(found: &[u8], value: &[u8]) -> Result<(u64, SharedRecord), FsError> {
+    let damaged = FsError::damaged("shared run");
+    let first = key::parse_number(found).ok_or(damaged.clone())?;
+    let record = SharedRecord::decode(value).ok_or(damaged.clone())?;
+    first.checked_add(u64::from(record.blocks)).ok_or(damaged)?;
+    Ok((first, record))
 }
 
 /// Marks the extents of a range shared, as those that it was cloned to are.
@@ -362,7 +344,8 @@ pub fn mark_shared(
     Ok(())
 }
 
-fn decode(found: &[u8], value: &[u8]) -> Result<(u64, ExtentRecord), FsError> {
+/// Decodes a stored extent: first block and record.
+pub fn decode(found: &[u8], value: &[u8]) -> Result<(u64, ExtentRecord), FsError> {
     let damaged = FsError::damaged("extent");
     let (_, block) = key::parse_extent(found).ok_or(damaged.clone())?;
     let extent = ExtentRecord::decode(value).ok_or(damaged.clone())?;

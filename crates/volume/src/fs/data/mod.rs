@@ -11,6 +11,8 @@ mod drain;
 mod due;
 mod eviction;
 pub mod extents;
+mod pieces;
+mod places;
 mod read;
 mod reclaim;
 mod segments;
@@ -27,6 +29,7 @@ use std::task::Poll;
 use ::types::{BLOCK_BYTES, Monotonic};
 use sys::Payload;
 
+use super::agenda::Agenda;
 use super::base::{Base, Unstored};
 use super::io::Answer;
 use super::meta::Store;
@@ -37,6 +40,8 @@ pub use read::{Answered, ParkedRead};
 use reclaim::Orphans;
 use settle::Settlings;
 pub use streams::Streams;
+#[cfg(test)]
+pub use streams::put_sizes;
 use waiters::{Asked, Target, Waiters};
 pub use write::Editor;
 use writeback::Writeback;
@@ -79,9 +84,16 @@ pub struct Data {
 }
 
 impl Data {
+    /// Whether nothing is being given back.
+    #[cfg(test)]
+    pub fn gives_nothing_back(&self) -> bool {
+        self.orphans.is_empty()
+    }
+
     /// Takes notice of the time of a poll.
     pub fn begin_turn(&mut self, now: Monotonic) {
         self.streams.now = now;
+        self.orphans.begin_turn();
     }
 
     /// Data that is not stored yet.
@@ -182,8 +194,16 @@ impl Data {
     }
 
     /// Finds what was left without a name when the volume was last in use.
-    pub fn find_orphans(&mut self, store: &mut Store) -> Result<(), FsError> {
-        self.orphans.find(store)
+    ///
+    /// # Errors
+    /// `Miss` until all are found; damage of the metadata.
+    pub fn find_orphans(&mut self, store: &mut Store, agenda: &mut Agenda) -> Result<(), FsError> {
+        self.orphans.find(store, agenda)
+    }
+
+    /// Whether work is left that waits for nothing but the next poll.
+    pub fn is_busy(&self) -> bool {
+        self.orphans.is_busy()
     }
 
     /// Carries on reads, writes, write-back and waiters.

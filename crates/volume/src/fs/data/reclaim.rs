@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use ::types::Monotonic;
 
-use super::extents;
 use super::streams::Streams;
+use super::{extents, pieces};
+use crate::fs::agenda::Agenda;
 use crate::fs::base::Base;
 use crate::fs::inodes::{inode, stream_record};
-use crate::fs::meta::record::ExtentRecord;
-use crate::fs::meta::{Store, Transaction, key};
+use crate::fs::meta::{Key, Store, Transaction, key};
 use crate::fs::metadata::Metadata;
 use crate::fs::quota::charge_of_stream;
 use crate::fs::types::{FileId, FsError, StreamId};
+use crate::planted::Planted;
 
 /// Keys that one transaction deletes at most.
 const KEYS_AT_ONCE: usize = 1000;
@@ -24,6 +25,12 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Orphans looked at in one go.
 const ORPHANS_AT_ONCE: usize = 16;
 
+/// Lookups of metadata with which the work of one poll ends: they take some milliseconds.
+const LOOKUPS_PER_POLL: u32 = 10_000;
+
+/// Orphans that one go finds at opening.
+const FOUND_AT_ONCE: usize = 256;
+
 /// Files and streams that are being given back.
 ///
 /// Each is recorded as an orphan in the metadata, and stays so until all of it is gone: what a crash or damage interrupts is found at
@@ -33,11 +40,28 @@ pub struct Orphans {
     queue: VecDeque<StreamId>,
     /// Nothing is given back before then: copies were missing.
     retry_at: Option<Monotonic>,
+    /// Where the search at opening goes on.
+    search: Option<Key>,
+    /// Lookups that this poll's work has taken.
+    lookups: u32,
+    /// There is more to give back, and nothing that it waits for but the next poll.
+    goes_on: bool,
 }
 
 impl Orphans {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Allows as many lookups as one poll may take.
+    pub fn begin_turn(&mut self) {
+        self.lookups = 0;
+        self.goes_on = false;
+    }
+
+    /// Whether the next poll is to come at once.
+    pub fn is_busy(&self) -> bool {
+        self.goes_on
     }
 
     /// Begins to give back all of a file or stream that has no name and is no longer used: nothing of it is written back any more.
@@ -55,19 +79,24 @@ impl Orphans {
         }
     }
 
-    /// Finds what was left without a name when the volume was last in use.
-    pub fn find(&mut self, store: &mut Store) -> Result<(), FsError> {
+    /// Finds what was left without a name when the volume was last in use, some at a time.
+    ///
+    /// # Errors
+    /// `Miss` until all are found; damage of the metadata.
+    pub fn find(&mut self, store: &mut Store, agenda: &mut Agenda) -> Result<(), FsError> {
         let txn = Transaction::new();
         let prefix = key::orphans();
-        let (mut from, end) = (prefix.clone(), key::after(&prefix));
-        let mut found = Vec::new();
-        while let Some((orphan, _)) = store.next(&txn, &from, &end)? {
-            found.push(key::parse_orphan(&orphan).ok_or(FsError::damaged("orphan"))?);
+        let end = key::after(&prefix);
+        let mut from = self.search.clone().unwrap_or(prefix);
+        for _ in 0..FOUND_AT_ONCE {
+            let Some((orphan, _)) = store.next(&txn, &from, &end)? else { return Ok(()) };
+            self.queue.push_back(key::parse_orphan(&orphan).ok_or(FsError::damaged("orphan"))?);
             from = orphan;
             from.push(0);
+            self.search = Some(from.clone());
         }
-        self.queue = found.into();
-        Ok(())
+        agenda.again = true;
+        Err(FsError::Miss)
     }
 
     /// When something is to be given back that copies were missing for.
@@ -85,8 +114,15 @@ impl Orphans {
             if base.ready_to_change().is_err() {
                 return;
             }
+            if self.lookups >= LOOKUPS_PER_POLL {
+                self.goes_on = true;
+                return;
+            }
             let Some(orphan) = self.queue.pop_front() else { return };
-            match reclaim_step(orphan, streams, base) {
+            let before = base.meta.store.steps;
+            let result = reclaim_step(orphan, streams, base);
+            self.lookups += base.meta.store.steps.saturating_sub(before);
+            match result {
                 Ok(true) => {}
                 // One large step is enough for one go.
                 Ok(false) => {
@@ -114,38 +150,25 @@ fn slots_of(orphan: StreamId, streams: &Streams) -> Vec<usize> {
     }
 }
 
-/// Deletes some of an orphan; whether all of it is gone.
+/// Deletes some of an orphan; whether all of it is gone. What is deleted stays so, whatever comes of the rest.
 fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Result<bool, FsError> {
     let slots = slots_of(orphan, streams);
     for slot in &slots {
         streams.quiesce(*slot, 0, u64::MAX)?;
     }
     let mut txn = Transaction::new();
-    let whole = orphan.index == key::WHOLE_FILE;
-    discharge(orphan, &mut txn, base)?;
-    let extents = if whole { key::file_extents(orphan.file) } else { key::extents(orphan) };
-    let end = key::after(&extents);
-    let mut from = extents;
-    let mut count = 0;
-    while let Some((found, value)) = base.meta.store.next(&txn, &from, &end)? {
-        if count >= KEYS_AT_ONCE {
-            // Charges are taken off with the records that they stand for.
-            txn.take_charges();
-            base.record(txn);
-            return Ok(false);
-        }
-        let (stream, block) = key::parse_extent(&found).ok_or(FsError::damaged("extent"))?;
-        let extent = ExtentRecord::decode(&value).ok_or(FsError::damaged("extent"))?;
-        let behind = block.saturating_add(u64::from(extent.blocks));
-        extents::unmap(&mut base.meta.store, &mut txn, stream, block, behind)?;
-        from = found;
-        from.push(0);
-        count += 1;
+    if !drop_extents(orphan, &mut txn, base)? {
+        base.record(txn);
+        return Ok(false);
     }
-    if whole {
+    // Charges are taken off with the records that they stand for, in the first transaction that has no extents left.
+    if !txn.is_empty() {
+        base.record(std::mem::take(&mut txn));
+    }
+    discharge(orphan, &mut txn, base)?;
+    if orphan.index == key::WHOLE_FILE {
         release_descriptor(orphan.file, &mut txn, base)?;
-        let (first, next) = (key::file_first(orphan.file), key::file_first(FileId(orphan.file.0 + 1)));
-        if !delete_range(&mut base.meta.store, &mut txn, &first, &next)? {
+        if !delete_keys(orphan.file, &mut txn, base)? {
             base.record(txn);
             return Ok(false);
         }
@@ -160,6 +183,44 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
         streams.forget(slot);
     }
     Ok(true)
+}
+
+/// Takes extents of an orphan out, as many as one transaction may; whether there are no more.
+fn drop_extents(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result<bool, FsError> {
+    let mut left = base.meta.journal.log.pieces_at_once();
+    let bytes_goal = base.meta.journal.log.transaction_bytes_goal();
+    let whole = orphan.index == key::WHOLE_FILE;
+    let mut from = if whole { key::file_extents(orphan.file) } else { key::extents(orphan) };
+    let end = key::after(&from);
+    let store = &mut base.meta.store;
+    while left > 0 && (txn.bytes() < bytes_goal || Planted::TransactionUnbounded.is_planted()) {
+        let reached = next_extent(store, txn, &from, &end).and_then(|found| {
+            let Some((stream, block)) = found else { return Ok(None) };
+            Ok(Some((stream, block, pieces::reach(store, stream, (block, u64::MAX), &mut left)?)))
+        });
+        match reached {
+            Ok(None) => return Ok(true),
+            Ok(Some((stream, block, stop))) => {
+                extents::unmap(store, txn, stream, block, stop)?;
+                from = key::extent(stream, stop);
+            }
+            // What is in the transaction is done; the rest comes when it is in memory.
+            Err(FsError::Miss) if !txn.is_empty() && !Planted::MissStartsOver.is_planted() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// The first extent in a range of keys: its stream and first block.
+fn next_extent(
+    store: &mut Store,
+    txn: &Transaction,
+    from: &[u8],
+    end: &[u8],
+) -> Result<Option<(StreamId, u64)>, FsError> {
+    let found = store.next(txn, from, end)?;
+    found.map(|(found, _)| key::parse_extent(&found).ok_or(FsError::damaged("extent"))).transpose()
 }
 
 /// Takes off what an orphan's owner is charged with. Streams go with the inode of their file: once that is deleted, none is charged.
@@ -195,11 +256,17 @@ fn release_descriptor(file: FileId, txn: &mut Transaction, base: &mut Base) -> R
     }
 }
 
-/// Deletes keys from `from` up to `to`; whether all are gone.
-fn delete_range(store: &mut Store, txn: &mut Transaction, from: &[u8], to: &[u8]) -> Result<bool, FsError> {
-    let mut next = key::Key::from_slice(from);
-    for _ in 0..KEYS_AT_ONCE {
-        let Some((found, value)) = store.next(txn, &next, to)? else { return Ok(true) };
+/// Deletes keys of a file without extents, as many as one transaction may; whether all are gone.
+fn delete_keys(file: FileId, txn: &mut Transaction, base: &mut Base) -> Result<bool, FsError> {
+    let bytes_goal = base.meta.journal.log.transaction_bytes_goal();
+    let (mut next, to) = (key::file_first(file), key::file_first(FileId(file.0 + 1)));
+    for count in 0..KEYS_AT_ONCE {
+        let (found, value) = match base.meta.store.next(txn, &next, &to) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(true),
+            Err(FsError::Miss) if count > 0 => return Ok(false),
+            Err(error) => return Err(error),
+        };
         if key::is_file_object_id(&found)
             && let Ok(id) = <[u8; 16]>::try_from(&value[..])
         {
@@ -208,6 +275,9 @@ fn delete_range(store: &mut Store, txn: &mut Transaction, from: &[u8], to: &[u8]
         next = found.clone();
         next.push(0);
         txn.delete(found);
+        if txn.bytes() >= bytes_goal {
+            return Ok(false);
+        }
     }
     Ok(false)
 }

@@ -1,13 +1,14 @@
 //! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
 //!
 //! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. So they do when there is much to change:
-//! one call changes about [`EXTENTS_AT_ONCE`] extents, which stay changed, and the next one the rest.
+//! one call changes what one transaction may ([`pieces`]), which stays changed, and the next one the rest.
 
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
 
 use super::cloning::CloneRange;
 use super::extents::{self, Mapped};
+use super::pieces;
 use super::segments::{Piece, SegmentState};
 use super::settle::may_store;
 use super::streams::put_sizes;
@@ -17,8 +18,9 @@ use crate::fs::inodes::inode;
 use crate::fs::meta::record::ExtentRecord;
 use crate::fs::meta::{BlockRun, Transaction, key};
 use crate::fs::types::{AttributeChange, FsError, StreamId};
+use crate::planted::Planted;
 
-/// Extents that one transaction changes at most, about.
+/// Extents of which one transaction fills the holes between.
 const EXTENTS_AT_ONCE: usize = 1000;
 
 /// Extents that one question about allocated ranges looks at.
@@ -57,6 +59,7 @@ impl Editor<'_> {
             self.promise_growth(slot, charged);
             self.streams.mark_dirty(slot);
         } else if end < stream.end_of_file {
+            self.make_room_for_parts(id, end.div_ceil(BLOCK), u64::MAX)?;
             self.truncate(slot, id, end)?;
         }
         self.stamp(id, now);
@@ -67,16 +70,10 @@ impl Editor<'_> {
     pub fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
         let keep = end.div_ceil(BLOCK);
         self.streams.quiesce(slot, end / BLOCK, u64::MAX)?;
-        // A map of very many extents is cut from its end, in several transactions.
-        let extents = extents::extents_from(
-            &mut self.base.meta.store,
-            &Transaction::new(),
-            id,
-            keep,
-            EXTENTS_AT_ONCE + 1,
-        )?;
-        let all = extents.len() <= EXTENTS_AT_ONCE;
-        let from = if all { keep } else { self.late_block(id, keep)? };
+        // A map of very many pieces is cut from its end, in several transactions.
+        let pieces_max = self.pieces_at_once();
+        let from = pieces::reach_back(&mut self.base.meta.store, id, keep, pieces_max)?;
+        let all = from == keep;
         let mut txn = Transaction::new();
         let gone = extents::unmap(&mut self.base.meta.store, &mut txn, id, from, u64::MAX)?;
         let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
@@ -99,20 +96,22 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Finds a block such that about as many extents lie behind it as one transaction may change.
-    fn late_block(&mut self, id: StreamId, keep: u64) -> Result<u64, FsError> {
-        let txn = Transaction::new();
-        let (mut at, mut block) = (u64::MAX, keep);
-        for _ in 0..EXTENTS_AT_ONCE {
-            let Some(found) = extents::extent_before(&mut self.base.meta.store, &txn, id, at)? else { break };
-            if found < keep {
-                break;
-            }
-            block = found;
-            let Some(next) = found.checked_sub(1) else { break };
-            at = next;
+    /// Sees to it that there is room for the parts that are left if a range is taken out of the middle of what is mapped: however often that is
+    /// done on a full volume, checkpoints find their pages, and all can be removed.
+    ///
+    /// # Errors
+    /// Those of changes that grow.
+    fn make_room_for_parts(&mut self, id: StreamId, from: u64, to: u64) -> Result<(), FsError> {
+        let grows = pieces::grows(&mut self.base.meta.store, id, from, to)?;
+        if grows && !Planted::PartsWithoutReserve.is_planted() {
+            self.base.ready_to_grow(self.unstored())?;
         }
-        Ok(block)
+        Ok(())
+    }
+
+    /// Pieces of a stream's map that one transaction may change.
+    fn pieces_at_once(&self) -> usize {
+        self.base.meta.journal.log.pieces_at_once()
     }
 
     /// Makes bytes behind the end in the cached last block zeroes.
@@ -215,7 +214,7 @@ impl Editor<'_> {
         mapping: &[Mapped],
         taken: &mut Vec<BlockRun>,
     ) -> Result<(), FsError> {
-        let chunk_blocks = self.base.meta.allocator.chunk_blocks();
+        let (chunk_blocks, pieces_max) = (self.base.meta.allocator.chunk_blocks(), self.pieces_at_once());
         let mut goal = None;
         let mut added = 0;
         for part in mapping {
@@ -224,7 +223,7 @@ impl Editor<'_> {
                 continue;
             }
             let mut at = part.block;
-            while at < part.end() && added < ALLOCATE_AT_ONCE {
+            while at < part.end() && added < ALLOCATE_AT_ONCE && taken.len() < pieces_max {
                 let want = (part.end() - at)
                     .min(self.base.unpromised_blocks(self.unstored()))
                     .min(ALLOCATE_AT_ONCE) as u32;
@@ -254,8 +253,8 @@ impl Editor<'_> {
     /// Gives back what is allocated behind a block at or behind the stream's end.
     fn cut_allocation(&mut self, slot: usize, id: StreamId, blocks: u64) -> Result<(), FsError> {
         let mut txn = Transaction::new();
-        let (gone, stop) =
-            extents::unmap_some(&mut self.base.meta.store, &mut txn, id, blocks, u64::MAX, EXTENTS_AT_ONCE)?;
+        let (range, pieces_max) = ((blocks, u64::MAX), self.pieces_at_once());
+        let (gone, stop) = pieces::unmap_some(&mut self.base.meta.store, &mut txn, id, range, pieces_max)?;
         if gone > 0 {
             let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
             let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
@@ -314,9 +313,11 @@ impl Editor<'_> {
             return Err(FsError::Miss);
         }
         if from < to {
+            self.make_room_for_parts(id, from, to)?;
             let mut txn = Transaction::new();
+            let pieces_max = self.pieces_at_once();
             let (gone, stop) =
-                extents::unmap_some(&mut self.base.meta.store, &mut txn, id, from, to, EXTENTS_AT_ONCE)?;
+                pieces::unmap_some(&mut self.base.meta.store, &mut txn, id, (from, to), pieces_max)?;
             if gone > 0 {
                 let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
                 let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
@@ -432,29 +433,36 @@ impl Editor<'_> {
         let last = first + (to - from);
         self.store_now(from_slot, from, to)?;
         self.streams.quiesce(to_slot, first, last)?;
-        let none = Transaction::new();
-        let stop =
-            extents::after_extents(&mut self.base.meta.store, &none, source, from, to, EXTENTS_AT_ONCE)?;
-        let replaced = extents::after_extents(
-            &mut self.base.meta.store,
-            &none,
-            target,
-            first,
-            first + (stop - from),
-            EXTENTS_AT_ONCE,
-        )?;
-        let stop = from + (replaced - first);
-        let mapping = extents::map(&mut self.base.meta.store, &none, source, from, stop)?;
         // Published sizes first: a clone behind the published end would come before what was written earlier.
         self.store_now(to_slot, 0, first)?;
+        let stop = self.share(source, (from, to), (to_slot, target, first))?;
+        self.streams.sequence += 1;
+        self.stamp(target, now);
+        Ok(if stop < to { (stop - from) * BLOCK } else { len_bytes })
+    }
+
+    /// Lets the target share the first blocks of a range of the source: as many as one transaction may change. Returns the source's block
+    /// up to which it does.
+    fn share(
+        &mut self,
+        source: StreamId,
+        (from, to): (u64, u64),
+        (to_slot, target, first): (usize, StreamId, u64),
+    ) -> Result<u64, FsError> {
         let shift = |block: u64| first + (block - from);
+        let half = (self.pieces_at_once() / 2).max(1);
+        let (mut of_source, mut of_target) = (half, half);
+        let store = &mut self.base.meta.store;
+        let stop = pieces::reach(store, source, (from, to), &mut of_source)?;
+        let stop = from + (pieces::reach(store, target, (first, shift(stop)), &mut of_target)? - first);
+        let mapping = extents::map(store, &Transaction::new(), source, from, stop)?;
         let mut txn = Transaction::new();
-        let gone = extents::unmap(&mut self.base.meta.store, &mut txn, target, shift(from), shift(stop))?;
-        extents::mark_shared(&mut self.base.meta.store, &mut txn, source, from, stop)?;
+        let gone = extents::unmap(store, &mut txn, target, first, shift(stop))?;
+        extents::mark_shared(store, &mut txn, source, from, stop)?;
         let mut added = 0;
         for part in mapping {
             if let Some(extent) = part.extent.filter(|extent| !extent.unwritten) {
-                extents::share_blocks(&mut self.base.meta.store, &mut txn, extent.lba, extent.blocks)?;
+                extents::share_blocks(store, &mut txn, extent.lba, extent.blocks)?;
                 let shared = ExtentRecord { shared: true, ..extent };
                 txn.put(key::extent(target, shift(part.block)), shared.encode());
                 added += part.blocks as i64;
@@ -465,7 +473,7 @@ impl Editor<'_> {
             .map_or(0, |stream| stream.published_end.max((shift(stop) * BLOCK).min(stream.end_of_file)));
         let allocated = put_sizes(self.base, &mut txn, target, published, added - gone as i64)?;
         let ticket = self.base.record(txn);
-        self.streams.cut(to_slot, shift(from), shift(stop));
+        self.streams.cut(to_slot, first, shift(stop));
         if let Some(stream) = self.streams.stream(to_slot) {
             stream.allocated_blocks = allocated;
             stream.published_end = published;
@@ -473,9 +481,7 @@ impl Editor<'_> {
             stream.generation += 1;
             stream.keep_promise(self.base);
         }
-        self.streams.sequence += 1;
-        self.stamp(target, now);
-        Ok(if stop < to { (stop - from) * BLOCK } else { len_bytes })
+        Ok(stop)
     }
 
     /// Has dirty blocks of a range written back.

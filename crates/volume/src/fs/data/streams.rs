@@ -252,6 +252,8 @@ impl Streams {
         if end == stream.published_end {
             return Ok(());
         }
+        // Of very many streams one after the other, too, no more may gather than the journal takes.
+        base.ready_to_change()?;
         let mut txn = Transaction::new();
         match put_sizes(base, &mut txn, id, end, 0) {
             Ok(_) => {}

@@ -9,7 +9,8 @@
 //!    blocks, reserved near the stream's last ones.
 //! 2. *Written.* New places with class `Fresh`, owned ones with class `Overwrite`, which is atomic and goes through the disks' journals.
 //! 3. *Published.* One transaction maps the new blocks, frees those that they replace, and moves the end of the stream in metadata as far
-//!    as everything before it is stored. A job that only overwrote has nothing to publish.
+//!    as everything before it is stored. A job that replaces very many pieces takes several; the last one moves the end. A job that only
+//!    overwrote has nothing to publish.
 //! 4. *Done.* What nobody wrote to meanwhile is clean. Who waits for the job is told.
 //!
 //! Jobs begin because a change is old ([`super::due`]), because too much is dirty, because a stream grows, or because somebody
@@ -45,12 +46,14 @@ use sys::{Buf, Payload};
 use super::BLOCK;
 use super::drain::Drain;
 use super::due::{Overdue, Trouble};
-use super::extents::{self, Mapped};
+use super::extents;
+use super::pieces;
+use super::places::{OVERWRITE_BLOCKS_MAX, Place, Span, WritePiece, spans};
 use super::streams::{Stream, Streams, put_sizes};
 use crate::fs::base::{Base, Unstored};
 use crate::fs::io::{Answer, Purpose};
+use crate::fs::meta::Transaction;
 use crate::fs::meta::record::ExtentRecord;
-use crate::fs::meta::{BlockRun, Transaction};
 use crate::fs::types::{FsError, StreamId};
 
 /// Longest run of a job in blocks: 4 MiB.
@@ -59,37 +62,14 @@ const JOB_BLOCKS_MAX: u64 = 1024;
 /// Jobs of one stream at once.
 const STREAM_JOBS_MAX: usize = 512;
 
-/// Largest overwrite that the virtual disk takes at once in blocks: 64 KiB.
-const OVERWRITE_BLOCKS_MAX: u64 = 16;
-
-/// From this number of blocks of the stream's own on, 32 KiB, a job takes new ones instead of overwriting them (D6): each byte is then written
-/// once to each copy, not to the journal and again in place, which outweighs the records that publish it. Not if it is the only
-/// job: it waits for fewer durable writes in the journal, and nothing else waits for the disks.
-const REDIRECTED_BLOCKS_LEAST: u64 = 8;
-
 /// A stream that grows is written back from this number of dirty blocks on: 8 MiB.
 const GROWTH_BLOCKS: u64 = 2048;
 
+/// A job of this number of blocks, or fewer, is published as a whole: it changes no more pieces than pages of the tree are always held.
+const PUBLISHED_WHOLE_BLOCKS: u64 = 16;
+
 /// Blocks in jobs at once, in the background: 32 MiB.
 const BACKGROUND_BLOCKS_MAX: u64 = 8192;
-
-/// How a piece of a job gets valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Blocks that the stream owns: atomically overwritten.
-    Owned,
-    /// Reserved blocks, to be mapped.
-    Reserved,
-    /// Blocks that the stream owns and never wrote.
-    Unwritten,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct WritePiece {
-    block: u64,
-    run: BlockRun,
-    place: Place,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -113,14 +93,6 @@ struct WriteJob {
     left: usize,
     error: Option<FsError>,
     waiters: SmallVec<[u64; 2]>,
-}
-
-/// Part of a job's range, before it has its places.
-#[derive(Debug)]
-enum Span {
-    /// Blocks from, to, that need new places: together, so that neighbours lie together.
-    Homeless(u64, u64),
-    Placed(WritePiece),
 }
 
 /// A job that has ended, for one who waited for it.
@@ -232,6 +204,7 @@ impl Writeback {
             self.trouble.wrote_all();
         }
         base.times.publish_due(&mut base.meta, base.agenda.now);
+        base.agenda.again |= base.times.has_due();
     }
 
     fn write_overdue(&mut self, overdue: Overdue, streams: &mut Streams, base: &mut Base) {
@@ -483,8 +456,11 @@ impl Writeback {
         if !needs_map && end == stream.published_end {
             return self.end_job(number, Ok(()), streams, base);
         }
+        let (now, rest) = publishable(id, &job.pieces, base)?;
+        // The end moves with the last of the job.
+        let end = if rest.is_empty() { end } else { stream.published_end };
         let mut txn = Transaction::new();
-        let more = map_pieces(&mut txn, id, &job.pieces, base)?;
+        let more = map_pieces(&mut txn, id, &now, base)?;
         let allocated = put_sizes(base, &mut txn, id, end, more)?;
         let ticket = base.record(txn);
         base.times.forget(id.file);
@@ -494,7 +470,15 @@ impl Writeback {
             stream.ticket = ticket;
             stream.keep_promise(base);
         }
-        self.end_job(number, Ok(()), streams, base)
+        if rest.is_empty() {
+            return self.end_job(number, Ok(()), streams, base);
+        }
+        if let Some(job) = self.jobs.get_mut(&number) {
+            job.pieces = rest;
+        }
+        self.to_publish.push_front(number);
+        base.agenda.again = true;
+        Ok(())
     }
 
     fn end_job(
@@ -533,32 +517,6 @@ impl Writeback {
         base.agenda.again = true;
         Ok(())
     }
-}
-
-/// Divides a job's range into spans. `room`: blocks that nobody else may come to need; `alone`: no other data waits to be stored.
-fn spans(mapping: &[Mapped], room: u64, alone: bool) -> Vec<Span> {
-    let owned = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared && !extent.unwritten);
-    let owned_blocks: u64 = mapping.iter().filter(|part| owned(part)).map(|part| part.blocks).sum();
-    let others: u64 =
-        mapping.iter().filter(|part| part.extent.is_none_or(|e| e.shared)).map(|p| p.blocks).sum();
-    let journaled_max = if alone { OVERWRITE_BLOCKS_MAX } else { REDIRECTED_BLOCKS_LEAST - 1 };
-    let in_place = owned_blocks <= journaled_max || room < owned_blocks + others;
-    let mut spans = Vec::new();
-    // Neighbours that both need a place get one together.
-    let mut homeless: Option<(u64, u64)> = None;
-    for part in mapping {
-        match part.extent {
-            Some(extent) if extent.unwritten || (owned(part) && in_place) => {
-                spans.extend(homeless.take().map(|(start, end)| Span::Homeless(start, end)));
-                let place = if extent.unwritten { Place::Unwritten } else { Place::Owned };
-                let run = BlockRun { lba: extent.lba, blocks: extent.blocks };
-                spans.push(Span::Placed(WritePiece { block: part.block, run, place }));
-            }
-            _ => homeless = Some((homeless.map_or(part.block, |(start, _)| start), part.end())),
-        }
-    }
-    spans.extend(homeless.map(|(start, end)| Span::Homeless(start, end)));
-    spans
 }
 
 /// Reserves places for blocks, each behind the one before if that is free.
@@ -603,6 +561,33 @@ fn goal(
     let Some(before) = from.checked_sub(1) else { return Ok(None) };
     let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, before, from)?;
     Ok(mapping.first().and_then(|part| part.extent).map(|extent| Lba(extent.lba.0 + 1)))
+}
+
+/// Divides what a job wrote into what one transaction may publish, as far as the metadata that it changes is in memory, and the rest.
+///
+/// # Errors
+/// `Miss` if that is nothing.
+fn publishable(
+    id: StreamId,
+    pieces: &[WritePiece],
+    base: &mut Base,
+) -> Result<(Vec<WritePiece>, Vec<WritePiece>), FsError> {
+    let (from, to) = match (pieces.first(), pieces.last()) {
+        (Some(first), Some(last)) => (first.block, last.end()),
+        _ => return Ok((Vec::new(), Vec::new())),
+    };
+    if to - from <= PUBLISHED_WHOLE_BLOCKS {
+        return Ok((pieces.to_vec(), Vec::new()));
+    }
+    let mut left = base.meta.journal.log.pieces_at_once();
+    let stop = pieces::reach(&mut base.meta.store, id, (from, to), &mut left)?;
+    let (mut now, mut rest) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let (before, behind) = piece.split(stop);
+        now.extend(before);
+        rest.extend(behind);
+    }
+    Ok((now, rest))
 }
 
 /// Maps what a job wrote to new places; how many blocks more the stream has then.

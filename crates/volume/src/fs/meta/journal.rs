@@ -21,6 +21,10 @@
 //! 1 put: key length (16 bits), value length (16 bits), key, value. 2 delete: key length, key.
 //! 3 allocate, 4 free: first block (64 bits), blocks (32 bits). 5 chunk: index (32 bits), use (8 bits).
 //! A batch with an operation of another kind was written by a newer program: the volume is refused.
+//!
+//! A reader takes a batch of any length that the journal holds. A writer keeps to less
+//! ([`Log::batch_blocks_max`](super::log::Log::batch_blocks_max)), so that an opening need not look far for the proof that a batch which
+//! it cannot read was durable.
 
 use std::rc::Rc;
 use sys::{Buf, BufMut};
@@ -38,9 +42,6 @@ const HEADER_BYTES: usize = 72;
 
 /// The highest kind of operation.
 const KIND_LAST: u8 = 5;
-
-/// Largest batch in blocks: bounds what a reader believes.
-pub const BATCH_BLOCKS_MAX: u32 = 2048;
 
 /// One change as the journal tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,8 +168,8 @@ pub fn encode_batch(header: &BatchHeader, order: u64, lba: Lba, operations: &[u8
     (out.freeze(), crc)
 }
 
-/// The header of what may be a batch: says how many blocks to read, proves nothing.
-pub fn decode_header(block: &[u8]) -> Option<BatchHeader> {
+/// The header of what may be a batch of at most `blocks_max` blocks: says how many blocks to read, proves nothing.
+pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
     let mut reader = Reader(block);
     if reader.take(4)? != MAGIC {
         return None;
@@ -184,7 +185,7 @@ pub fn decode_header(block: &[u8]) -> Option<BatchHeader> {
         chain: reader.u64()?,
         acknowledged: reader.u64()?,
     };
-    let fits = blocks <= BATCH_BLOCKS_MAX && batch_blocks(operation_bytes as usize) == blocks;
+    let fits = blocks <= blocks_max && batch_blocks(operation_bytes as usize) == blocks;
     fits.then_some(header)
 }
 
@@ -202,7 +203,7 @@ pub struct Batch {
 impl Batch {
     /// `None` if anything is wrong with the bytes, found at `lba`, as a batch.
     pub fn decode(bytes: &[u8], lba: Lba) -> Option<Self> {
-        let header = decode_header(bytes)?;
+        let header = decode_header(bytes, u32::try_from(bytes.len() / BLOCK_BYTES).ok()?)?;
         if bytes.len() != header.blocks as usize * BLOCK_BYTES {
             return None;
         }

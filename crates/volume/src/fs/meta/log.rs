@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use sys::Buf;
 
 use super::super::layout::{JOURNAL_FIRST, Position, SEALED_BYTES, Superblock};
-use super::journal::{BATCH_BLOCKS_MAX, BatchHeader, batch_blocks, encode_batch, encode_transaction};
+use super::journal::{BatchHeader, batch_blocks, encode_batch, encode_transaction};
 use super::transaction::Transaction;
 use crate::planted::Planted;
 use types::Lba;
@@ -20,6 +20,20 @@ pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
 /// Bytes with which a batch is written at once.
 const BATCH_BYTES_GOAL: usize = 256 << 10;
+
+/// Most blocks of changes that gather for one batch before others wait: 4 MiB.
+const PENDING_BLOCKS_MAX: u32 = 1024;
+
+/// Most blocks that one operation adds to what has gathered: 2 MiB. Producers divide their work long before ([`PIECES_AT_ONCE`]); what
+/// cannot be divided are the records of opens that one step keeps, at most 1024 of about a KiB.
+const OPERATION_BLOCKS_MAX: u32 = 512;
+
+/// Most pieces of streams' maps that one transaction changes, however long the journal is: some milliseconds of work.
+const PIECES_AT_ONCE: usize = 1000;
+
+/// Bytes of the changes of one piece at most: its extent is deleted and put again in two parts, put for another stream, its run of
+/// references likewise, and blocks are allocated and freed.
+const PIECE_BYTES: usize = 256;
 
 /// Blocks to write.
 #[derive(Debug)]
@@ -67,10 +81,17 @@ impl Log {
         }
     }
 
-    /// Takes a transaction into the batch that gathers; its ticket.
-    pub fn add(&mut self, txn: &Transaction) -> u64 {
+    /// Takes a transaction into the batch that gathers; its ticket. `None`, and nothing is taken, if the batch would be longer than a
+    /// reader reckons with.
+    pub fn add(&mut self, txn: &Transaction) -> Option<u64> {
+        let before = self.pending.len();
         encode_transaction(txn, &mut self.pending);
-        self.head.sequence
+        let fits = batch_blocks(self.pending.len()) <= Self::batch_blocks_max(self.blocks);
+        if !fits && !Planted::TransactionUnbounded.is_planted() {
+            self.pending.truncate(before);
+            return None;
+        }
+        Some(self.head.sequence)
     }
 
     /// The ticket of everything added so far.
@@ -97,10 +118,14 @@ impl Log {
         self.head.total - self.tail_total
     }
 
+    /// Blocks in use or asked for.
+    pub fn filled_blocks(&self) -> u64 {
+        self.used_blocks() + u64::from(batch_blocks(self.pending.len()))
+    }
+
     /// Share of the region that is in use or asked for, in 1/256.
     pub fn fill(&self) -> u64 {
-        let pending = u64::from(batch_blocks(self.pending.len()));
-        (self.used_blocks() + pending) * 256 / u64::from(self.blocks.max(1))
+        self.filled_blocks() * 256 / u64::from(self.blocks.max(1))
     }
 
     /// Whether more changes may gather: there is room for them, and for what is needed to free some.
@@ -110,12 +135,25 @@ impl Log {
 
     /// Bytes that may gather for one batch before changes wait.
     fn pending_bytes_max(&self) -> usize {
-        (self.blocks as usize / 8 * SEALED_BYTES).min(BATCH_BLOCKS_MAX as usize * SEALED_BYTES / 2)
+        pending_blocks_max(self.blocks) as usize * SEALED_BYTES
     }
 
-    /// Most blocks of a batch, but for the one change that may go beyond what gathers, in a journal of this length.
+    /// Bytes with which a transaction that could have more ends: half of what one operation may add.
+    pub fn transaction_bytes_goal(&self) -> usize {
+        operation_blocks_max(self.blocks) as usize * SEALED_BYTES / 2
+    }
+
+    /// Pieces of streams' maps that one transaction may change.
+    pub fn pieces_at_once(&self) -> usize {
+        if Planted::TransactionUnbounded.is_planted() || Planted::MissStartsOver.is_planted() {
+            return usize::MAX;
+        }
+        (self.transaction_bytes_goal() / PIECE_BYTES).clamp(1, PIECES_AT_ONCE)
+    }
+
+    /// Most blocks of a batch in a journal of this length: what gathers, and the operation that goes beyond.
     pub fn batch_blocks_max(blocks: u32) -> u32 {
-        (blocks / 8).clamp(1, BATCH_BLOCKS_MAX / 2)
+        (pending_blocks_max(blocks) + operation_blocks_max(blocks)).min(blocks)
     }
 
     /// No further batch may be under way: an opening looks only so far for the proof that one was durable.
@@ -202,4 +240,14 @@ impl Log {
         self.pending.clear();
         self.absorbing = true;
     }
+}
+
+/// Blocks of changes that gather for one batch before others wait, in a journal of this length.
+fn pending_blocks_max(blocks: u32) -> u32 {
+    (blocks / 8).clamp(1, PENDING_BLOCKS_MAX)
+}
+
+/// Blocks that one operation adds at most, in a journal of this length: it is never more than three quarters full when changes are taken.
+fn operation_blocks_max(blocks: u32) -> u32 {
+    (blocks * 3 / 4).clamp(1, OPERATION_BLOCKS_MAX)
 }

@@ -260,8 +260,8 @@ impl Way {
     /// The first key of the tree that lies on the way.
     fn stored(self, tree: &mut Tree, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Found, FsError> {
         let found = match self {
-            Self::Up => tree.next(from)?,
-            Self::Down => tree.previous(from)?,
+            Self::Up => tree.next(from, to)?,
+            Self::Down => tree.previous(from, to)?,
         };
         Ok(found.filter(|(key, _)| match to {
             Bound::Included(to) => key[..] == *to || self.meets(key, to),

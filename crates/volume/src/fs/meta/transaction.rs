@@ -5,10 +5,16 @@ use std::rc::Rc;
 use types::{Lba, Sid};
 
 use super::super::types::FileId;
-use super::key::Key;
+use super::key::{self, Key};
 
 /// Sorted changes; `None` deletes.
 pub type Changes = BTreeMap<Key, Option<Rc<[u8]>>>;
+
+/// Bytes of a change in the journal beside its key and value: kind and lengths.
+const OPERATION_BYTES: usize = 5;
+
+/// Bytes of a run of blocks in the journal.
+const RUN_BYTES: usize = 12;
 
 /// A run of blocks of the virtual disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +67,8 @@ pub struct Transaction {
     pub(super) chunks: Vec<(u32, ChunkUse)>,
     /// What it charges owners with; empty unless quotas are kept.
     charges: Vec<Charge>,
+    /// Bytes that its changes take in the journal at most: what was changed twice counts twice.
+    bytes: usize,
 }
 
 impl Transaction {
@@ -69,19 +77,28 @@ impl Transaction {
     }
 
     pub fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.bytes += OPERATION_BYTES + key.len() + value.len();
         self.changes.insert(key, Some(value.into()));
     }
 
     pub fn delete(&mut self, key: Key) {
+        self.bytes += OPERATION_BYTES + key.len();
         self.changes.insert(key, None);
     }
 
     pub fn allocate(&mut self, run: BlockRun) {
+        self.bytes += OPERATION_BYTES + RUN_BYTES;
         self.allocated.push(run);
     }
 
     pub fn free(&mut self, run: BlockRun) {
+        self.bytes += OPERATION_BYTES + RUN_BYTES;
         self.freed.push(run);
+    }
+
+    /// Bytes that its changes take in the journal at most. Who changes much ends the transaction when they are many.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub fn charge(&mut self, charge: Charge) {
@@ -99,6 +116,11 @@ impl Transaction {
 
     pub fn use_chunk(&mut self, chunk: u32, chunk_use: ChunkUse) {
         self.chunks.push((chunk, chunk_use));
+    }
+
+    /// Whether it changes how many extents have a block.
+    pub fn changes_references(&self) -> bool {
+        self.changes.range(key::all_shared()..key::after(&key::all_shared())).next().is_some()
     }
 
     /// Blocks that come to belong to an extent.

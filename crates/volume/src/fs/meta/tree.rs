@@ -32,6 +32,9 @@ const EVICTED_MAX: usize = 32;
 /// entry.
 const EXTRA_MAX: usize = 2 * super::super::types::DEPTH_MAX + PAGES_LEAST;
 
+/// Leaves that are asked for together with one that a walk comes to: it is going to need them next.
+const PAGES_AHEAD: usize = 8;
+
 /// Pages of the tree, as far as they are in memory.
 #[derive(Debug)]
 pub struct Tree {
@@ -158,11 +161,11 @@ impl Tree {
         Err(FsError::Miss)
     }
 
-    /// Asks for a page's load if it is not in memory.
+    /// Asks for a page's load if it is not in memory. One that could not be read is left to who needs it.
     pub fn prefetch(&mut self, pointer: Pointer) {
         let lba = pointer.lba.0;
         let cached = self.pages.get(&lba).is_some_and(|cached| cached.page.pointer() == pointer);
-        if !cached && self.loading.insert(lba) {
+        if !cached && !self.failed.contains_key(&lba) && self.loading.insert(lba) {
             self.wanted.push(pointer);
             self.note_asked_for(lba);
         }
@@ -216,15 +219,15 @@ impl Tree {
         }
     }
 
-    /// The first key at or after a bound.
-    pub fn next(&mut self, from: Bound<&[u8]>) -> Result<Found, FsError> {
+    /// The first key at or after a bound, as far as pages lead that may have keys before `to`.
+    pub fn next(&mut self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Found, FsError> {
         match self.root {
-            Some(root) => self.next_below(root, from),
+            Some(root) => self.next_below(root, from, to),
             None => Ok(None),
         }
     }
 
-    fn next_below(&mut self, at: Root, from: Bound<&[u8]>) -> Result<Found, FsError> {
+    fn next_below(&mut self, at: Root, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Found, FsError> {
         let page = self.page(at.page, at.level)?;
         if at.level == 0 {
             let index = match from {
@@ -238,24 +241,35 @@ impl Tree {
             Bound::Included(key) | Bound::Excluded(key) => page.child_for(key),
             Bound::Unbounded => 0,
         };
-        for index in first..page.len() {
+        // No key of a child is before the one that leads to it.
+        let is_behind = |index: usize| match to {
+            Bound::Included(to) => page.key(index) > to,
+            Bound::Excluded(to) => page.key(index) >= to,
+            Bound::Unbounded => false,
+        };
+        for index in (first..page.len()).take_while(|&index| index == first || !is_behind(index)) {
             let child = Root { page: page.child(index), level: at.level - 1 };
-            if let Some(found) = self.next_below(child, from)? {
+            let found = self.next_below(child, from, to);
+            if matches!(found, Err(FsError::Miss)) && index > first && child.level == 0 {
+                let ahead = (index + 1..page.len()).take_while(|&index| !is_behind(index));
+                ahead.take(PAGES_AHEAD).for_each(|index| self.prefetch(page.child(index)));
+            }
+            if let Some(found) = found? {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    /// The last key at or before a bound.
-    pub fn previous(&mut self, at: Bound<&[u8]>) -> Result<Found, FsError> {
+    /// The last key at or before a bound, as far as pages lead that may have keys behind `from`.
+    pub fn previous(&mut self, at: Bound<&[u8]>, from: Bound<&[u8]>) -> Result<Found, FsError> {
         match self.root {
-            Some(root) => self.previous_below(root, at),
+            Some(root) => self.previous_below(root, at, from),
             None => Ok(None),
         }
     }
 
-    fn previous_below(&mut self, node: Root, at: Bound<&[u8]>) -> Result<Found, FsError> {
+    fn previous_below(&mut self, node: Root, at: Bound<&[u8]>, from: Bound<&[u8]>) -> Result<Found, FsError> {
         let page = self.page(node.page, node.level)?;
         if node.level == 0 {
             let count = match at {
@@ -269,9 +283,19 @@ impl Tree {
             Bound::Included(key) | Bound::Excluded(key) => page.child_for(key),
             Bound::Unbounded => page.len() - 1,
         };
-        for index in (0..=last).rev() {
+        // All keys of a child are before the one that leads to the next.
+        let is_before = |index: usize| match from {
+            Bound::Included(from) | Bound::Excluded(from) => page.key(index + 1) <= from,
+            Bound::Unbounded => false,
+        };
+        for index in (0..=last).rev().take_while(|&index| index == last || !is_before(index)) {
             let child = Root { page: page.child(index), level: node.level - 1 };
-            if let Some(found) = self.previous_below(child, at)? {
+            let found = self.previous_below(child, at, from);
+            if matches!(found, Err(FsError::Miss)) && index < last && child.level == 0 {
+                let ahead = (0..index).rev().take_while(|&index| !is_before(index));
+                ahead.take(PAGES_AHEAD).for_each(|index| self.prefetch(page.child(index)));
+            }
+            if let Some(found) = found? {
                 return Ok(Some(found));
             }
         }

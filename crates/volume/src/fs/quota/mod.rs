@@ -26,12 +26,16 @@ pub use self::counting::QuotaFindings;
 use self::record::UserRecord;
 pub use self::record::{QuotaLimits, QuotaMode, QuotaSettings};
 pub use self::words::{QuotaChange, QuotaQuery};
+use super::agenda::Agenda;
 use super::descriptors::descriptor;
 use super::meta::record::{Inode, StreamRecord};
-use super::meta::{Charge, Store, Transaction, key};
+use super::meta::{Charge, Key, Store, Transaction, key};
 use super::types::{FileId, FsError, SecurityId, StreamId};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Users that one go reads at opening.
+const LOADED_AT_ONCE: usize = 256;
 
 /// Owners of descriptors that are remembered.
 const OWNERS_MAX: usize = 4096;
@@ -102,31 +106,46 @@ pub struct Quotas {
     promises: HashMap<StreamId, (Sid, u64)>,
     owners: HashMap<SecurityId, Named>,
     counting: Option<Counting>,
+    /// At opening: all users before this key are read.
+    loaded: Option<Key>,
 }
 
 impl Quotas {
-    /// Reads what is stored.
+    /// Reads what is stored, some users at a time.
     ///
     /// # Errors
-    /// `Miss`, and damage of the metadata.
-    pub fn load(&mut self, store: &mut Store) -> Result<(), FsError> {
+    /// `Miss` until all is read; damage of the metadata.
+    pub fn load(&mut self, store: &mut Store, agenda: &mut Agenda) -> Result<(), FsError> {
+        let result = self.load_some(store, agenda);
+        if matches!(result, Err(FsError::Corrupt { .. })) {
+            self.users.clear();
+        }
+        result
+    }
+
+    fn load_some(&mut self, store: &mut Store, agenda: &mut Agenda) -> Result<(), FsError> {
         let txn = Transaction::new();
         let Some(value) = store.get(&txn, &key::quota_settings())? else { return Ok(()) };
         let settings = QuotaSettings::decode(&value).ok_or(FsError::damaged("quota settings"))?;
-        let (mut from, end) = (key::quota_users(), key::after(&key::quota_users()));
-        let mut users = BTreeMap::new();
-        while let Some((found, value)) = store.next(&txn, &from, &end)? {
+        let end = key::after(&key::quota_users());
+        let mut from = self.loaded.clone().unwrap_or_else(key::quota_users);
+        for _ in 0..LOADED_AT_ONCE {
+            let Some((found, value)) = store.next(&txn, &from, &end)? else {
+                self.settings = settings;
+                if self.allowed {
+                    self.allow();
+                }
+                return Ok(());
+            };
             let user = key::parse_quota_user(&found).ok_or(FsError::damaged("quota user"))?;
             let record = UserRecord::decode(&value).ok_or(FsError::damaged("quota user"))?;
-            users.insert(user, User { record, promised_blocks: 0 });
+            self.users.insert(user, User { record, promised_blocks: 0 });
             from = found;
             from.push(0);
+            self.loaded = Some(from.clone());
         }
-        (self.settings, self.users) = (settings, users);
-        if self.allowed {
-            self.allow();
-        }
-        Ok(())
+        agenda.again = true;
+        Err(FsError::Miss)
     }
 
     pub fn settings(&self) -> &QuotaSettings {

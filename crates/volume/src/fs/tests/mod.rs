@@ -10,6 +10,7 @@ mod names;
 pub mod outage;
 mod overlapping;
 mod owners;
+pub mod pieces;
 mod preparing;
 mod quotas;
 pub mod renames;
@@ -47,6 +48,8 @@ pub struct Held {
     written: BTreeMap<u64, Vec<u8>>,
     /// How many requests are answered yet, if that is limited.
     pub answers_left: Option<u64>,
+    /// Number of reads.
+    pub reads: u64,
     /// Discards under way, by token.
     discards: BTreeMap<u64, std::ops::Range<u64>>,
 }
@@ -93,7 +96,7 @@ impl SharedDisk {
                 held.orders.retain(|at, _| !(lba.0..lba.0 + blocks).contains(at));
                 held.discards.insert(token, lba.0..lba.0 + blocks);
             }
-            SpaceRequest::Read { .. } => {}
+            SpaceRequest::Read { .. } => held.reads += 1,
         }
     }
 
@@ -340,7 +343,10 @@ impl Bench {
     /// Checks the volume and finds nothing wrong.
     pub fn check_clean(&mut self) {
         let report = self.check();
-        assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
+        assert!(
+            report.problems.is_empty() && report.allocation_compared && report.references_compared,
+            "{report:#?}"
+        );
         self.check_references();
     }
 

@@ -5,7 +5,11 @@ use std::cell::RefCell;
 
 /// A volume with more addresses than its pool has room for.
 fn crowded(chunks: u64) -> Bench {
-    let (blocks, room) = (BlockCount(64 * 256), BlockCount(chunks * 256));
+    crowded_of(64, chunks)
+}
+
+fn crowded_of(chunks: u64, room: u64) -> Bench {
+    let (blocks, room) = (BlockCount(chunks * 256), BlockCount(room * 256));
     let disk = SharedDisk(
         Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 256, room))),
         Rc::default(),
@@ -57,4 +61,39 @@ pub fn everything_can_be_removed_from_a_full_pool() {
         bench.reopen();
         bench.check_clean();
     }
+}
+
+#[test]
+pub fn blocks_that_are_given_back_one_by_one_on_a_full_pool_leave_room_for_checkpoints() {
+    const BLOCKS: u64 = 40_000;
+    let mut bench = crowded_of(240, 166);
+    let clone = pieces::clone_of_an_image(&mut bench, BLOCKS);
+    let rest = StreamId::unnamed(bench.create("rest"));
+    let mut at = 0;
+    while bench.write(rest, at, &[7; 65_536]).is_ok() {
+        at += 65_536;
+        bench.poll();
+    }
+    bench.flush_all().unwrap();
+    for block in (0..BLOCKS).step_by(2) {
+        match bench.run(|fs| fs.zero_range(clone, block * 4096, 4096, FileTime(9))) {
+            Ok(()) => {}
+            Err(FsError::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+        if block % 64 == 0 {
+            bench.now = bench.now.after(Duration::from_millis(20));
+            bench.poll();
+        }
+    }
+    for name in ["clone", "rest", "image"] {
+        let gone = bench.run(|fs| fs.unlink(FileId::ROOT, &wide(name), FileTime(9))).expect("removed");
+        bench.run(|fs| fs.reclaim(gone.file)).expect("reclaimed");
+        bench.sleep(Duration::from_secs(3));
+    }
+    bench.flush_all().unwrap();
+    bench.sleep(Duration::from_secs(10));
+    bench.create("new");
+    bench.reopen();
+    bench.check_clean();
 }
