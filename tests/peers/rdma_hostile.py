@@ -10,7 +10,7 @@ from rdma_peer import (
 from smbprotocol.connection import Connection
 from smbprotocol.open import (
     CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess,
-    SMB2WriteRequest,
+    SMB2ReadRequest, SMB2WriteRequest,
 )
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
@@ -181,7 +181,7 @@ def another_version_is_answered_with_a_status_and_serves_for_nothing_else():
     peer.send(negotiate_request(0x200, 0x200))
     _, _, _, _, answer = peer.segment()
     assert struct.unpack("<I", answer[12:16])[0] == 0xC00000BB, answer
-    peer.send(transfer(b"x" * 100))
+    # Nothing else is said: the server ends it by itself.
     peer.ends()
     peer.close()
 
@@ -233,9 +233,9 @@ def transfers_that_break_the_rules_end_their_connection():
 
 
 class Logged:
-    """A session over SMB Direct, with a file open."""
+    """A session over SMB Direct, with a file open; `keeps`: one that is there."""
 
-    def __init__(self):
+    def __init__(self, keeps=None):
         self.connection = Connection(uuid.uuid4(), "127.0.0.1", PORT, require_signing=False)
         self.connection.connect(timeout=20)
         self.peer = Transport.last
@@ -246,11 +246,11 @@ class Logged:
         self.session.signing_required = True
         self.tree.connect()
         self.session.signing_required = False
-        self.file = Open(self.tree, "placed")
+        self.file = Open(self.tree, keeps or "placed")
         self.file.create(
             ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_ALL, FileAttributes.FILE_ATTRIBUTE_NORMAL,
             ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE,
-            CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
+            CreateDisposition.FILE_OPEN if keeps else CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
         )
 
     def offer(self, length, token=0x11223344, offset=0x5000, channel=1):
@@ -263,6 +263,17 @@ class Logged:
         request["file_id"] = self.file.file_id
         request["buffer_channel_info"] = struct.pack("<QII", offset, token, length)
         return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
+
+    def demand(self, length, token=0x11223344):
+        """A READ of bytes that the server places in our memory."""
+        request = SMB2ReadRequest()
+        request["length"] = length
+        request["offset"] = 0
+        request["minimum_count"] = 0
+        request["file_id"] = self.file.file_id
+        request["channel"] = 1
+        request["buffer"] = struct.pack("<QII", 0, token, length)
+        return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id, credit_request=128)
 
     def close(self):
         self.peer.close()
@@ -348,6 +359,31 @@ def an_answer_that_comes_again_finds_nothing():
     user.close()
     again = Logged()
     again.close()
+
+
+# --- Memory: what a peer does not take, and does not end -------------------------------------------------------------------
+
+
+@test
+def answers_that_nobody_reads_take_the_share_of_one_host():
+    users = [Logged(keeps="large") for _ in range(16)]
+    for user in users:
+        user.connection.echo(user.session.session_id, credit_request=1000)
+    before, most = resident_mib(), 0
+    try:
+        for user in users:
+            user.peer.is_deaf = True
+            for _ in range(4):
+                user.demand(8 << 20)
+        for _ in range(30):
+            most = max(most, resident_mib() - before)
+            time.sleep(0.1)
+    finally:
+        for user in users:
+            user.peer.reset()
+    # Uncounted they take 512 MiB. One host alone takes half of bytes_in_flight (256 MiB), and what was on its way when that was reached.
+    assert 64 < most < 256, f"{most} MiB"
+    print(f"{most} MiB for answers that nobody reads", flush=True)
 
 
 # --- Many, and gone ----------------------------------------------------------------------------------------------------------
