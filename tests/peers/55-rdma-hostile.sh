@@ -23,7 +23,7 @@ while [[ ! -e $work/over ]]; do
     echo round
 done >"$work/honest.log" &
 honest=$!
-RDMA_PORT=$rdma_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
+RDMA_PORT=$rdma_port HTTP_PORT=$http_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
     timeout 120 "$python" "$(dirname "$0")/rdma_hostile.py" >"$work/hostile.log" 2>&1
 status=$?
 touch "$work/over"
