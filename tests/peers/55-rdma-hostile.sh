@@ -14,6 +14,8 @@ there_and_back() {
         timeout 60 "$CENOTE" smb get "smb://127.0.0.1:$rdma_port/$share/honest" "$work/back" --transport rdma && cmp "$work/file" "$work/back"
 }
 check "before: a file there and back" there_and_back
+random_file "$work/large" 8
+check "and a larger one there" timeout 60 "$CENOTE" smb put "$work/large" "smb://127.0.0.1:$rdma_port/$share/large" --transport rdma
 
 # Ends when the hostile peer has: prints a line a round.
 while [[ ! -e $work/over ]]; do
@@ -21,7 +23,7 @@ while [[ ! -e $work/over ]]; do
     echo round
 done >"$work/honest.log" &
 honest=$!
-RDMA_PORT=$rdma_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
+RDMA_PORT=$rdma_port HTTP_PORT=$http_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
     timeout 120 "$python" "$(dirname "$0")/rdma_hostile.py" >"$work/hostile.log" 2>&1
 status=$?
 touch "$work/over"

@@ -49,6 +49,15 @@ others=()
 for number in 1 2 3; do [[ $number == "$first" ]] || others+=("$number"); done
 for number in 1 2 3; do equal "server $number names the one that has the volume" "$first" "$(owner $number)"; done
 check "a file is written" at "$first" "put bytes data.bin"
+# A job of another server must be found at each, and none of their own be taken for it.
+asked=${others[0]}
+job=$(node "$asked" volume check demo --json | sed -n 's/.*"job": *\([0-9]*\).*/\1/p')
+equal "a job that another server runs has that server's number" "$first" "$((job / 1000000))"
+for number in 1 2 3; do check "server $number finds it" bash -c "'$CENOTE' --data data/node-$number job watch $job | grep '^job $job: check of demo'"; done
+equal "every server lists it once, with its server" "node-$first node-$first node-$first" "$(for number in 1 2 3; do
+    node $number job list --json | python3 -c "import json,sys; print(*(j['server'] for j in json.load(sys.stdin) if j['id'] == $job))"
+done | xargs)"
+refuses "nobody cancels it once it has ended" "no running job '*$job" node "$asked" job cancel "$job"
 
 kill -9 "$(field "$first" "${others[0]}" pid)"
 # It comes back with two connections to each of the others.
@@ -72,6 +81,9 @@ takes_over() {
     done
     return 1
 }
+job_is_unknown() { # NUMBER: what it says is kept
+    ! node "$1" job watch "$job" >told 2>&1 && ! grep -q completed told
+}
 if await 20 takes_over; then ok "another server serves the volume, $((($(date +%s%N) - began) / 1000000)) ms after the death with the reading"; else
     not_ok "another server serves the volume"
     summary
@@ -79,8 +91,10 @@ fi
 equal "with the same bytes" "$whole" "$(sha back)"
 equal "it is named as the one that has it" "$second" "$(owner "$second")"
 check "a file is written there" at "$second" "mkdir later"
+check "a job of the dead server is not said to be completed" job_is_unknown "$second"
 check "the dead server comes back" await 30 is "$second" "$first" up
 check "the volume is whole again" await 60 is_whole "$second"
+check "nor when that server is back, which knows of none" job_is_unknown "$second"
 equal "it stays where it is" "$second" "$(owner "$first")"
 
 kill "$server_pid"

@@ -1,6 +1,6 @@
 """What a hostile peer does to the SMB Direct port of a running server: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
 not. RDMA_PORT, SERVER_PID, SMB_USER, SMB_PASSWORD, SMB_SHARE in the environment; NAMES as arguments run only those."""
-import os, random, resource, socket, struct, sys, threading, time, traceback, uuid
+import os, random, resource, socket, struct, sys, threading, time, traceback, urllib.request, uuid
 
 import smbprotocol.connection
 from rdma_peer import (
@@ -10,7 +10,7 @@ from rdma_peer import (
 from smbprotocol.connection import Connection
 from smbprotocol.open import (
     CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess,
-    SMB2WriteRequest,
+    SMB2ReadRequest, SMB2WriteRequest,
 )
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
@@ -39,6 +39,12 @@ def each(cases, ends):
 def resident_mib():
     with open(f"/proc/{SERVER}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) >> 10
+
+
+def in_flight_mib():
+    with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['HTTP_PORT']}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return int(float(next(line.split()[1] for line in lines if line.startswith("cenote_smb_in_flight_bytes ")))) >> 20
 
 
 # --- MPA ------------------------------------------------------------------------------------------------------------------
@@ -181,7 +187,7 @@ def another_version_is_answered_with_a_status_and_serves_for_nothing_else():
     peer.send(negotiate_request(0x200, 0x200))
     _, _, _, _, answer = peer.segment()
     assert struct.unpack("<I", answer[12:16])[0] == 0xC00000BB, answer
-    peer.send(transfer(b"x" * 100))
+    # Nothing else is said: the server ends it by itself.
     peer.ends()
     peer.close()
 
@@ -233,9 +239,9 @@ def transfers_that_break_the_rules_end_their_connection():
 
 
 class Logged:
-    """A session over SMB Direct, with a file open."""
+    """A session over SMB Direct, with a file open; `keeps`: one that is there."""
 
-    def __init__(self):
+    def __init__(self, keeps=None):
         self.connection = Connection(uuid.uuid4(), "127.0.0.1", PORT, require_signing=False)
         self.connection.connect(timeout=20)
         self.peer = Transport.last
@@ -246,11 +252,11 @@ class Logged:
         self.session.signing_required = True
         self.tree.connect()
         self.session.signing_required = False
-        self.file = Open(self.tree, "placed")
+        self.file = Open(self.tree, keeps or "placed")
         self.file.create(
             ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_ALL, FileAttributes.FILE_ATTRIBUTE_NORMAL,
             ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE,
-            CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
+            CreateDisposition.FILE_OPEN if keeps else CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
         )
 
     def offer(self, length, token=0x11223344, offset=0x5000, channel=1):
@@ -263,6 +269,17 @@ class Logged:
         request["file_id"] = self.file.file_id
         request["buffer_channel_info"] = struct.pack("<QII", offset, token, length)
         return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
+
+    def demand(self, length, token=0x11223344):
+        """A READ of bytes that the server places in our memory."""
+        request = SMB2ReadRequest()
+        request["length"] = length
+        request["offset"] = 0
+        request["minimum_count"] = 0
+        request["file_id"] = self.file.file_id
+        request["channel"] = 1
+        request["buffer"] = struct.pack("<QII", 0, token, length)
+        return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id, credit_request=128)
 
     def close(self):
         self.peer.close()
@@ -348,6 +365,32 @@ def an_answer_that_comes_again_finds_nothing():
     user.close()
     again = Logged()
     again.close()
+
+
+# --- Memory: what a peer does not take, and does not end -------------------------------------------------------------------
+
+
+@test
+def answers_that_nobody_reads_take_the_share_of_one_host():
+    users = [Logged(keeps="large") for _ in range(16)]
+    for user in users:
+        user.connection.echo(user.session.session_id, credit_request=1000)
+    before, grown, counted = resident_mib(), 0, 0
+    try:
+        for user in users:
+            user.peer.is_deaf = True
+            for _ in range(4):
+                user.demand(8 << 20)
+        for _ in range(30):
+            grown = max(grown, resident_mib() - before)
+            time.sleep(0.1)
+        # As it stays, not what goes through while answers are made.
+        counted = in_flight_mib()
+    finally:
+        for user in users:
+            user.peer.reset()
+    # What they ask for is 512 MiB. One host alone takes half of bytes_in_flight (256 MiB), and what was in work when that was reached.
+    assert 100 < counted < 200 and grown < 200, f"{counted} MiB are counted, and the process grew by {grown} MiB"
 
 
 # --- Many, and gone ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 import socket
 import struct
 import threading
+import time
 
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INVALIDATE, TERMINATE = 0, 1, 2, 3, 4, 7
@@ -49,6 +50,8 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.msn = {0: 1, 1: 1, 2: 1}
         self.terminate = None
+        # Takes nothing more of what the server sends.
+        self.is_deaf = False
         self.lock = threading.Lock()
         if start:
             self.raw(mpa_request())
@@ -88,6 +91,8 @@ class Peer:
 
     def segment(self):
         """The next segment: (opcode, STag, offset, last, data), of an untagged one (opcode, queue, MSN, last, data)."""
+        while self.is_deaf:
+            time.sleep(0.1)
         length = struct.unpack(">H", self.exactly(2))[0]
         ulpdu = self.exactly(length)
         self.exactly(-(2 + length) % 4 + 4)

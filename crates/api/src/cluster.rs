@@ -181,6 +181,9 @@ pub struct Errand {
     pub body: String,
 }
 
+/// What an answer has at most that another server is given, in bytes.
+pub(crate) const ERRAND_ANSWER_BYTES_MAX: usize = 2 << 20;
+
 /// What came of an errand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {

@@ -1,10 +1,13 @@
 //! Requests that only another server of the cluster can carry out: they are handed on to it, and what it answers is the answer.
 //!
 //! Promises: a request is handed on once, to a server that can do it, and never by that one; each server keeps the line of it in its own
-//! audit log, the one that was asked and the one that did it. Never decides which server that is: the daemon does.
+//! audit log, the one that was asked and the one that did it. A number that such an answer has means the same at every server: that of a job
+//! carries its server, so that looking at the job, ending it and letting it go on are handed on as well. Never decides which server that is: the
+//! daemon does.
 
-use crate::cluster::{Carried, Errand};
+use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
+use crate::lists::List;
 use crate::management::{ApiError, ErrorKind, Management, Subject};
 use crate::routes::{Peer, Shared};
 use axum::Router;
@@ -21,8 +24,6 @@ use std::sync::{Arc, Weak};
 
 /// As a request of the API has at most.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// What an answer has at most that another server is given.
-const ANSWER_BYTES_MAX: usize = 2 << 20;
 const ROOT: &str = "/api/v1";
 
 /// Carries out what other servers of the cluster hand on.
@@ -67,7 +68,7 @@ impl Errands {
         }
         let Ok(response) = TowerToHyperService::new(app).call(request).await;
         let status = response.status().as_u16();
-        match to_bytes(response.into_body(), ANSWER_BYTES_MAX).await {
+        match to_bytes(response.into_body(), ERRAND_ANSWER_BYTES_MAX).await {
             Ok(body) => Carried { status, body: String::from_utf8_lossy(&body).into_owned() },
             Err(_) => told(&ApiError::new(
                 ErrorKind::Unavailable,
@@ -92,6 +93,9 @@ pub(crate) async fn hand_on(
     let path = request.uri().path().to_owned();
     if !may_be_elsewhere(request.method(), &path) {
         return next.run(request).await;
+    }
+    if let Some(list) = List::of(request.method(), &parts_of(&path)) {
+        return list.with_the_others(&management, next.run(request).await).await;
     }
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
@@ -145,6 +149,8 @@ fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["shares"] => *method == Method::POST,
         // Each server has counters of its own: whoever shows all asks each.
         ["perf"] | ["perf", "second"] => !is_change,
+        ["jobs"] => !is_change,
+        ["jobs", _, ..] => true,
         _ => false,
     }
 }
@@ -156,6 +162,7 @@ fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
         ["disks", id, ..] => id.parse().ok().map(Subject::Disk),
         ["volumes", name, ..] => decoded(name).map(Subject::Volume),
         ["shares", name, "acl"] => decoded(name).map(Subject::Share),
+        ["jobs", number, ..] => number.parse().ok().map(Subject::Job),
         ["shares"] if *method == Method::POST => {
             // Only a directory that is to be made has to be made by the volume's server.
             let wanted: serde_json::Value = serde_json::from_slice(body).ok()?;
@@ -204,6 +211,14 @@ mod tests {
         let disk = about(Method::POST, &format!("/api/v1/disks/{id}/retire"), "");
         assert_eq!(disk, id.parse().ok().map(Subject::Disk));
         assert_eq!(about(Method::POST, "/api/v1/disks/none/retire", ""), None);
+        for (method, path) in [
+            (Method::GET, "/api/v1/jobs/2000017"),
+            (Method::DELETE, "/api/v1/jobs/2000017"),
+            (Method::POST, "/api/v1/jobs/2000017/resume"),
+        ] {
+            assert_eq!(about(method, path, ""), Some(Subject::Job(2_000_017)), "{path}");
+        }
+        assert_eq!(about(Method::GET, "/api/v1/jobs", ""), None, "all servers are asked");
         assert_eq!(about(Method::GET, "/api/v1/shares/s/acl", ""), Some(Subject::Share("s".into())));
         assert!(
             may_be_elsewhere(&Method::GET, "/api/v1/perf"),

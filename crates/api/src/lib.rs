@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod health_watch;
 pub mod https;
 pub mod latency;
+mod lists;
 pub mod management;
 mod metrics;
 pub mod model;
@@ -34,6 +35,7 @@ pub const ADDRESS_FILE: &str = "api.address";
 pub const LOCK_FILE: &str = "lock";
 
 pub use errands::Errands;
+pub use lists::UNANSWERED;
 pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{Pages, openapi, serve, serve_tls};

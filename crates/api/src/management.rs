@@ -154,6 +154,8 @@ pub enum Subject {
     Volume(String),
     /// The volume of a share, by the share's name.
     Share(String),
+    /// By its number, which carries the server that runs it.
+    Job(u64),
 }
 
 /// The daemon's cluster side.

@@ -371,7 +371,11 @@ pub struct QuotaView {
 /// A storage job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Job {
+    /// In a cluster 1,000,000 times the number of the server that runs it is in it: it means one job at every server, also after restarts.
     pub id: u64,
+    /// The server that runs it, in a list of a cluster's jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     pub kind: JobKind,
     /// What it works on, by name.
     pub target: String,

@@ -2,8 +2,8 @@
 
 use api::ClusterManagement;
 use api::cluster::{
-    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, StateEngine,
-    TestCluster,
+    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, NodeStatus, NodeView,
+    PreflightCheck, StateEngine, TestCluster,
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
@@ -28,6 +28,8 @@ struct Daemon {
     seconds: Seconds,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
+    /// Names of the cluster's servers, this one first; none: it is in no cluster.
+    servers: Vec<&'static str>,
 }
 
 impl Daemon {
@@ -61,16 +63,43 @@ fn disk() -> Disk {
     }
 }
 
-/// A single server.
-struct NoCluster;
+/// The cluster of these servers, this one first; without any, a single server.
+struct Cluster(Vec<&'static str>);
 
-impl NoCluster {
+fn node(name: &str, id: u32) -> NodeView {
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    NodeView {
+        name: name.into(),
+        state: NodeStatus::Up,
+        id: NodeId(id),
+        addresses: vec![address.ip()],
+        pid: None,
+        smb: address,
+        rdma: None,
+        cluster: address,
+        runs_etcd: true,
+        is_witness: false,
+        rack: String::new(),
+        chassis: String::new(),
+        version: String::new(),
+        joined_unix_s: 0,
+        disks: 0,
+        volumes: Vec::new(),
+        bus: None,
+    }
+}
+
+/// The job of another server, as that one shows it.
+const FAR_JOB: &str = r#"[{"id":2000001,"kind":"retirement","target":"/dev/b","state":"running","done_bytes":0,"total_bytes":9,
+    "started_unix_s":1,"ended_unix_s":null,"remaining_s":null,"message":""}]"#;
+
+impl Cluster {
     fn refused<T: Send + 'static>() -> Answer<'static, T> {
         Box::pin(async { Err(ApiError::new(ErrorKind::Conflict, "no cluster")) })
     }
 }
 
-impl ClusterManagement for NoCluster {
+impl ClusterManagement for Cluster {
     fn view(&self) -> Answer<'_, ClusterView> {
         let engine = StateEngine {
             name: "redb".into(),
@@ -80,7 +109,8 @@ impl ClusterManagement for NoCluster {
             quorum: 1,
             notes: Vec::new(),
         };
-        let view = ClusterView { name: None, id: None, nodes: Vec::new(), engine, at_risk: Vec::new() };
+        let nodes = (1..).zip(&self.0).map(|(id, name)| node(name, id)).collect();
+        let view = ClusterView { name: None, id: None, nodes, engine, at_risk: Vec::new() };
         Box::pin(async { Ok(view) })
     }
     fn create(&self, _: CreateCluster) -> Answer<'_, ClusterView> {
@@ -99,7 +129,7 @@ impl ClusterManagement for NoCluster {
         Box::pin(async { Ok(()) })
     }
     fn own(&self) -> Option<NodeId> {
-        None
+        (!self.0.is_empty()).then_some(NodeId(1))
     }
     fn set_draining(&self, _: String, _: bool) -> Answer<'_, ()> {
         Self::refused()
@@ -110,6 +140,12 @@ impl ClusterManagement for NoCluster {
     /// The other server answers with what it was asked.
     fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
         let Errand { method, path, body } = errand;
+        if name == "silent" {
+            return Box::pin(async { Err(ApiError::new(ErrorKind::Unavailable, "it is down")) });
+        }
+        if (method.as_str(), path.as_str()) == ("GET", "/api/v1/jobs") {
+            return Box::pin(async { Ok(Carried { status: 200, body: FAR_JOB.into() }) });
+        }
         let body =
             serde_json::json!({ "at": name, "method": method, "path": path, "body": body }).to_string();
         Box::pin(async move { Ok(Carried { status: 202, body }) })
@@ -142,10 +178,11 @@ impl Management for Daemon {
         Configuration([("smb".to_owned(), smb)].into_iter().collect())
     }
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
-        Arc::new(NoCluster)
+        Arc::new(Cluster(self.servers.clone()))
     }
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>> {
-        let is_far = what == Subject::Volume("far".into()) || what == Subject::Share("far".into());
+        let far = [Subject::Volume("far".into()), Subject::Share("far".into()), Subject::Job(2_000_001)];
+        let is_far = far.contains(&what);
         Box::pin(async move { Ok(is_far.then(|| "node-2".to_owned())) })
     }
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
@@ -316,10 +353,15 @@ struct Server {
 }
 
 fn server() -> Server {
+    server_in(Vec::new())
+}
+
+/// A server of a cluster, the first of these.
+fn server_in(servers: Vec<&'static str>) -> Server {
     let directory = tempfile::tempdir().unwrap();
     let token = Token::open_or_create(&directory.path().join("api.token")).unwrap();
     let text = token.as_str().to_owned();
-    let daemon = Arc::new(Daemon::default());
+    let daemon = Arc::new(Daemon { servers, ..Daemon::default() });
     let served = daemon.clone();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -452,6 +494,43 @@ fn what_another_server_has_is_handed_on_to_it_and_its_answer_is_the_answer() {
     assert_eq!(status, 401);
 }
 
+#[test]
+fn a_job_of_another_server_is_looked_at_ended_and_resumed_there_and_never_here() {
+    let server = server_in(vec!["here", "node-2"]);
+    for (method, path) in [
+        ("GET", "/api/v1/jobs/2000001"),
+        ("DELETE", "/api/v1/jobs/2000001"),
+        ("POST", "/api/v1/jobs/2000001/resume"),
+    ] {
+        let (status, told) = server.ask(method, path, "");
+        assert_eq!((status, &told["at"], &told["path"]), (202, &"node-2".into(), &path.into()), "{method}");
+    }
+    assert!(server.done().is_empty(), "{:?}", server.done());
+    assert_eq!(server.ask("POST", "/api/v1/jobs/1000001/resume", "").0, 200);
+    assert_eq!(server.done(), ["resume 1000001"]);
+}
+
+#[test]
+fn the_list_of_jobs_is_the_clusters_and_names_servers_that_do_not_answer() {
+    let asked = |servers| {
+        let server = server_in(servers);
+        let head = format!(
+            "GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+            server.token
+        );
+        let answer = server.raw(head.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let missing = head.lines().find_map(|line| line.strip_prefix("cenote-unanswered: "));
+        (missing.map(str::to_owned), serde_json::from_str::<Value>(body).expect("JSON"))
+    };
+    let (missing, jobs) = asked(vec!["here", "silent", "node-2"]);
+    assert_eq!(missing.as_deref(), Some("silent"));
+    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "{jobs}");
+    assert_eq!((&jobs[0]["id"], &jobs[0]["server"]), (&2_000_001.into(), &"node-2".into()));
+    assert_eq!(asked(vec!["here", "node-2"]).0, None);
+    assert_eq!(asked(Vec::new()), (None, Value::Array(Vec::new())), "a single server asks nobody");
+}
+
 #[tokio::test]
 async fn an_errand_is_carried_out_and_never_handed_on_again() {
     let management: Arc<dyn Management> = Arc::new(Daemon::default());
@@ -477,6 +556,9 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         let carried = errands.carry_out(peer, bad).await;
         assert_eq!(carried.status, status, "{}", carried.body);
     }
+    // Another server's part of a list, and a job that it was asked for.
+    assert_eq!(errands.carry_out(peer, errand("GET", "/api/v1/jobs", "")).await.body, "[]");
+    assert_eq!(errands.carry_out(peer, errand("POST", "/api/v1/jobs/2000001/resume", "")).await.status, 200);
     // What another server's dashboard asks each second.
     let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""));
     assert_eq!(asked().await.status, 503);

@@ -1,8 +1,8 @@
 //! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
 
-use crate::activity::{fail_if_one_failed, wait, watch};
 use crate::args;
 use crate::client::{Client, Failure, escaped};
+use crate::jobs::{fail_if_one_failed, wait, watch};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use crate::printable::{eprintln, println};
 use api::printed::AddedUser;

@@ -1,18 +1,13 @@
-//! `cenote session`, `cenote file`, `cenote job`, `cenote health`, `cenote perf`.
+//! `cenote session`, `cenote file`, `cenote health`, `cenote perf`.
 
 use crate::args;
 use crate::client::{Client, Failure};
-use crate::output::{Align, Column, health as colored, json, json_line, say, table, word};
+use crate::output::{Align, Column, health as colored, json, json_line, say, table};
 use crate::printable::println;
-use crate::progress::{fit, fit_words};
-use api::model::{
-    Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
-};
+use api::model::{Health, HealthReport, OpenFile, Performance, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use cluster::clock::unix_now_s;
-use indicatif::{MultiProgress, ProgressBar};
 use owo_colors::OwoColorize;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use types::size::{show_seconds, show_size};
 
@@ -143,172 +138,6 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
         }
     }
     Ok(())
-}
-
-pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Failure> {
-    match command {
-        args::Job::List => {
-            let jobs: Vec<Job> = client.get("/jobs")?;
-            if as_json {
-                return json(&jobs);
-            }
-            let columns = [
-                Column("ID", Align::Right),
-                Column("KIND", Align::Left),
-                Column("TARGET", Align::Left),
-                Column("STATE", Align::Left),
-                Column("DONE", Align::Right),
-                Column("OF", Align::Right),
-                Column("LEFT", Align::Right),
-                Column("BEGAN", Align::Right),
-                Column("MESSAGE", Align::Left),
-            ];
-            let now = unix_now_s();
-            let rows = jobs.iter().map(|job| {
-                vec![
-                    job.id.to_string(),
-                    word(job.kind),
-                    job.target.clone(),
-                    word(job.state),
-                    show_size(job.done_bytes),
-                    show_size(job.total_bytes),
-                    job.remaining_s.map(show_seconds).unwrap_or_default(),
-                    format!("{} ago", show_seconds(now.saturating_sub(job.started_unix_s))),
-                    job.message.clone(),
-                ]
-            });
-            table(&columns, rows.collect(), "no jobs");
-        }
-        args::Job::Watch { id: Some(id) } if as_json => json_of_ended(client, id)?,
-        args::Job::Watch { id: None } if as_json => {
-            let jobs = wait(client, None)?;
-            json(&jobs)?;
-            fail_if_one_failed(&jobs)?;
-        }
-        args::Job::Watch { id } => watch(client, id)?,
-        args::Job::Cancel { id } => {
-            client.delete(&format!("/jobs/{id}"))?;
-            say(as_json, format!("job {id} was stopped; what it did stays done"))?;
-        }
-        args::Job::Resume { id } => {
-            let () = client.post(&format!("/jobs/{id}/resume"), &())?;
-            say(as_json, format!("job {id} goes on"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Waits until the job, or all jobs that run, have ended; how they did.
-pub fn wait(client: &Client, id: Option<u64>) -> Result<Vec<Job>, Failure> {
-    let mut watched: Option<Vec<u64>> = id.map(|id| vec![id]);
-    loop {
-        let mut jobs: Vec<Job> = client.get("/jobs")?;
-        let running = jobs.iter().filter(|job| job.state == JobState::Running).map(|job| job.id);
-        let watched = watched.get_or_insert_with(|| running.collect());
-        jobs.retain(|job| watched.contains(&job.id));
-        if let (Some(id), true) = (id, jobs.is_empty()) {
-            return Err(no_such_job(id));
-        }
-        if jobs.iter().all(|job| job.state != JobState::Running) {
-            return Ok(jobs);
-        }
-        std::thread::sleep(Duration::from_millis(500));
-    }
-}
-
-/// Prints a job when it has ended. One that did not do all it should fails the command.
-pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
-    let jobs = wait(client, Some(id))?;
-    for job in &jobs {
-        json(job)?;
-    }
-    jobs.iter().find_map(shortfall).map_or(Ok(()), Err)
-}
-
-pub fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
-    let failed = jobs.iter().find(|job| job.state == JobState::Failed);
-    failed.and_then(shortfall).map_or(Ok(()), Err)
-}
-
-/// Says that a job did not do all it should: whoever waited for it counts on that.
-fn shortfall(job: &Job) -> Option<Failure> {
-    let how = match job.state {
-        JobState::Completed => return None,
-        JobState::Failed => "failed",
-        JobState::Cancelled => "was cancelled",
-        JobState::Suspended => "does not go on",
-        JobState::Running => "has not ended",
-    };
-    let why = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
-    let left = match job.kind {
-        JobKind::Retirement => format!(". {} is not empty", job.target),
-        _ => String::new(),
-    };
-    Some(Failure::new(format!("job {} {how}{why}{left}", job.id)))
-}
-
-fn no_such_job(id: u64) -> Failure {
-    Failure::new(format!("there is no job {id}; `cenote job list` shows those there are"))
-}
-
-/// Shows progress until the job, or all jobs, have ended. A job that failed fails the command; the one that was asked for, unless it
-/// was completed.
-pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
-    let bars = MultiProgress::new();
-    let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
-    let mut failed: Vec<Failure> = Vec::new();
-    loop {
-        let mut jobs: Vec<Job> = client.get("/jobs")?;
-        jobs.retain(|job| id.is_none_or(|id| job.id == id));
-        if let (Some(id), true) = (id, jobs.is_empty()) {
-            return Err(no_such_job(id));
-        }
-        let mut running = false;
-        for job in &jobs {
-            let goes_on = job.state == JobState::Running;
-            running |= goes_on;
-            if !goes_on && id.is_none() && !shown.contains_key(&job.id) {
-                continue;
-            }
-            let bar = shown.entry(job.id).or_insert_with(|| bars.add(ProgressBar::new(job.total_bytes)));
-            bar.set_length(job.total_bytes);
-            bar.set_position(job.done_bytes);
-            let what = format!("{} {}: {}", job.id, word(job.kind), job.target);
-            if counts_files(job) {
-                bar.set_message(format!("{what}: {}", job.message));
-                fit_words(bar);
-            } else {
-                bar.set_message(what);
-                fit(bar);
-            }
-            if !goes_on && !bar.is_finished() {
-                bar.finish_and_clear();
-                if id.is_some() || job.state == JobState::Failed {
-                    failed.extend(shortfall(job));
-                }
-                if job.state != JobState::Failed {
-                    let line =
-                        format!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
-                    bars.suspend(|| println!("{line}"));
-                }
-            }
-        }
-        if !running {
-            let messages: Vec<String> = failed.into_iter().map(|failure| failure.message).collect();
-            return if messages.is_empty() { Ok(()) } else { Err(Failure::new(messages.join("\n"))) };
-        }
-        std::thread::sleep(Duration::from_millis(500));
-    }
-}
-
-/// Whether a job tells in words how far it is, and not in bytes.
-fn counts_files(job: &Job) -> bool {
-    job.kind == JobKind::AclPropagation
-}
-
-/// How a job ended, and what it says of that.
-fn outcome(job: &Job) -> String {
-    if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
 }
 
 /// Exit status of `health` if nobody answers how things are: not that of a warning.

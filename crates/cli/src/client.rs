@@ -5,7 +5,7 @@
 use crate::args::Global;
 use crate::data_files::{address_of, data_directory, demand_own};
 pub use crate::failure::Failure;
-use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, https};
+use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, UNANSWERED, https};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, TcpStream};
@@ -76,6 +76,18 @@ impl Client {
     /// The API's refusal, or that it cannot be reached.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         answer(self.agent.get(self.url(path)).header("Authorization", self.bearer()).call())
+    }
+
+    /// As [`Client::get`], of a list that every server of the cluster has a part of; with the names of those that did not answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn get_list<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, Vec<String>), Failure> {
+        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer());
+        let response = reached(request.call())?;
+        let missing = response.headers().get(UNANSWERED).and_then(|names| names.to_str().ok());
+        let missing = missing.map(|names| names.split(", ").map(str::to_owned).collect()).unwrap_or_default();
+        Ok((answer(Ok(response))?, missing))
     }
 
     /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.
@@ -214,7 +226,8 @@ fn server_of(named: &str) -> Result<String, Failure> {
 
 fn reached(result: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Failure> {
     let mut response = result.map_err(|error| {
-        Failure::new(format!("the API cannot be reached: {error}; is the server running?"))
+        let message = format!("the API cannot be reached: {error}; is the server running?");
+        Failure { kind: Some(ErrorKind::Unavailable), ..Failure::new(message) }
     })?;
     if response.status().is_success() {
         return Ok(response);

@@ -14,6 +14,7 @@ mod dashboard;
 mod data_files;
 mod failure;
 mod inspect;
+mod jobs;
 mod man;
 pub mod output;
 mod plan;
@@ -87,7 +88,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Rdma(args::Rdma::Ping(options)) => rdma::ping(options, global.json),
         Command::Rdma(command) => rdma::rdma(&client()?, global.json, command),
         Command::File(command) => activity::file(&client()?, global.json, command),
-        Command::Job(command) => activity::job(&client()?, global.json, command),
+        Command::Job(command) => jobs::job(&client()?, global.json, command),
         Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
         Command::Dashboard(options) => dashboard::dashboard(&client()?, global.json, &options),

@@ -1,12 +1,12 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
-use crate::activity::{json_of_ended, wait, watch};
 use crate::args;
 use crate::client::{Client, Failure, escaped};
+use crate::jobs::{job_of, json_of_ended, wait, watch};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use crate::printable::{print, println};
 use api::ErrorKind;
-use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Volume, VolumeDamage, VolumeStatus};
+use api::model::{DamagedRange, Disk, JobState, Pool, Provisioning, Volume, VolumeDamage, VolumeStatus};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, Created, DeletedPool, EraseDisk, ErasedDisk, FaultDomain,
     ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool, SetVolume, Started,
@@ -523,10 +523,7 @@ fn repair_volume(
     // A check that finds damage fails: that is why somebody repairs.
     let checked =
         if as_json { wait(client, Some(started.job)).map(drop) } else { watch(client, Some(started.job)) };
-    let jobs: Vec<Job> = client.get("/jobs")?;
-    let found = jobs.into_iter().find(|job| job.id == started.job);
-    let found = found
-        .ok_or_else(|| checked.err().unwrap_or_else(|| Failure::new("the check is not listed any more")))?;
+    let found = job_of(client, started.job).map_err(|gone| checked.err().unwrap_or(gone))?;
     match found.state {
         JobState::Completed => {
             return say(as_json, format!("nothing to repair: {}", found.message));

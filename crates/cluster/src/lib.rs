@@ -20,6 +20,7 @@
 //! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
 //! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
 //! | `job/` + job id | [`JobRecord`] | `records` |
+//! | `job-numbers/` + node id, or `single` | [`JobNumbers`]: how far a server may have counted its jobs; changed by that server only | `records` |
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
 //! | `share/` | shares | `shares` |
@@ -68,9 +69,9 @@ pub use memory::{Fault, MemoryClient, MemoryState};
 pub use nodes::{ClusterRecord, EarlierCertificate, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
-    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,
-    JobState, LostBlocks, NodeLease, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk,
-    VolumeRecord, WARN_AT_PERCENT,
+    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobNumbers,
+    JobRecord, JobState, LostBlocks, NodeLease, PoolRecord, Provisioning, Record, Resiliency, Severity,
+    StaleDisk, VolumeRecord, WARN_AT_PERCENT,
 };
 pub use redb_engine::RedbState;
 pub use state::{

@@ -451,6 +451,28 @@ impl Record for JobRecord {
     }
 }
 
+/// How far a server may have counted its jobs: written before it counts further, so that no number is given twice. Changed by that server only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobNumbers {
+    /// `None`: a server that is in no cluster.
+    pub server: Option<NodeId>,
+    /// The highest count that may have been given.
+    pub reserved: u64,
+}
+
+impl JobNumbers {
+    pub fn id_of(server: Option<NodeId>) -> String {
+        server.map_or_else(|| "single".to_owned(), |server| server.to_string())
+    }
+}
+
+impl Record for JobNumbers {
+    const PREFIX: &'static str = "job-numbers/";
+    fn id(&self) -> String {
+        Self::id_of(self.server)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {

@@ -2,8 +2,11 @@
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::events::Events;
+use crate::job_numbers::{reserve, used};
 use crate::jobs::{JobId, Jobs, SpaceJob};
+use crate::neighbours::Neighbours;
 use crate::pools::Pools;
+use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
 use std::cell::RefCell;
@@ -22,9 +25,49 @@ pub struct JobControl {
     pub(crate) pools: Rc<Pools>,
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) jobs: Rc<RefCell<Jobs>>,
+    pub(crate) state: State,
+    pub(crate) neighbours: Rc<Neighbours>,
 }
 
 impl JobControl {
+    /// Has jobs numbered behind those of the server's last run. At the start, when blocking harms nobody.
+    pub(crate) fn go_on_counting(&self) {
+        let server = self.neighbours.own();
+        let used = used(self.state.at_start(), server).unwrap_or_else(|error| {
+            // No other count is known to be above the one of the last run; that of the clock is unlikely to be near it.
+            tracing::warn!(%error, "the numbers of earlier jobs are not known: jobs are numbered by the clock");
+            self.tasks.unix_seconds()
+        });
+        let mut jobs = self.jobs.borrow_mut();
+        jobs.numbers.go_on(server, used);
+        let Some(bound) = jobs.numbers.begin_reserving() else { return };
+        let reserved = reserve(self.state.at_start(), server, bound);
+        jobs.numbers.end_reserving(reserved.is_ok().then_some(bound));
+    }
+
+    /// Has the jobs that begin from now on numbered as those of a node of a cluster.
+    pub(crate) fn join(&self) {
+        self.jobs.borrow_mut().numbers.go_on(self.neighbours.own(), 0);
+    }
+
+    /// Has the state know how far jobs are numbered, before they are.
+    fn reserve_numbers(&self) {
+        let Some(bound) = self.jobs.borrow_mut().numbers.begin_reserving() else { return };
+        let (control, server) = (self.clone(), self.neighbours.own());
+        self.tasks.spawn(async move {
+            let reserved = control.state.change(move |state| reserve(state, server, bound)).await;
+            let is_same_server = server == control.neighbours.own();
+            let reserved = (reserved.is_ok() && is_same_server).then_some(bound);
+            control.jobs.borrow_mut().numbers.end_reserving(reserved);
+        });
+    }
+
+    /// Looks after the jobs. To be called once a second.
+    pub(crate) fn care(&self) {
+        self.update();
+        self.reserve_numbers();
+    }
+
     /// Takes notice of the jobs that the spaces run.
     pub fn update(&self) {
         let unix_s = self.tasks.unix_seconds();

@@ -1,24 +1,15 @@
 //! Storage jobs under numbers: those that the spaces run by themselves, and checks and propagations that an administrator starts.
 //!
-//! Owns the numbers and the jobs that ended lately. A space's job has no name of its own: volume, kind and disk identify it.
+//! Owns the jobs that run, are stopped, or ended lately; `job_numbers` has the numbers. A space's job has no name of its own: volume, kind and disk identify it.
 
+pub use crate::job_numbers::JobId;
+use crate::job_numbers::Numbers;
 use space::coordinator::{JobPhase, JobStatus};
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use types::{DiskId, VolumeId};
 
 /// Ended jobs that are still listed.
 const ENDED_MAX: usize = 100;
-
-/// The number of a job, counted from the start of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JobId(pub u64);
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
@@ -163,7 +154,7 @@ pub(crate) struct Emptied {
 /// Invariant: a number is in one of the lists at most; a space's job that is stopped is not listed as running.
 #[derive(Default)]
 pub struct Jobs {
-    last: u64,
+    pub(crate) numbers: Numbers,
     running: BTreeMap<JobName, Job>,
     /// Jobs stopped by the administrator: with the job if it can go on, without if it ended.
     stopped: BTreeMap<JobName, Option<Job>>,
@@ -173,11 +164,6 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    fn number(&mut self) -> JobId {
-        self.last += 1;
-        JobId(self.last)
-    }
-
     /// Takes notice of what the spaces do; `target` names a volume.
     pub fn update(
         &mut self,
@@ -195,7 +181,7 @@ impl Jobs {
             if !self.running.contains_key(&name) {
                 // The time of day may have been set back.
                 let started_unix_s = unix_s.saturating_sub(status.running_for.as_secs());
-                let job = Job::new(self.number(), name.kind.listed(), target(*volume), started_unix_s);
+                let job = Job::new(self.numbers.next(), name.kind.listed(), target(*volume), started_unix_s);
                 let message = name.disk.map(|disk| format!("disk {disk}")).unwrap_or_default();
                 let job = Job { message, ..job };
                 self.running.insert(name, job);
@@ -232,7 +218,7 @@ impl Jobs {
         if self.running.contains_key(&name) || self.stopped.contains_key(&name) {
             return;
         }
-        let id = self.number();
+        let id = self.numbers.next();
         let job = Job::new(id, JobKind::Resync, target(volume), unix_s);
         self.end(Job { message: format!("disk {disk}"), ..job }, JobState::Completed, unix_s);
     }
@@ -277,7 +263,7 @@ impl Jobs {
 
     /// Lists a job that found nothing to do.
     pub fn nothing_to_do(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
-        let id = self.number();
+        let id = self.numbers.next();
         let job = Job::new(id, kind, target, unix_s);
         let message = "there was nothing to do".to_owned();
         self.end(Job { message, ..job }, JobState::Completed, unix_s);
@@ -289,7 +275,7 @@ impl Jobs {
         if let Some(known) = self.retirements.get(&disk) {
             return known.job.id;
         }
-        let id = self.number();
+        let id = self.numbers.next();
         let job = Job::new(id, JobKind::Retirement, target, unix_s);
         self.retirements.insert(disk, Retirement { job, is_leaving: false });
         id
@@ -358,7 +344,7 @@ impl Jobs {
 
     /// Lists a check that begins.
     pub(crate) fn begin_check(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
-        let id = self.number();
+        let id = self.numbers.next();
         let job = Job::new(id, kind, target, unix_s);
         self.checks.insert(id, Check { job, is_cancelled: false });
         id

@@ -34,6 +34,7 @@ pub mod events;
 mod following;
 mod formatting;
 mod job_control;
+mod job_numbers;
 pub mod jobs;
 mod kept;
 mod neighbours;

@@ -179,6 +179,7 @@ impl Node {
 
     /// Begins to open everything that is recorded.
     pub fn recover(&self) {
+        self.job_control.go_on_counting();
         self.recovery.begin();
     }
 
@@ -249,7 +250,7 @@ impl Node {
 
     /// Looks after everything. To be called once a second.
     pub fn care(&self) {
-        self.job_control.update();
+        self.job_control.care();
         if self.draining.get() {
             return;
         }
@@ -418,6 +419,8 @@ impl Shared {
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
             jobs: self.jobs.clone(),
+            state: self.state.clone(),
+            neighbours: self.neighbours.clone(),
         }
     }
 

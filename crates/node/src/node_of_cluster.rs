@@ -20,6 +20,7 @@ impl Node {
     pub fn join(&self, membership: Membership) {
         let heartbeats = membership.heartbeats.clone();
         self.neighbours.join(membership);
+        self.job_control.join();
         for slot in self.disks.slots_mut().values_mut() {
             slot.record.node = self.neighbours.own();
             self.neighbours.name_domain(&mut slot.record.fault_domain);

@@ -268,6 +268,11 @@ impl Verbs for Providers {
         }));
     }
 
+    /// Devices place what comes into receives that were posted with their memory.
+    fn take_unfinished(&mut self, out: &mut Vec<(QueuePairId, usize)>) {
+        self.iwarp.take_unfinished(out);
+    }
+
     fn wants_poll(&self) -> bool {
         self.iwarp.wants_poll() || self.devices.as_ref().is_some_and(Verbs::wants_poll)
     }

@@ -311,6 +311,9 @@ pub trait Verbs {
 
     /// Moves what happened into `out`, and work onto the wire.
     fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>);
+    /// Names connections whose memory of messages that have not come whole has changed, with that memory in bytes, in the order of the changes.
+    /// Only a provider that takes memory as messages come names any.
+    fn take_unfinished(&mut self, _out: &mut Vec<(QueuePairId, usize)>) {}
     /// Work was posted since the last `poll`, which alone sends it; `false` if posting does.
     fn wants_poll(&self) -> bool {
         false

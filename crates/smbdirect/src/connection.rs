@@ -24,39 +24,6 @@ pub enum Role {
 /// with its headers, encrypted or not.
 const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
-/// Where the payload of a WRITE lies in its transfer: behind the header of MS-SMBD, the one of SMB2, and the request's body.
-pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
-/// The same if it is encrypted: SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41) lies before.
-const SEALED_WRITE_PAYLOAD_AT: usize = WRITE_PAYLOAD_AT + 52;
-/// Where the payload of a READ's answer lies in its transfer, which is before that of a WRITE: the answer's body is shorter.
-pub const READ_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 16;
-/// ProtocolId of SMB2 TRANSFORM_HEADER.
-const TRANSFORM: [u8; 4] = *b"\xFDSMB";
-
-/// What the first bytes of a transfer say of it; nothing is checked by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransferShape {
-    pub len_bytes: usize,
-    /// Where the payload lies, if it is a WRITE.
-    pub payload_at: usize,
-}
-
-impl TransferShape {
-    /// Where the payload lies, if it is the answer to a READ.
-    pub fn read_payload_at(&self) -> usize {
-        self.payload_at - (WRITE_PAYLOAD_AT - READ_PAYLOAD_AT)
-    }
-}
-
-/// See [`TransferShape`]; `None`: too few bytes, or no data transfer.
-pub fn transfer_shape(first: &[u8]) -> Option<TransferShape> {
-    let transfer = DataTransfer::header(first)?;
-    let (offset, data_bytes) = (transfer.data_offset as usize, transfer.data_bytes as usize);
-    let message = first.get(offset..)?.first_chunk::<4>()?;
-    let payload_at = if *message == TRANSFORM { SEALED_WRITE_PAYLOAD_AT } else { WRITE_PAYLOAD_AT };
-    Some(TransferShape { len_bytes: offset.saturating_add(data_bytes), payload_at })
-}
-
 /// What one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.
 #[derive(Debug, Clone, Copy)]
@@ -320,6 +287,11 @@ impl Connection {
         self.state == State::Established
     }
 
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     /// Longest message that may be sent, in bytes.
     pub fn fragmented_send_bytes_max(&self) -> u32 {
         self.fragmented_send_bytes_max
@@ -366,6 +338,12 @@ impl Connection {
     #[inline]
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// Memory of a message of which only some transfers have come, in bytes.
+    #[inline]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.reassembly.held_bytes()
     }
 
     /// Whether [`Self::poll_event`] may have one.

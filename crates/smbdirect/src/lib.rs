@@ -10,10 +10,9 @@ pub mod connection;
 pub mod credits;
 pub mod descriptor;
 mod reassembly;
+pub mod shape;
 pub mod wire;
 
-pub use connection::{
-    CloseReason, Config, Connection, Counters, Event, Outgoing, READ_PAYLOAD_AT, Role, SendError,
-    TransferShape, WRITE_PAYLOAD_AT, transfer_shape,
-};
+pub use connection::{CloseReason, Config, Connection, Counters, Event, Outgoing, Role, SendError};
 pub use descriptor::{BufferDescriptor, DescriptorError, ReadBudget, parse_descriptors};
+pub use shape::{READ_PAYLOAD_AT, TransferShape, WRITE_PAYLOAD_AT, transfer_shape};

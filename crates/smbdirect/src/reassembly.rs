@@ -72,8 +72,8 @@ impl Reassembly {
     }
 
     /// Memory that it holds, in bytes.
-    #[cfg(test)]
-    fn held_bytes(&self) -> usize {
+    #[inline]
+    pub fn held_bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 }

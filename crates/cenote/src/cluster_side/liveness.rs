@@ -15,7 +15,7 @@ use cluster::seal::{SealError, SealKey};
 use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use node::NodeLife;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -101,8 +101,8 @@ impl Liveness {
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
         let LivenessParts { facts, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
-        let socket =
-            UdpSocket::bind(listen).map_err(|source| LivenessError::Listen { address: listen, source })?;
+        let socket = cluster::membership::bind(listen)
+            .map_err(|source| LivenessError::Listen { address: listen, source })?;
         let (wake, woken) = mpsc::channel();
         let options = Options {
             me: facts.node,

@@ -34,10 +34,11 @@ pub(super) fn open(
     listeners: Vec<TcpListener>,
     providers: Providers,
 ) -> Result<Clients, CommandError> {
+    let receiving_bytes_max = usize::try_from(limits.bytes_in_flight).unwrap_or(usize::MAX);
     let tcp = TcpLimits {
         connections: limits.connections as usize,
         connections_per_host: limits.connections_per_host as usize,
-        receiving_bytes_max: usize::try_from(limits.bytes_in_flight).unwrap_or(usize::MAX),
+        receiving_bytes_max,
         ..TcpLimits::default()
     };
     let tcp = Tcp::new(driver, listeners, tcp)
@@ -45,6 +46,7 @@ pub(super) fn open(
     let direct = SmbDirectLimits {
         connections: limits.connections as usize,
         connections_per_host: limits.connections_per_host as usize,
+        receiving_bytes_max,
         ..SmbDirectLimits::default()
     };
     let direct = SmbDirect::new(providers, smbdirect::Config::default(), direct);

@@ -4,6 +4,7 @@ use super::Manager;
 use super::refusals::same;
 use api::{ApiError, ErrorKind, Subject};
 use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
+use node::jobs::JobId;
 use types::NodeId;
 
 fn unavailable(error: StateError) -> ApiError {
@@ -22,6 +23,7 @@ impl Manager {
             }
             Subject::Volume(name) => Owned::Volume(name),
             Subject::Disk(id) => Owned::Disk(id),
+            Subject::Job(number) => return self.server_of_job(JobId(number)).await,
         };
         let Some(own) = self.cluster.own() else { return Ok(None) };
         let state = self.accounts.state.clone();
@@ -32,6 +34,25 @@ impl Manager {
             tracing::debug!(%error, "it is not known which server has what is asked for");
             None
         }))
+    }
+
+    /// The name of the server whose number the job has, if that is another one. Refused if it cannot be told: another server's job is never
+    /// looked for among this one's.
+    async fn server_of_job(&self, job: JobId) -> Result<Option<String>, ApiError> {
+        let Some(own) = self.cluster.own() else { return Ok(None) };
+        let Some(server) = job.server().filter(|server| *server != own) else { return Ok(None) };
+        let state = self.accounts.state.clone();
+        let looked =
+            tokio::task::spawn_blocking(move || state.read::<NodeRecord>(&NodeRecord::id_of(server)));
+        let interrupted = |_| ApiError::new(ErrorKind::Internal, "the look was interrupted");
+        let node = looked.await.map_err(interrupted)?.map_err(unavailable)?;
+        let member = node.filter(|node| node.value.is_member()).map(|node| node.value.name);
+        member.map(Some).ok_or_else(|| {
+            let why = format!(
+                "there is no job '{job}': the cluster has no server {server}, whose number it carries"
+            );
+            ApiError::new(ErrorKind::NotFound, why)
+        })
     }
 
     /// Refuses what only a single server can do.

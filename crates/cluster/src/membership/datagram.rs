@@ -30,6 +30,8 @@ const MAGIC: [u8; 4] = *b"CNHB";
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 100;
 const VOTE_BYTES: usize = 16;
+/// Where the sender's id lies; the receiver's follows.
+const FROM_AT: usize = 16;
 const MAC_BYTES: usize = 16;
 const ASKS: u8 = 1;
 const SETTLES: u8 = 2;
@@ -97,6 +99,13 @@ pub struct Heartbeat {
     pub votes: Vec<Vote>,
 }
 
+/// Whom a datagram says to be from and for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    pub from: NodeId,
+    pub to: NodeId,
+}
+
 /// Why a datagram was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -141,6 +150,15 @@ impl Heartbeat {
         let mac = hmac::sign(&key.0, &bytes);
         bytes.extend(&mac.as_ref()[..MAC_BYTES]);
         bytes
+    }
+
+    /// The sender and the receiver that a datagram names, before its signature is looked at; `None`: its length is no heartbeat's.
+    pub fn ends(bytes: &[u8]) -> Option<Ends> {
+        if !(HEAD_BYTES + MAC_BYTES..=DATAGRAM_BYTES_MAX).contains(&bytes.len()) {
+            return None;
+        }
+        let node = |at: usize| bytes.get(at..)?.first_chunk::<4>().map(|id| NodeId(u32::from_le_bytes(*id)));
+        Some(Ends { from: node(FROM_AT)?, to: node(FROM_AT + 4)? })
     }
 
     /// # Errors

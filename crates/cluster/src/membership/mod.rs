@@ -47,6 +47,7 @@ mod keys;
 mod lease;
 mod peer;
 pub mod shell;
+mod sockets;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +56,7 @@ pub use datagram::{
 };
 pub use dead::Dead;
 pub use lease::{Lease, Offer};
+pub use sockets::bind;
 
 use keys::Keys;
 use peer::{Heard, Judgement, Peer};
@@ -303,6 +305,11 @@ impl Membership {
     }
 
     fn take(&mut self, datagram: &[u8], now: Monotonic) -> Result<(), Refused> {
+        // A signature costs far more than this look: one is computed for what may be a peer's word to this node only.
+        let ends = Heartbeat::ends(datagram).ok_or(Refused::Malformed)?;
+        if ends.to != self.options.me || !self.peers.contains_key(&ends.from) {
+            return Err(Refused::Stranger);
+        }
         let (heartbeat, key) = self.keys.parse(datagram, self.options.cluster, now)?;
         let stamp = self.stamp(now).max(self.last_stamp);
         let (me, incarnation, timing) = (self.options.me, self.options.incarnation, self.options.timing);

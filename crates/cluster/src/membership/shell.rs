@@ -1,24 +1,21 @@
-//! [`Membership`] on a UDP socket, in a thread of its own.
+//! [`Membership`] on UDP sockets ([`super::sockets`]), in a thread of its own.
 //!
-//! Owns the thread, the socket, and the [`Link`] by which other threads ask and tell. Promises: what the data plane asks here waits for nothing
+//! Owns the thread, its sockets, and the [`Link`] by which other threads ask and tell. Promises: what the data plane asks here waits for nothing
 //! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
 //! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
 
-use super::{
-    DATAGRAM_BYTES_MAX, Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict,
-};
+use super::sockets::Sockets;
+use super::{Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use sys::monotonic_now;
 use types::{Monotonic, NodeId, VolumeId};
 
-/// Datagrams that are read before others have their turn: a flood may cost peers' heartbeats, not the thread's clock.
-const DATAGRAMS_A_TURN: usize = 256;
 /// Events that wait for who takes them; beyond, the verdicts tell the rest.
 const EVENTS_MAX: usize = 1024;
 
@@ -163,7 +160,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Begins to send and to hear on `socket`. `members`: `None` until [`Heartbeats::set_members`] names them; there is no lease before.
+    /// Begins to send and to hear on `socket`, which [`super::bind`] has made so that peers can be heard apart from strangers. `members`: `None` until [`Heartbeats::set_members`] names them; there is no lease before.
     ///
     /// # Errors
     /// The socket cannot be used, there is no thread, or the link has one already.
@@ -174,16 +171,17 @@ impl Heartbeats {
         members: Option<&[Member]>,
         surroundings: Surroundings,
     ) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
+        let mut sockets = Sockets::new(socket)?;
         let now = monotonic_now();
         let mut membership = Membership::new(options, now);
         if let Some(members) = members {
             membership.set_members(members, now);
+            sockets.set_peers(&addresses(members, &membership));
         }
         let interval = membership.options.timing.dead;
         let ordered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         link.0.ordered.set(ordered).map_err(|_| io::ErrorKind::AlreadyExists)?;
-        let beating = Beating { membership, socket, link: link.clone(), surroundings, poked: now, interval };
+        let beating = Beating { membership, sockets, link: link.clone(), surroundings, poked: now, interval };
         let thread = std::thread::Builder::new().name("heartbeats".into()).spawn(move || beating.run())?;
         Ok(Self { link, thread: Some(thread) })
     }
@@ -222,9 +220,15 @@ impl Drop for Heartbeats {
     }
 }
 
+/// Those of the peers.
+fn addresses(members: &[Member], membership: &Membership) -> BTreeSet<SocketAddr> {
+    let me = membership.options.me;
+    members.iter().filter(|member| member.node != me).map(|member| member.address).collect()
+}
+
 struct Beating {
     membership: Membership,
-    socket: UdpSocket,
+    sockets: Sockets,
     link: Link,
     surroundings: Surroundings,
     poked: Monotonic,
@@ -244,8 +248,7 @@ impl Beating {
             let mut out = Vec::new();
             self.membership.poll(now, &mut out);
             for (address, datagram) in out {
-                // Lost datagrams are what heartbeats are about.
-                let _ = self.socket.send_to(&datagram, address);
+                self.sockets.send(address, &datagram);
             }
             self.publish();
             self.wait();
@@ -259,6 +262,7 @@ impl Beating {
         }
         if let Some(members) = wanted.members.take() {
             self.membership.set_members(&members, now);
+            self.sockets.set_peers(&addresses(&members, &self.membership));
         }
         if let Some(key) = wanted.key.take() {
             self.membership.set_key(key, now);
@@ -274,15 +278,12 @@ impl Beating {
     }
 
     fn hear(&mut self) {
-        // One byte more than any datagram has, so that a longer one is seen to be none.
-        let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
-        for _ in 0..DATAGRAMS_A_TURN {
-            // An error here is an answer to what was sent to a port that nobody listens on, or that nothing waits.
-            let Ok((count, _)) = self.socket.recv_from(&mut bytes) else { return };
-            if let Err(why) = self.membership.receive(&bytes[..count], monotonic_now()) {
+        let membership = &mut self.membership;
+        self.sockets.hear(monotonic_now(), |datagram| {
+            if let Err(why) = membership.receive(datagram, monotonic_now()) {
                 tracing::trace!(%why, "a datagram was not taken");
             }
-        }
+        });
     }
 
     fn ask_data_plane(&mut self, now: Monotonic) {
@@ -342,11 +343,13 @@ impl Beating {
 
     /// Until a datagram or an order comes, or time has something to say.
     fn wait(&self) {
-        let patience = self.membership.next_timeout().since(monotonic_now());
+        let (mut waited, again_at) = self.sockets.waited();
+        let until = again_at.into_iter().fold(self.membership.next_timeout(), Monotonic::min);
+        let patience = until.since(monotonic_now());
         let timeout =
             Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
         let ordered = self.link.0.ordered.get().expect("it was set at the start");
-        let mut waited = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(ordered, PollFlags::IN)];
+        waited.push(PollFd::new(ordered, PollFlags::IN));
         // Interrupted: the loop looks anyway.
         let _ = poll(&mut waited, Some(&timeout));
         let mut count = [0; 8];

@@ -598,6 +598,8 @@ fn rubbish_and_strangers_are_refused_and_named() {
     assert_eq!(taken(membership, &word(2, 1, 7, b"other")), Err(Refused::Signature));
     assert_eq!(taken(membership, &word(3, 1, 7, b"secret")), Err(Refused::Stranger));
     assert_eq!(taken(membership, &word(2, 3, 7, b"secret")), Err(Refused::Stranger));
+    let unsigned = Err(Refused::Stranger);
+    assert_eq!(taken(membership, &word(3, 1, 7, b"other")), unsigned, "no signature is looked at");
     // One who has the key can make itself heard of, but not end this process.
     assert_eq!(taken(membership, &word(2, 1, 7, b"secret")), Ok(()));
     assert_eq!(membership.verdicts(), before);
@@ -679,7 +681,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     let sockets: Vec<std::net::UdpSocket> =
-        (0..3).map(|_| std::net::UdpSocket::bind("127.0.26.2:0").unwrap()).collect();
+        (0..3).map(|_| bind("127.0.26.2:0".parse().unwrap()).unwrap()).collect();
     let members: Vec<Member> = (1..=3)
         .zip(&sockets)
         .map(|(node, socket)| Member { node: NodeId(node), address: socket.local_addr().unwrap() })

@@ -246,6 +246,12 @@ impl Connection {
         self.counters
     }
 
+    /// Memory that what has not come whole takes, in bytes: a peer that begins messages and does not end them makes this end hold it.
+    #[inline]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.receiver.unfinished_bytes()
+    }
+
     pub fn is_established(&self) -> bool {
         matches!(self.state, State::Established | State::AwaitFirst)
     }

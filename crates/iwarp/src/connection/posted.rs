@@ -21,8 +21,8 @@ pub(super) enum Room {
     Buffer(BufMut),
     /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
     Later,
-    /// The kernel fills it ([`Connection::plan_receive`]).
-    Lent,
+    /// The kernel fills it ([`Connection::plan_receive`]): so many bytes.
+    Lent(usize),
 }
 
 impl Posted {
@@ -38,7 +38,7 @@ impl Posted {
         let len_bytes = self.len_bytes.min(bytes_max);
         match &self.room {
             Room::Buffer(buffer) if end <= buffer.len() => return Some(()),
-            Room::Lent => return None,
+            Room::Lent(_) => return None,
             _ if end > len_bytes => return None,
             Room::Later => {
                 let told = shape();
@@ -66,7 +66,16 @@ impl Room {
     pub fn into_buffer(self) -> Option<BufMut> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::Later | Self::Lent => None,
+            Self::Later | Self::Lent(_) => None,
+        }
+    }
+
+    /// Memory of it, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Buffer(buffer) => buffer.len(),
+            Self::Later => 0,
+            Self::Lent(len_bytes) => *len_bytes,
         }
     }
 }

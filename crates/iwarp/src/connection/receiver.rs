@@ -5,6 +5,8 @@ use super::*;
 use crate::crc::Crc32c;
 use crate::ddp::Header;
 
+const PAGE_BYTES: usize = 4096;
+
 /// Memory that payload is received into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -112,6 +114,12 @@ impl Receiver {
         self.staged.capacity()
     }
 
+    /// Memory of the Send message under way, and of a segment of which a part has come if that is at least a page: less is not worth a count.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        let filling = self.posted.front().map_or(0, |posted| posted.room.len_bytes());
+        filling + self.staged.len() / PAGE_BYTES * PAGE_BYTES
+    }
+
     pub(super) fn release(&mut self, memory: &mut Memory) {
         if let Some(Direct { target: Target::Region(stag), .. }) = self.direct.take() {
             memory.set_busy(stag, false);
@@ -122,7 +130,8 @@ impl Receiver {
     /// The bytes of the receive that the Send message under way fills; [`Self::give_back`] returns them.
     pub(super) fn lend(&mut self) -> Option<BufMut> {
         let posted = self.posted.front_mut()?;
-        match std::mem::replace(&mut posted.room, Room::Lent) {
+        let lent = Room::Lent(posted.room.len_bytes());
+        match std::mem::replace(&mut posted.room, lent) {
             Room::Buffer(buffer) => Some(buffer),
             other => {
                 posted.room = other;
@@ -133,7 +142,7 @@ impl Receiver {
 
     /// Nobody takes them if the receives were flushed.
     pub(super) fn give_back(&mut self, bytes: BufMut) {
-        if let Some(Posted { room: room @ Room::Lent, .. }) = self.posted.front_mut() {
+        if let Some(Posted { room: room @ Room::Lent(_), .. }) = self.posted.front_mut() {
             *room = Room::Buffer(bytes);
         }
     }
@@ -161,7 +170,7 @@ impl Receiver {
     pub(super) fn posted_bytes(&mut self) -> Option<&mut BufMut> {
         match &mut self.posted.front_mut()?.room {
             Room::Buffer(buffer) => Some(buffer),
-            Room::Later | Room::Lent => None,
+            Room::Later | Room::Lent(_) => None,
         }
     }
 

@@ -104,6 +104,8 @@ pub struct IwarpProvider {
     open: usize,
     /// Slots of connections for which something may be to be done.
     touched: Vec<u32>,
+    /// Connections whose memory of unfinished messages has changed, until the owner takes them.
+    unfinished: Vec<(QueuePairId, usize)>,
     timers: Timers<u32>,
     /// Accepted connections that are not established.
     half_open: Admission<QueuePairId>,
@@ -134,6 +136,7 @@ impl IwarpProvider {
             generation: 1,
             open: 0,
             touched: Vec::new(),
+            unfinished: Vec::new(),
             timers: Timers::default(),
             half_open: Admission::new(places),
             activity: Activity::default(),
@@ -355,6 +358,10 @@ impl IwarpProvider {
             }
         }
         pair.take_events(&mut self.activity, out);
+        let unfinished_bytes = pair.connection.unfinished_bytes();
+        if std::mem::replace(&mut pair.told_unfinished_bytes, unfinished_bytes) != unfinished_bytes {
+            self.unfinished.push((pair.id, unfinished_bytes));
+        }
         if pair.holds_back() {
             // If nothing comes after all, it sends when the loop comes round.
             let again = pair.id.0 << 2 | TIMER;
@@ -602,6 +609,10 @@ impl Verbs for IwarpProvider {
         }
         // Driving one connection touches no other.
         self.touched = touched;
+    }
+
+    fn take_unfinished(&mut self, out: &mut Vec<(QueuePairId, usize)>) {
+        out.append(&mut self.unfinished);
     }
 
     fn wants_poll(&self) -> bool {

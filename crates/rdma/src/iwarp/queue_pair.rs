@@ -94,6 +94,8 @@ pub(super) struct QueuePair {
     /// The last receive was filled: there is more, and it is received before anything is sent.
     holds: bool,
     held_receives: u8,
+    /// What the owner was last told of messages that have not come whole.
+    pub(super) told_unfinished_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +137,7 @@ impl QueuePair {
             active: false,
             holds: false,
             held_receives: 0,
+            told_unfinished_bytes: 0,
         }
     }
 

@@ -42,7 +42,7 @@ pub struct Clients<C, V> {
     by_tcp: IdentityMap<TcpId, C>,
     by_direct: QueuePairMap<C>,
     held: Held<C>,
-    /// Connections by TCP that take less than is sent to them.
+    /// Connections that take less than is sent to them.
     slow: VecDeque<C>,
     is_draining: bool,
     /// Events that came and are not worked off.
@@ -91,7 +91,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Counts the bytes that wait to be sent by TCP. SMB Direct leaves them with the service.
+    /// Counts the bytes that wait to be sent by TCP.
     pub fn unsent_bytes(&mut self) -> usize {
         self.by_tcp.keys().map(|&tcp| self.tcp.queued_bytes(tcp)).sum()
     }
@@ -123,9 +123,13 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
             match event {
                 TcpEvent::Message { connection, message } => {
                     let Some(&name) = self.by_tcp.get(&connection) else { continue };
+                    let bytes = message.len();
                     match self.held.offer(service, name, message, now) {
                         Verdict::GoOn => {}
-                        Verdict::Stop => self.tcp.pause(connection),
+                        Verdict::Hold { .. } => {
+                            self.tcp.pause(connection);
+                            self.tcp.hold(connection, bytes);
+                        }
                         Verdict::Close => {
                             tell_too_much(Carrier::Tcp);
                             self.tcp.close(connection, false);
@@ -202,13 +206,22 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         now: Monotonic,
     ) {
         let Some(&name) = self.by_direct.get(connection) else { return };
-        match self.held.offer(service, name, message, now) {
-            Verdict::GoOn => {}
-            Verdict::Stop => self.direct.throttle(connection, true),
-            Verdict::Close => {
-                tell_too_much(Carrier::SmbDirect);
-                self.direct.close(connection);
+        let bytes = message.len();
+        let verdict = self.held.offer(service, name, message, now);
+        let is_too_much = match verdict {
+            Verdict::GoOn => return,
+            Verdict::Hold { is_first } => {
+                if is_first {
+                    self.direct.throttle(connection, true);
+                }
+                !self.direct.hold(connection, bytes)
             }
+            Verdict::Close => true,
+        };
+        if is_too_much {
+            self.held.give_up(name);
+            tell_too_much(Carrier::SmbDirect);
+            self.direct.close(connection);
         }
     }
 
@@ -260,9 +273,11 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
                 Some(&Link::Tcp(tcp)) => self.transmit_tcp(service, name, tcp),
                 Some(&Link::Direct(direct, standing)) => {
                     self.transmit_direct(service, name, direct);
-                    if standing == Standing::Guest && service.user(name).is_some() {
+                    if standing == Standing::Guest
+                        && let Some(user) = service.user(name)
+                    {
                         self.links.insert(name, Link::Direct(direct, Standing::Member));
-                        self.direct.become_member(direct);
+                        self.direct.become_member(direct, user);
                     }
                 }
                 None => {}
@@ -311,14 +326,21 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
             }
         }
         self.direct.flush();
+        let unsent = self.direct.unsent_bytes(direct);
+        if unsent > 0 && !service.set_unsent(name, unsent) {
+            self.slow.push_back(name);
+        }
     }
 
-    /// Tells the service how much the sockets keep of its messages to clients that take less.
+    /// Tells the service how much the transports keep of its messages to clients that take less.
     fn count_unsent<S: Service<Connection = C>>(&mut self, service: &mut S) {
         for _ in 0..self.slow.len().min(LOOKED_AT_ONCE) {
             let Some(name) = self.slow.pop_front() else { return };
-            let Some(&Link::Tcp(tcp)) = self.links.get(&name) else { continue };
-            let bytes = self.tcp.queued_bytes(tcp);
+            let bytes = match self.links.get(&name) {
+                Some(&Link::Tcp(tcp)) => self.tcp.queued_bytes(tcp),
+                Some(&Link::Direct(direct, _)) => self.direct.unsent_bytes(direct),
+                None => continue,
+            };
             service.set_unsent(name, bytes);
             if bytes > 0 {
                 self.slow.push_back(name);

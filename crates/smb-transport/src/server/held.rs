@@ -4,7 +4,8 @@
 //! Direct peer is kept short of credits. Messages that were on their way still come, and are held behind the first, so that order stays.
 //! In each round at most [`LOOKED_AT_ONCE`] held connections get a turn, in order, so that their number costs others nothing. A
 //! connection goes on when none of its messages is held and the service wants more. One that sends more than [`HELD_BYTES_MAX`] all the
-//! same is given up: its messages are dropped, also those that come before it has closed.
+//! same is given up: its messages are dropped, also those that come before it has closed. What all connections together hold is counted by
+//! their transports ([`super::memory`]): TCP receives no further large message while too much is held, and SMB Direct closes connections.
 //!
 //! Invariant: each connection of `by_connection` that is not given up stands in `order`. An entry of `order` without one is skipped.
 
@@ -31,8 +32,10 @@ struct Queue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
-    /// Its first message is held.
-    Stop,
+    /// The message is held; `is_first`: no other one of the connection is.
+    Hold {
+        is_first: bool,
+    },
     /// It sends more than is worked off.
     Close,
 }
@@ -77,10 +80,10 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
 
     #[cold]
     fn hold(&mut self, connection: C, message: Buf) -> Verdict {
-        let mut verdict = Verdict::GoOn;
+        let mut is_first = false;
         let queue = self.by_connection.entry(connection).or_insert_with(|| {
             self.order.push_back(connection);
-            verdict = Verdict::Stop;
+            is_first = true;
             Queue::default()
         });
         if queue.is_given_up {
@@ -89,10 +92,17 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         queue.bytes += message.len();
         queue.messages.push_back(message);
         if queue.bytes > HELD_BYTES_MAX {
-            *queue = Queue { is_given_up: true, ..Queue::default() };
-            verdict = Verdict::Close;
+            self.give_up(connection);
+            return Verdict::Close;
         }
-        verdict
+        Verdict::Hold { is_first }
+    }
+
+    /// Drops the held messages of a connection that is to be closed, and those that still come.
+    pub fn give_up(&mut self, connection: C) {
+        if let Some(queue) = self.by_connection.get_mut(&connection) {
+            *queue = Queue { is_given_up: true, ..Queue::default() };
+        }
     }
 
     /// Hands held messages over as far as the service wants them. Connections that may go on come into `resumed`. Says whether anything

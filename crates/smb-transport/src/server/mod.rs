@@ -5,6 +5,7 @@
 mod clients;
 mod group;
 mod held;
+mod memory;
 mod service;
 pub mod smb_direct;
 pub mod tcp;

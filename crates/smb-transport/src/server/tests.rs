@@ -27,6 +27,9 @@ struct Echo {
     answers: BTreeMap<u64, VecDeque<Buf>>,
     to_transmit: Vec<u64>,
     to_close: Vec<u64>,
+    /// Each answer is sent so often.
+    repeats: usize,
+    unsent: BTreeMap<u64, usize>,
 }
 
 impl Service for Echo {
@@ -50,7 +53,8 @@ impl Service for Echo {
         assert!(self.wants_messages(connection), "a message that is not wanted");
         self.patience = self.patience.map(|left| left - 1);
         self.handled.push((connection, message.to_vec()));
-        self.answers.entry(connection).or_default().push_back(message);
+        let answers = self.answers.entry(connection).or_default();
+        answers.extend(std::iter::repeat_n(message, 1 + self.repeats));
         self.to_transmit.push(connection);
     }
 
@@ -75,8 +79,8 @@ impl Service for Echo {
         Some(Outgoing::Message { payload, invalidate: None })
     }
 
-    fn set_unsent(&mut self, _: u64, _: usize) -> bool {
-        false
+    fn set_unsent(&mut self, connection: u64, bytes: usize) -> bool {
+        self.unsent.insert(connection, bytes).is_some_and(|before| before > 0)
     }
 
     fn message_bytes_max(&self, _: u64) -> usize {
@@ -237,9 +241,9 @@ fn a_connection_that_sends_without_end_is_given_up_and_its_later_messages_are_dr
     let (mut held, mut echo, now) = (Held::default(), Echo::default(), Monotonic(0));
     let message = Buf::from(&vec![0u8; 1 << 20][..]);
     echo.is_busy = true;
-    assert_eq!(held.offer(&mut echo, 1, message.clone(), now), Verdict::Stop);
+    assert_eq!(held.offer(&mut echo, 1, message.clone(), now), Verdict::Hold { is_first: true });
     for _ in 1..40 {
-        assert_eq!(held.offer(&mut echo, 1, message.clone(), now), Verdict::GoOn);
+        assert_eq!(held.offer(&mut echo, 1, message.clone(), now), Verdict::Hold { is_first: false });
     }
     assert_eq!(held.offer(&mut echo, 1, message.clone(), now), Verdict::Close);
     echo.is_busy = false;
@@ -250,4 +254,44 @@ fn a_connection_that_sends_without_end_is_given_up_and_its_later_messages_are_dr
     assert_eq!((resumed.len(), echo.handled.len()), (0, 1), "only of the other connection");
     held.forget(1);
     assert!(held.is_empty());
+}
+
+#[test]
+fn answers_that_a_client_does_not_read_are_told_by_either_transport_until_it_reads_them() {
+    let mut bench = Bench::new();
+    let mut links = bench.links();
+    links.iter_mut().for_each(|link| say(link, "is let in"));
+    hear(&mut bench, &mut links, 1);
+    bench.echo.repeats = 40;
+    let long = "x".repeat(400_000);
+    links.iter_mut().for_each(|link| say(link, &long));
+    bench.until(&mut links, |bench, _| bench.echo.handled.len() == 4);
+    // Nobody reads any more: what is on its way fits into no buffer.
+    bench.until(&mut [], |bench, _| [1, 2].iter().all(|name| bench.echo.unsent.get(name) > Some(&(1 << 20))));
+    let heard = hear(&mut bench, &mut links, 41);
+    assert!(heard.iter().flatten().all(|text| *text == long));
+    bench.until(&mut links, |bench, _| bench.echo.unsent.values().all(|bytes| *bytes == 0));
+}
+
+#[test]
+fn messages_that_are_held_are_counted_by_either_transport_until_the_service_takes_them() {
+    let mut bench = Bench::new();
+    let mut links = bench.links();
+    links.iter_mut().for_each(|link| say(link, "is let in"));
+    hear(&mut bench, &mut links, 1);
+    bench.echo.is_busy = true;
+    let long = "x".repeat(400_000);
+    links.iter_mut().for_each(|link| say(link, &long));
+    let kept = |bench: &Bench| [bench.clients.tcp().kept_bytes(), bench.clients.direct().kept_bytes()];
+    bench.until(&mut links, |bench, _| kept(bench) == [400_000; 2]);
+    bench.echo.is_busy = false;
+    hear(&mut bench, &mut links, 1);
+    bench.until(&mut links, |bench, _| kept(bench) == [0; 2]);
+    // One that ends takes what it held along.
+    bench.echo.is_busy = true;
+    links.iter_mut().for_each(|link| say(link, &long));
+    bench.until(&mut links, |bench, _| kept(bench) == [400_000; 2]);
+    bench.echo.to_close = vec![1, 2];
+    bench.until(&mut links, |bench, _| bench.echo.closed.len() == 2);
+    assert_eq!(kept(&bench), [0; 2]);
 }

@@ -134,6 +134,7 @@ pub(super) fn show_trace(frontend: &Frontend, connection: u64) -> Option<RdmaTra
 fn show_job(job: jobs::Job) -> Job {
     Job {
         id: job.id.0,
+        server: None,
         kind: match job.kind {
             jobs::JobKind::Resync => JobKind::Resync,
             jobs::JobKind::Rebuild => JobKind::Rebuild,

@@ -1,10 +1,12 @@
 //! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it goes on.
 
-use super::SmbDirectLimits;
 use super::tests::{Bench, pattern};
+use super::{SmbDirectEvent, SmbDirectLimits};
 use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
-use smbdirect::wire::{DataTransfer, NegotiateRequest};
+use smbdirect::wire::{DataTransfer, NegotiateRequest, NegotiateResponse};
+use std::time::Duration;
 use sys::{Buf, Payload};
+use types::NtStatus;
 
 /// A negotiated connection of which nothing but what the test says is sent.
 fn negotiated(bench: &mut Bench) -> QueuePairId {
@@ -179,5 +181,104 @@ fn a_negotiation_out_of_bounds() {
     };
     say(&mut bench, pair, &request.encode());
     bench.until("end", |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
+    goes_on(&mut bench);
+}
+
+/// The server's name of the connection that came last.
+fn last_opened(bench: &mut Bench, before: usize) -> QueuePairId {
+    let opened = |bench: &Bench| {
+        let names = bench.events.iter().filter_map(|event| match event {
+            SmbDirectEvent::Opened { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        names.collect::<Vec<_>>()
+    };
+    bench.until("opening", |bench| opened(bench).len() > before);
+    opened(bench)[before]
+}
+
+#[test]
+fn a_peer_that_says_much_and_takes_no_answer() {
+    let limits = SmbDirectLimits { stall: Duration::from_secs(2), ..SmbDirectLimits::default() };
+    let mut bench = Bench::with(limits);
+    let pair = negotiated(&mut bench);
+    let connection = last_opened(&mut bench, 1);
+    say(&mut bench, pair, &transfer(1, 0, &[1; 100]));
+    bench.until("message", |bench| bench.server_messages().len() == 1);
+    bench.server.send(connection, Payload::from(Buf::from(&pattern(500_000)[..])), None);
+    assert!(bench.server.unsent_bytes(connection) > 400_000, "it has a credit for 8 KiB of them");
+    // It lives, and grants nothing: nothing that it says may begin its time anew.
+    let mut said = 0;
+    while !bench.lost.contains(&pair) {
+        let before = said;
+        if said < 250 {
+            say(&mut bench, pair, &transfer(0, 0, &[]));
+            said += 1;
+        }
+        let rounds = std::cell::Cell::new(0);
+        bench.until("end", |bench| {
+            rounds.set(rounds.get() + 1);
+            rounds.get() > 20 || bench.lost.contains(&pair)
+        });
+        assert!(before < 250, "it is still there");
+    }
+    goes_on(&mut bench);
+}
+
+#[test]
+fn messages_that_are_begun_take_a_share_and_end_in_time() {
+    let limits = SmbDirectLimits {
+        receiving_bytes_max: 16 * (256 << 10),
+        guest_message_time: Duration::from_secs(1000),
+        ..SmbDirectLimits::default()
+    };
+    let mut bench = Bench::with(limits);
+    let pairs: Vec<_> = (0..20).map(|_| negotiated(&mut bench)).collect();
+    for pair in &pairs {
+        say(&mut bench, *pair, &transfer(1, 56_000, &[1; 8000]));
+    }
+    // Each takes 32,000 bytes, and all are of one host, which alone gets half of what guests may hold.
+    bench.until("refusals", |bench| {
+        assert!(bench.server.kept_bytes() <= 128 << 10, "{}", bench.server.kept_bytes());
+        bench.lost.len() == 16
+    });
+    assert_eq!(bench.server.kept_bytes(), 4 * 32_000);
+    bench.server.limits.guest_message_time = Duration::from_millis(100);
+    bench.until("end", |bench| bench.lost.len() == 20);
+    assert_eq!(bench.server.kept_bytes(), 0);
+    goes_on(&mut bench);
+}
+
+#[test]
+fn messages_that_are_held_take_a_share() {
+    let limits = SmbDirectLimits { receiving_bytes_max: 16 << 20, ..SmbDirectLimits::default() };
+    let mut bench = Bench::with(limits);
+    let connection = bench.opened().expect("is open");
+    let taken = (0..16).take_while(|_| bench.server.hold(connection, 1 << 20)).count();
+    assert_eq!(taken, 8, "half of what members may hold");
+    bench.server.throttle(connection, false);
+    assert_eq!(bench.server.kept_bytes(), 0);
+    assert!(bench.server.hold(connection, 1 << 20));
+    bench.server.throttle(connection, false);
+    goes_on(&mut bench);
+}
+
+#[test]
+fn a_version_that_there_is_not() {
+    let mut bench = Bench::new();
+    let pair = bench.connect();
+    bench.client.post_receive(pair, WorkId(0), 8192).expect("is open");
+    let request = NegotiateRequest {
+        version_min: 0x0200,
+        version_max: 0x0300,
+        credits_requested: 10,
+        preferred_send_bytes: 8192,
+        receive_bytes_max: 8192,
+        fragmented_bytes_max: 1 << 20,
+    };
+    say(&mut bench, pair, &request.encode());
+    bench.until("end", |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
+    let (_, refusal) = bench.received.iter().find(|(from, _)| *from == pair).expect("it is told");
+    assert_eq!(NegotiateResponse::parse(refusal).map(|told| told.status), Ok(NtStatus::NOT_SUPPORTED));
     goes_on(&mut bench);
 }

@@ -5,9 +5,11 @@
 //! there are never more reads of a peer's memory than the peer serves at a time, and the next goes out as soon as one of them ends;
 //! registrations of a lost connection end; the bytes that wait for a peer are bounded. Never looks into a message.
 
+mod bounds;
 mod counters;
 #[cfg(test)]
 mod hostile;
+mod kept;
 mod peer;
 #[cfg(test)]
 mod tests;
@@ -15,6 +17,8 @@ pub mod trace;
 
 pub use counters::Counters;
 
+use crate::server::memory::Memories;
+use kept::Kept;
 use peer::{Peer, Reading};
 use rdma::timers::Timers;
 use rdma::{
@@ -24,6 +28,7 @@ use rdma::{
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 use sys::{Buf, BufMut, Payload};
 use trace::{Trace, What};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
@@ -73,6 +78,14 @@ pub struct SmbDirectLimits {
     pub connections_per_host: usize,
     /// Length in bytes of a message on a connection that nobody has logged on to.
     pub guest_message_bytes_max: u32,
+    /// Memory of messages that have not come whole, or that came and are held, over all connections.
+    pub receiving_bytes_max: usize,
+    /// Within which a message has to come whole on a connection that nobody has logged on to.
+    pub guest_message_time: Duration,
+    /// The same on any other connection. A message has 1 MiB at most.
+    pub message_time: Duration,
+    /// Within which a peer takes some of what waits for it.
+    pub stall: Duration,
 }
 
 impl Default for SmbDirectLimits {
@@ -83,6 +96,10 @@ impl Default for SmbDirectLimits {
             connections: 4096,
             connections_per_host: 1024,
             guest_message_bytes_max: 64 << 10,
+            receiving_bytes_max: 256 << 20,
+            guest_message_time: Duration::from_secs(10),
+            message_time: Duration::from_secs(120),
+            stall: Duration::from_secs(120),
         }
     }
 }
@@ -107,6 +124,12 @@ pub struct SmbDirect<V> {
     peers: QueuePairMap<Peer>,
     admission: Admission<QueuePairId>,
     timers: Timers<QueuePairId>,
+    memory: Memories<QueuePairId>,
+    /// Scratch of [`Self::count_transfers`].
+    unfinished: Vec<(QueuePairId, usize)>,
+    /// Connections that hold memory or have something waiting for them, and when they are looked at next.
+    watched: Vec<QueuePairId>,
+    sweep_at: Option<Monotonic>,
     /// Connections with messages that came or are to be sent.
     touched: Vec<QueuePairId>,
     events: Vec<Event>,
@@ -127,8 +150,12 @@ impl<V: Verbs> SmbDirect<V> {
             config,
             peers: QueuePairMap::default(),
             admission: Admission::new(AdmissionLimits::new(limits.connections, limits.connections_per_host)),
+            memory: Memories::new(limits.receiving_bytes_max),
             limits,
             timers: Timers::default(),
+            unfinished: Vec::new(),
+            watched: Vec::new(),
+            sweep_at: None,
             touched: Vec::new(),
             events: Vec::new(),
             out: Vec::new(),
@@ -203,19 +230,23 @@ impl<V: Verbs> SmbDirect<V> {
         !peer.blocked
     }
 
-    /// Keeps the peer short of credits while there is too much of it in work.
+    /// Keeps the peer short of credits while there is too much of it in work; none of its messages is held when that ends.
     pub fn throttle(&mut self, connection: QueuePairId, throttled: bool) {
         let Some(peer) = self.peers.get_mut(connection) else { return };
         peer.is_throttled = throttled;
         peer.tell_throttle();
         peer.note(self.now, What::Throttled(throttled));
         peer.touch(connection, &mut self.touched);
+        if !throttled {
+            peer.kept.held_bytes = 0;
+            self.count_or_close(connection);
+        }
     }
 
     /// Gives the connection a place of its own and lets its messages be as long as was agreed: somebody has logged on.
-    pub fn become_member(&mut self, connection: QueuePairId) {
+    pub fn become_member(&mut self, connection: QueuePairId, user: &str) {
+        self.count_as_members(connection, user);
         let Some(peer) = self.peers.get_mut(connection) else { return };
-        peer.is_member = true;
         self.admission.prove(connection);
         peer.smbd.set_message_bytes_max(u32::MAX);
         self.verbs.set_receive_bytes_max(connection, usize::MAX);
@@ -340,10 +371,7 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// When [`Self::poll`] wants to be called at the latest.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        match (self.verbs.next_timeout(), self.timers.next()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.verbs.next_timeout(), self.timers.next(), self.sweep_at].into_iter().flatten().min()
     }
 
     /// Puts posted work on the wire and moves events into `out`; `true` if there are any. To be called again before its owner sleeps if
@@ -367,6 +395,8 @@ impl<V: Verbs> SmbDirect<V> {
             self.handle(event);
         }
         self.events = events;
+        self.count_transfers();
+        self.sweep_if_due();
         while let Some((at, connection)) = self.timers.pop(now) {
             let Some(peer) = self.peers.get_mut(connection) else { continue };
             peer.armed.came_up(at);
@@ -398,7 +428,8 @@ impl<V: Verbs> SmbDirect<V> {
                 smbd.set_message_bytes_max(self.limits.guest_message_bytes_max);
                 let receive_bytes_max = self.limits.guest_message_bytes_max as usize + HEADER_ROOM;
                 self.verbs.set_receive_bytes_max(queue_pair, receive_bytes_max);
-                let mut peer = Peer::new(self.numbers, smbd, on_demand);
+                let kept = Kept::new(self.memory.join_guest(PeerHost::from(address.ip())));
+                let mut peer = Peer::new(self.numbers, smbd, on_demand, kept);
                 peer.tell_throttle();
                 peer.note(self.now, What::Request { private_data: private_data.len() });
                 self.peers.insert(queue_pair, peer);
@@ -449,15 +480,23 @@ impl<V: Verbs> SmbDirect<V> {
                 let message = peer.smbd.handle_receive(buffer, self.now);
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
                 peer.touch(connection, &mut self.touched);
-                let Some(message) = message else { return };
+                let Some(message) = message else { return self.count_or_close(connection) };
+                let is_counted = peer.kept.is_counted();
                 if message.len() > done.len_bytes {
                     peer.note(self.now, What::Message { len: message.len() as u32 });
                 }
                 self.out.push(SmbDirectEvent::Message { connection, message });
+                if is_counted {
+                    self.count_or_close(connection);
+                }
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
             CompletionKind::Send | CompletionKind::Write => {
                 peer.unsent_bytes = peer.unsent_bytes.saturating_sub(done.len_bytes);
+                peer.sent_bytes += done.len_bytes as u64;
+                if peer.smbd.is_closed() {
+                    peer.touch(connection, &mut self.touched);
+                }
                 // Half of the limit, so that room comes in large pieces.
                 if peer.blocked && peer.unsent() <= self.limits.unsent_bytes_max / 2 {
                     peer.blocked = false;
@@ -576,6 +615,10 @@ impl<V: Verbs> SmbDirect<V> {
                 return;
             }
         }
+        if peer.smbd.is_closed() {
+            // It was refused by what was posted last: the connection ends when that has left ([`Self::completed`]).
+            return self.watch(connection);
+        }
         if peer.smbd.counters().stalls_send_credit > stalls {
             peer.note(now, What::SendCreditStall);
         }
@@ -588,6 +631,7 @@ impl<V: Verbs> SmbDirect<V> {
         self.admission.remove(connection);
         let Some(mut peer) = self.peers.remove(connection) else { return };
         peer.smbd.handle_disconnected();
+        self.release(&mut peer);
         for reading in peer.readings.drain(..) {
             self.verbs.deregister(reading.sink);
         }

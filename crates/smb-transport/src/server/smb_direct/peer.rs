@@ -1,6 +1,7 @@
 //! One RDMA connection of the server's: what is under way on it.
 
 use super::counters::{Counters, Own};
+use super::kept::Kept;
 use super::trace::{self, Trace, What};
 use rdma::timers::Armed;
 use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
@@ -39,6 +40,10 @@ pub(super) struct Peer {
     pub next_work: u64,
     /// Given to the provider and not sent.
     pub unsent_bytes: usize,
+    /// Given to the provider and sent, since the connection began.
+    pub sent_bytes: u64,
+    /// Its memory and time.
+    pub kept: Kept,
     /// The owner waits for room.
     pub blocked: bool,
     pub own: Own,
@@ -51,7 +56,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn new(number: u64, smbd: Connection, on_demand: bool) -> Self {
+    pub fn new(number: u64, smbd: Connection, on_demand: bool, kept: Kept) -> Self {
         Self {
             number,
             smbd,
@@ -65,6 +70,8 @@ impl Peer {
             reads: NumberMap::default(),
             next_work: 1,
             unsent_bytes: 0,
+            sent_bytes: 0,
+            kept,
             blocked: false,
             own: Own::default(),
             turns: (0, 0),
@@ -113,6 +120,11 @@ impl Peer {
 
     pub fn unsent(&self) -> usize {
         self.unsent_bytes + self.smbd.queued_bytes()
+    }
+
+    /// Bytes of answers that the peer has taken, or has granted credits for: only grows.
+    pub fn taken_bytes(&self) -> u64 {
+        self.sent_bytes + self.smbd.counters().bytes_sent
     }
 
     /// Puts the connection into the list of those that [`SmbDirect::flush`] looks after, unless it is there.

@@ -69,7 +69,7 @@ impl Bench {
         };
         bench.until("connection", |bench| bench.smbd.is_established() && bench.opened().is_some());
         if let Some(connection) = bench.opened() {
-            bench.server.become_member(connection);
+            bench.server.become_member(connection, "user");
         }
         bench
     }

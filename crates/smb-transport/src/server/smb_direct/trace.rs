@@ -67,6 +67,12 @@ pub enum What {
     Keepalive,
     /// The peer is kept short of credits, or that ended.
     Throttled(bool),
+    /// Its messages would take more memory than its share: the connection ends.
+    OverShare {
+        len: usize,
+    },
+    /// A message is not ended in time, or answers are not taken: the connection ends.
+    Overdue,
     Closing {
         reason: smbdirect::CloseReason,
     },
@@ -180,6 +186,15 @@ impl fmt::Display for What {
             Self::Keepalive => write!(out, "asks for a sign of life"),
             Self::Throttled(true) => write!(out, "keeps the peer short of credits: too much in work"),
             Self::Throttled(false) => write!(out, "gives credits again"),
+            Self::OverShare { len } => {
+                write!(
+                    out,
+                    "ends: messages that are not whole, or wait, would take {len} bytes, more than its share"
+                )
+            }
+            Self::Overdue => {
+                write!(out, "ends: a message is not ended, or answers are not taken, for too long")
+            }
             Self::Closing { reason } => write!(out, "closes: {reason}"),
             Self::Closed => write!(out, "closed"),
         }

@@ -3,16 +3,13 @@
 //! A connection is a guest's until [`Tcp::set_standing`] says whose it is. Guests have fewer places, small messages, little memory, which
 //! is counted apart, and little time. So nothing that guests do keeps out a client that has logged on, or wants to.
 
-use super::memory::{Party, PartyId, ReceiveMemory};
+use super::super::memory::{Loan, Party};
 use super::{CloseReason, Connection, ConnectionId, RECEIVE, Receiving, SWEEP_TIMER, Tcp, TcpLimits};
 use crate::framing::{BATCH_BYTES, GUEST_BATCH_BYTES, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::driver::{self, Operation};
 use types::PeerHost;
-
-/// Guests' part of the memory for large messages: a sixteenth.
-const GUESTS_DIVISOR: usize = 16;
 
 /// One sweep takes at most this many buffers back from idle connections, since the driver looks through all operations for each.
 const CANCELS_MAX: usize = 256;
@@ -31,36 +28,6 @@ impl Pace {
     }
 }
 
-/// Memory for large messages. Guests and members have parts of their own, so that guests cannot take that of members.
-pub(super) struct Memories {
-    guests: ReceiveMemory,
-    members: ReceiveMemory,
-}
-
-impl Memories {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        let guests_bytes = bytes_max / GUESTS_DIVISOR;
-        Self {
-            guests: ReceiveMemory::new(guests_bytes),
-            members: ReceiveMemory::new(bytes_max - guests_bytes),
-        }
-    }
-
-    pub(super) fn of(&mut self, is_member: bool) -> &mut ReceiveMemory {
-        if is_member { &mut self.members } else { &mut self.guests }
-    }
-
-    /// Counts a new guest's connection.
-    pub(super) fn join_guest(&mut self, host: PeerHost) -> PartyId {
-        self.guests.join(Party { host, user: None })
-    }
-
-    #[cfg(test)]
-    pub(super) fn held_bytes(&self) -> usize {
-        self.guests.held_bytes() + self.members.held_bytes()
-    }
-}
-
 /// Counts of connections that were turned away since the log last told of them.
 #[derive(Debug, Default)]
 pub(super) struct TurnedAway {
@@ -76,22 +43,24 @@ impl Tcp {
             return;
         }
         let (was_member, is_member, host) = (entry.is_member, user.is_some(), entry.host);
-        let (loan, waiting, before) = (entry.loan.take(), entry.waiting.take(), entry.party);
+        let (loans, waiting, before) =
+            ([entry.loan.take(), entry.held.take()], entry.waiting.take(), entry.party);
         let memory = self.memory.of(was_member);
-        let held_bytes = loan.as_ref().map(super::memory::Loan::bytes);
-        loan.into_iter().for_each(|loan| memory.give_back(loan));
+        let bytes = loans.each_ref().map(|loan| loan.as_ref().map(Loan::bytes));
+        loans.into_iter().flatten().for_each(|loan| memory.give_back(loan));
         waiting.into_iter().for_each(|waiting| memory.end_wait(before, waiting));
         memory.leave(before);
         let memory = self.memory.of(is_member);
         let party = memory.join(Party { host, user: user.map(Arc::from) });
-        let loan = held_bytes.map(|bytes| memory.take_over(party, bytes));
+        let [loan, held] = bytes.map(|bytes| bytes.map(|bytes| memory.take_over(party, bytes)));
         if is_member {
             self.admission.prove(connection);
         } else {
             self.admission.unprove(connection);
         }
         let Some(entry) = self.connection(connection) else { return };
-        (entry.is_member, entry.party, entry.loan) = (is_member, party, loan);
+        (entry.is_member, entry.party) = (is_member, party);
+        (entry.loan, entry.held) = (loan, held);
         entry.framing.set_batch_bytes(if is_member { BATCH_BYTES } else { GUEST_BATCH_BYTES });
         if waiting.is_some() {
             self.start_receive(connection);
@@ -158,12 +127,42 @@ impl Tcp {
         }
     }
 
+    /// Memory of large messages that have not come whole and of all that are held, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.memory.held_bytes()
+    }
+
+    /// Counts a message that came whole and that the service does not want yet, until [`Tcp::resume`]: others wait for the memory meanwhile.
+    /// The connection should be paused.
+    pub fn hold(&mut self, connection: ConnectionId, bytes: usize) {
+        let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
+        if entry.id != connection || entry.closed.is_some() {
+            return;
+        }
+        let memory = self.memory.of(entry.is_member);
+        let before = entry.held.take();
+        let before_bytes = before.as_ref().map_or(0, Loan::bytes);
+        before.into_iter().for_each(|loan| memory.give_back(loan));
+        entry.held = Some(memory.take_over(entry.party, before_bytes + bytes));
+    }
+
+    /// Gives back the memory of messages that were held.
+    pub(super) fn end_hold(&mut self, connection: ConnectionId) {
+        let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
+        if entry.id == connection
+            && let Some(loan) = entry.held.take()
+        {
+            self.memory.of(entry.is_member).give_back(loan);
+        }
+    }
+
     /// Frees the place and the memory of a connection that has closed.
     pub(super) fn release(&mut self, connection: ConnectionId) {
         self.admission.remove(connection);
         let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
         let memory = self.memory.of(entry.is_member);
-        entry.loan.take().into_iter().for_each(|loan| memory.give_back(loan));
+        let loans = [entry.loan.take(), entry.held.take()];
+        loans.into_iter().flatten().for_each(|loan| memory.give_back(loan));
         entry.waiting.take().into_iter().for_each(|waiting| memory.end_wait(entry.party, waiting));
         memory.leave(entry.party);
     }
@@ -186,7 +185,7 @@ impl Tcp {
     pub(super) fn sweep(&mut self) {
         self.queue.submit(SWEEP_TIMER, Operation::Timeout { after: self.limits.sweep });
         self.tell_turned_away();
-        let is_short = [self.memory.guests.is_short(), self.memory.members.is_short()];
+        let is_short = self.memory.are_short();
         let (mut stalled, mut cancels) = (Vec::new(), 0);
         let (now, patience) = (self.now, self.limits.stall);
         for entry in self.connections.iter_mut().flatten() {
@@ -195,8 +194,9 @@ impl Tcp {
                 entry.begin_message(self.now);
             }
             let age = self.now.since(entry.message_since);
-            let is_stalled = (entry.sending || entry.receives_message())
-                && self.now.since(entry.last_progress) > self.limits.stall;
+            let is_unread = entry.sending && now.since(entry.last_sent) > patience;
+            let is_stalled =
+                is_unread || entry.receives_message() && now.since(entry.last_progress) > patience;
             let is_stuck = self.lent.is_stuck(&mut entry.lent, &entry.socket, now, patience);
             if is_stuck {
                 // Fails if the connection is gone already.
@@ -218,8 +218,7 @@ impl Tcp {
         for id in stalled {
             self.shut(id, CloseReason::Stalled);
         }
-        self.memory.guests.look_again();
-        self.memory.members.look_again();
+        self.memory.look_again();
     }
 
     fn tell_turned_away(&mut self) {

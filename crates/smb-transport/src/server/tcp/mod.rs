@@ -2,22 +2,21 @@
 //!
 //! Owns the sockets, the received part of each message, and the messages queued to be sent. Promises: a slow or stuck client delays
 //! nobody else. The bytes queued to a client are bounded, since a client that does not read is not read from. The memory of unfinished
-//! messages is bounded in all and for each client, so that nobody starves others ([`memory`]). A connection whose message does not go
+//! messages is bounded in all and for each client, so that nobody starves others ([`super::memory`]). A connection whose message does not go
 //! on ends; a client that connects and says nothing makes room for others ([`bounds`]). Never looks into a message.
 
 mod bounds;
 mod lent;
-mod memory;
 mod sending;
 #[cfg(test)]
 mod tests;
 
 pub use bounds::Pace;
 
+use super::memory::{Loan, Memories, PartyId, Waiting};
 use crate::framing::{Framing, FramingError, GUEST_BATCH_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
-use bounds::{Memories, TurnedAway};
+use bounds::TurnedAway;
 use lent::{Lent, LentMemory};
-use memory::{Loan, PartyId, Waiting};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -160,6 +159,8 @@ struct Connection {
     sending_bytes: usize,
     /// Memory held of [`TcpLimits::receiving_bytes_max`].
     loan: Option<Loan>,
+    /// Of the same memory: messages that came whole and that the service does not want yet.
+    held: Option<Loan>,
     /// It waits for such memory.
     waiting: Option<Waiting>,
     /// A message for which memory was lent came whole.
@@ -174,6 +175,8 @@ struct Connection {
     /// Something moved since the last sweep.
     active: bool,
     last_progress: Monotonic,
+    /// When the socket last took something to send, or the first of what waits was queued: what comes in does not count.
+    last_sent: Monotonic,
 }
 
 impl Connection {
@@ -204,7 +207,7 @@ pub struct Tcp {
     /// Connections that have not closed.
     admission: Admission<ConnectionId>,
     turned_away: TurnedAway,
-    memory: Memories,
+    memory: Memories<ConnectionId>,
     next_generation: u32,
     events: Vec<TcpEvent>,
     completions: Vec<Completion>,
@@ -308,9 +311,10 @@ impl Tcp {
         }
     }
 
-    /// Receives again.
+    /// Receives again: no message is held any more.
     pub fn resume(&mut self, connection: ConnectionId) {
         let now = self.now;
+        self.end_hold(connection);
         if let Some(entry) = self.connection(connection) {
             entry.paused = false;
             entry.begin_message(now);
@@ -423,6 +427,7 @@ impl Tcp {
             queued_bytes: 0,
             sending_bytes: 0,
             loan: None,
+            held: None,
             waiting: None,
             has_brought_large: false,
             message_since: self.now,
@@ -432,6 +437,7 @@ impl Tcp {
             closed: None,
             active: true,
             last_progress: self.now,
+            last_sent: self.now,
         });
         self.events.push(TcpEvent::Opened { connection: id, peer, local });
         // Without a buffer, until it says something.

@@ -84,10 +84,11 @@ impl Tcp {
             if taken >= data.len() {
                 entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
                 entry.active = true;
-                entry.last_progress = now;
+                entry.last_sent = now;
                 continue;
             }
             entry.sending = true;
+            entry.last_sent = now;
             entry.sending_bytes = message_bytes;
             let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
             return self.send_when_writable(id, data);
@@ -122,7 +123,7 @@ impl Tcp {
                 Ok(taken) if taken < data.len() => {
                     entry.active |= taken > 0;
                     if taken > 0 {
-                        entry.last_progress = now;
+                        entry.last_sent = now;
                     }
                     return self.send_when_writable(id, data.slice(taken, data.len() - taken));
                 }
@@ -133,7 +134,7 @@ impl Tcp {
         entry.sending = false;
         entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
         entry.active = true;
-        entry.last_progress = now;
+        entry.last_sent = now;
         if let Err(error) = result {
             return self.shut(id, CloseReason::Network(error.kind()));
         }

@@ -350,6 +350,34 @@ fn a_message_that_does_not_go_on_is_given_up() {
 }
 
 #[test]
+fn a_client_that_says_much_and_reads_nothing_is_given_up() {
+    let limits = TcpLimits {
+        sweep: Duration::from_millis(20),
+        stall: Duration::from_millis(500),
+        queued_bytes_max: 64 << 20,
+        ..TcpLimits::default()
+    };
+    Server::both(&limits, |mut server| {
+        let (mut deaf, id) = server.log_on("anna");
+        server.tcp.send(id, Payload::from(Buf::from(&vec![0; 12 << 20][..])));
+        server.tcp.flush(id);
+        assert!(server.tcp.queued_bytes(id) > 0, "more than the sockets take");
+        // It is received from, and nothing that it says may make its time begin anew.
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut is_given_up = false;
+        while !is_given_up && Instant::now() < until {
+            let _ = deaf.write_all(&framed(b"is here"));
+            server.turn();
+            is_given_up = server
+                .events
+                .drain(..)
+                .any(|event| matches!(event, TcpEvent::Closed { reason: CloseReason::Stalled, .. }));
+        }
+        assert!(is_given_up);
+    });
+}
+
+#[test]
 fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
     let limits =
         TcpLimits { receiving_bytes_max: 300_000, first_message_bytes_max: 1 << 20, ..TcpLimits::default() };

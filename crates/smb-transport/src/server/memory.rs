@@ -1,4 +1,4 @@
-//! Memory of large messages that have not come whole.
+//! Memory of messages that have not come whole, or that came and are held: one rule for TCP and SMB Direct.
 //!
 //! A message that is large gets a buffer of its own, as long as it announces to be, so that its payload is received without a copy. A
 //! peer that announces and sends nothing must not hold that memory against others. So a connection asks [`ReceiveMemory`] first, which counts
@@ -12,11 +12,15 @@
 //! Connections that get nothing wait with their small buffer. What becomes free goes round their parties; in each, connections that have
 //! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
 //! it ([`ReceiveMemory::is_short`]). Whoever was lent memory needs no more to finish its message: nobody waits for each other.
+//!
+//! By SMB Direct nobody waits, since a peer sends as its credits allow: a connection that can be lent nothing is closed.
 
-use super::ConnectionId;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use types::PeerHost;
+
+/// Guests' part of a transport's memory: a sixteenth.
+const GUESTS_DIVISOR: usize = 16;
 
 /// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
@@ -56,23 +60,23 @@ pub struct Waiting {
 }
 
 /// What is known of one party.
-struct Account {
+struct Account<C> {
     party: Party,
     connections: usize,
     held_bytes: usize,
     /// Of these, what was lent on announcements.
     advanced_bytes: usize,
     /// Connections that wait, and for how many bytes.
-    waiting: BTreeMap<Waiting, (ConnectionId, usize)>,
+    waiting: BTreeMap<Waiting, (C, usize)>,
     /// Its turn, while connections wait.
     turn: Option<u64>,
 }
 
-/// See the module.
-pub struct ReceiveMemory {
+/// The memory of one transport, which names its connections `C`. See the module.
+pub struct ReceiveMemory<C> {
     bytes_max: usize,
     held_bytes: usize,
-    accounts: Vec<Option<Account>>,
+    accounts: Vec<Option<Account<C>>>,
     free_accounts: Vec<u32>,
     by_party: HashMap<Party, PartyId>,
     /// Parties of which connections wait, by their turn.
@@ -82,7 +86,7 @@ pub struct ReceiveMemory {
     orders: u64,
 }
 
-impl ReceiveMemory {
+impl<C: Copy> ReceiveMemory<C> {
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -97,7 +101,6 @@ impl ReceiveMemory {
     }
 
     /// Bytes lent.
-    #[cfg(test)]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -146,7 +149,7 @@ impl ReceiveMemory {
         }
     }
 
-    fn account(&mut self, id: PartyId) -> &mut Account {
+    fn account(&mut self, id: PartyId) -> &mut Account<C> {
         self.accounts[id.0 as usize].as_mut().expect("a party exists while it has connections")
     }
 
@@ -179,6 +182,19 @@ impl ReceiveMemory {
         Loan { party, bytes, is_advance: false }
     }
 
+    /// Makes a loan as large as this, or gives one; `None`: what it lacks is more than the party may be lent, and the loan is as it was.
+    pub fn resize(&mut self, loan: &mut Option<Loan>, party: PartyId, bytes: usize) -> Option<()> {
+        let before = loan.as_ref().map_or(0, Loan::bytes);
+        if bytes > before {
+            // Only what is new may be refused: by itself the rest would fit as the only loan there is.
+            let more = self.lend(party, bytes - before, false)?;
+            self.give_back(more);
+        }
+        loan.take().into_iter().for_each(|loan| self.give_back(loan));
+        *loan = (bytes > 0).then(|| self.take_over(party, bytes));
+        Some(())
+    }
+
     pub fn give_back(&mut self, loan: Loan) {
         let Loan { party, bytes, is_advance } = loan;
         self.held_bytes -= bytes;
@@ -189,7 +205,7 @@ impl ReceiveMemory {
     }
 
     /// A connection that could not be lent `bytes`, not even without an advance, waits for them from now on.
-    pub fn wait(&mut self, party: PartyId, connection: ConnectionId, bytes: usize, is_new: bool) -> Waiting {
+    pub fn wait(&mut self, party: PartyId, connection: C, bytes: usize, is_new: bool) -> Waiting {
         self.orders += 1;
         let waiting = Waiting { is_new, order: self.orders };
         self.account(party).waiting.insert(waiting, (connection, bytes));
@@ -225,7 +241,7 @@ impl ReceiveMemory {
 
     /// A connection that waited and can be lent what it waited for; it waits no longer. To be called until it gives none, with
     /// [`Self::lend`] for each.
-    pub fn next_served(&mut self) -> Option<ConnectionId> {
+    pub fn next_served(&mut self) -> Option<C> {
         if !self.has_freed {
             return None;
         }
@@ -247,9 +263,51 @@ impl ReceiveMemory {
     }
 }
 
+/// The memory of one transport. Guests and members have parts of their own, so that guests cannot take that of members.
+pub struct Memories<C> {
+    guests: ReceiveMemory<C>,
+    members: ReceiveMemory<C>,
+}
+
+impl<C: Copy> Memories<C> {
+    pub fn new(bytes_max: usize) -> Self {
+        let guests_bytes = bytes_max / GUESTS_DIVISOR;
+        Self {
+            guests: ReceiveMemory::new(guests_bytes),
+            members: ReceiveMemory::new(bytes_max - guests_bytes),
+        }
+    }
+
+    pub fn of(&mut self, is_member: bool) -> &mut ReceiveMemory<C> {
+        if is_member { &mut self.members } else { &mut self.guests }
+    }
+
+    /// Whether connections wait for memory: of guests, of members.
+    pub fn are_short(&self) -> [bool; 2] {
+        [self.guests.is_short(), self.members.is_short()]
+    }
+
+    /// As [`ReceiveMemory::look_again`].
+    pub fn look_again(&mut self) {
+        self.guests.look_again();
+        self.members.look_again();
+    }
+
+    /// Counts a new guest's connection.
+    pub fn join_guest(&mut self, host: PeerHost) -> PartyId {
+        self.guests.join(Party { host, user: None })
+    }
+
+    /// Bytes lent.
+    pub fn held_bytes(&self) -> usize {
+        self.guests.held_bytes() + self.members.held_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::tcp::ConnectionId;
     use std::net::{IpAddr, Ipv4Addr};
 
     const MIB: usize = 1 << 20;
@@ -258,7 +316,12 @@ mod tests {
         Party { host: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)).into(), user: None }
     }
 
-    fn hold(memory: &mut ReceiveMemory, party: PartyId, bytes: usize, is_advance: bool) -> Vec<Loan> {
+    fn hold(
+        memory: &mut ReceiveMemory<ConnectionId>,
+        party: PartyId,
+        bytes: usize,
+        is_advance: bool,
+    ) -> Vec<Loan> {
         std::iter::from_fn(|| memory.lend(party, bytes, is_advance)).collect()
     }
 
@@ -295,7 +358,7 @@ mod tests {
 
     #[test]
     fn one_message_fits_a_limit_that_is_smaller() {
-        let mut memory = ReceiveMemory::new(MIB);
+        let mut memory = ReceiveMemory::<ConnectionId>::new(MIB);
         let party = memory.join(party(1));
         let loan = memory.lend(party, 8 * MIB, true);
         assert!(loan.is_some() && memory.lend(party, 1, false).is_none());
