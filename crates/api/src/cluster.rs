@@ -23,8 +23,11 @@ pub struct StateEngine {
     pub name: String,
     pub version: Option<String>,
     pub revision: u64,
-    /// Servers that run a member.
+    /// Members that have a vote, by the names of their servers.
     pub members: Vec<String>,
+    /// Those of them that do nothing for the majority at present: asked, they did not answer, or said so.
+    #[serde(default)]
+    pub members_down: Vec<String>,
     /// So many of them must answer.
     pub quorum: u32,
     /// Remarks on the engine, for example of a fix that its version lacks.
@@ -60,6 +63,7 @@ pub struct NodeView {
     /// Where servers are joined to the cluster.
     #[schema(value_type = String)]
     pub cluster: SocketAddr,
+    /// It runs a member of etcd that has a vote and answers.
     pub runs_etcd: bool,
     /// It votes only: it has neither disks nor an SMB server, and `smb` is its cluster port.
     pub is_witness: bool,

@@ -77,6 +77,7 @@ impl ClusterManagement for NoCluster {
             version: None,
             revision: 1,
             members: Vec::new(),
+            members_down: Vec::new(),
             quorum: 1,
             notes: Vec::new(),
         };

@@ -7,7 +7,7 @@ use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
 use cluster::etcd::EtcdState;
-use cluster::etcd::process::{EtcdProcess, EtcdStart};
+use cluster::etcd::process::{EtcdProcess, EtcdStart, has_data};
 use cluster::identity::Identity;
 use cluster::{State, nodes};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
@@ -31,7 +31,7 @@ pub fn recover(
     let mut identity = Identity::open(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
     let facts = identity.facts.clone();
-    if facts.etcd.is_none() || !identity.etcd_directory().exists() {
+    if facts.etcd.is_none() || !has_data(&identity.etcd_directory()) {
         return Err(setup(format!(
             "{} runs no member of etcd, so it has no copy of the cluster's state: recover on a server that does",
             facts.name

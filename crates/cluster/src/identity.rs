@@ -26,6 +26,8 @@ pub const AUTHORITY: &str = "authority.pem";
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
 const ETCD: &str = "etcd";
+/// The data of a member that was removed, until another one is.
+const ETCD_REMOVED: &str = "etcd.removed";
 /// There until the founder's records are known to be in etcd.
 const FOUNDING: &str = "founding";
 
@@ -248,6 +250,20 @@ impl Identity {
     /// [`IdentityError::Io`].
     pub fn remove_etcd(&self) -> Result<(), IdentityError> {
         remove_whole(&self.etcd_directory())
+    }
+
+    /// Puts the data of this server's member of etcd where no member finds them. Those that were put aside before are removed.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn put_etcd_aside(&self) -> Result<(), IdentityError> {
+        let (etcd, aside) = (self.etcd_directory(), self.directory.join(ETCD_REMOVED));
+        if !etcd.exists() {
+            return Ok(());
+        }
+        remove_whole(&aside)?;
+        std::fs::rename(&etcd, &aside).map_err(io_error(&etcd))?;
+        sync(&self.directory)
     }
 
     /// Shows another certificate from now on.

@@ -249,6 +249,7 @@ impl ClusterControl {
                 node.bus = bus.iter().find(|peer| peer.node == node.id).cloned();
             }
             let mut engine = engine.view();
+            crate::view::note_members(&mut nodes, &engine);
             engine.notes.extend(trouble.map(|why| {
                 let seconds = at.elapsed().as_secs();
                 format!("disks, volumes and members are as they were {seconds} s ago; who is up is as heard now: {why}")

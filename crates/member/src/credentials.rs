@@ -63,7 +63,7 @@ impl Credentials {
 
     /// For etcd's members.
     pub fn for_etcd(&self) -> TlsIdentity {
-        crate::engine::tls_identity(&self.shown().identity)
+        crate::options::tls_identity(&self.shown().identity)
     }
 
     /// Shows another certificate from now on.

@@ -178,19 +178,37 @@ pub fn nodes(
     members.iter().map(view).collect()
 }
 
+/// Has the servers run a member only if that one votes.
+pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
+    // If etcd's majority did not say, the records are all that is known.
+    if engine.members.is_empty() {
+        return;
+    }
+    for node in nodes {
+        let votes = engine.members.contains(&node.name) && !engine.members_down.contains(&node.name);
+        node.runs_etcd &= votes;
+    }
+}
+
 /// What would be lost if one more server died, a sentence each.
 pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
     let mut sentences = Vec::new();
     if nodes.is_empty() {
         return sentences;
     }
-    let is_alive = |node: &&NodeView| node.state != NodeStatus::Down;
-    let alive = nodes.iter().filter(is_alive).filter(|node| node.runs_etcd).count();
-    // Of an etcd that somebody else runs, its members are no servers of the cluster.
-    if nodes.iter().any(|node| node.runs_etcd) && alive <= engine.quorum as usize {
+    // Of an etcd that somebody else runs, its members are no servers of the cluster. A record says that a server ought to run a member: whether it
+    // does is said by the member.
+    let working: Vec<&str> = engine
+        .members
+        .iter()
+        .filter(|name| !engine.members_down.contains(name))
+        .map(String::as_str)
+        .collect();
+    let is_own = nodes.iter().any(|node| engine.members.contains(&node.name));
+    if is_own && working.len() <= engine.quorum as usize {
+        let which = if working.is_empty() { engine.members.join(", ") } else { working.join(", ") };
         sentences.push(format!(
-            "with one more server of {} the cluster's state has no majority: files stay readable and writable only until something changes",
-            engine.members.join(", ")
+            "with one more server of {which} the cluster's state has no majority: files stay readable and writable only until something changes"
         ));
     }
     for volume in &holdings.volumes {
