@@ -14,6 +14,9 @@ pub struct ClusterView {
     pub engine: StateEngine,
     /// What would be lost if one more server died, a sentence each.
     pub at_risk: Vec<String>,
+    /// When the cluster's certificate authority ends; `null`: this is a single server.
+    #[serde(default)]
+    pub authority_ends_unix_s: Option<u64>,
 }
 
 /// What keeps the cluster's records.
@@ -71,6 +74,9 @@ pub struct NodeView {
     pub chassis: String,
     pub version: String,
     pub joined_unix_s: u64,
+    /// When its certificate ends, which it renews by itself long before; `null`: not known.
+    #[serde(default)]
+    pub certificate_ends_unix_s: Option<u64>,
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,

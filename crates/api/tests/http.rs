@@ -81,7 +81,14 @@ impl ClusterManagement for NoCluster {
             quorum: 1,
             notes: Vec::new(),
         };
-        let view = ClusterView { name: None, id: None, nodes: Vec::new(), engine, at_risk: Vec::new() };
+        let view = ClusterView {
+            name: None,
+            id: None,
+            nodes: Vec::new(),
+            engine,
+            at_risk: Vec::new(),
+            authority_ends_unix_s: None,
+        };
         Box::pin(async { Ok(view) })
     }
     fn create(&self, _: CreateCluster) -> Answer<'_, ClusterView> {

@@ -28,7 +28,7 @@ pub fn recover(
     }
     // It must not run: its member would be started twice.
     let directory = DataDirectory::open_or_create(data)?;
-    let mut identity = Identity::open(directory.path())?
+    let mut identity = member::open_identity(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
     let facts = identity.facts.clone();
     if facts.etcd.is_none() || !has_data(&identity.etcd_directory()) {

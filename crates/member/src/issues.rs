@@ -1,7 +1,7 @@
 //! What is wrong with the cluster, for health. Found by looking now and then, and told from memory.
 
 use api::model::{Health, HealthIssue};
-use cluster::authority::CERTIFICATE_DAYS;
+use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use cluster::etcd::members::{EtcdAlarm, MemberHealth};
 use cluster::nodes::ETCD_MEMBERS;
 use cluster::{NodeRecord, NodeState};
@@ -10,7 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use types::NodeId;
 
 /// Days before the end of a certificate that was not renewed from which on health tells of it.
-const CERTIFICATE_WARNING_DAYS: u64 = 30;
+const CERTIFICATE_WARNING_DAYS: u64 = 120;
+/// Days before the end of the authority from which on health tells of it: two years, in which a new cluster can be planned.
+const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
 /// A member of etcd that starts, or is made anew, has its vote sooner.
 const MEMBER_PATIENCE_S: u64 = 15;
@@ -62,6 +64,8 @@ pub(crate) struct Seen<'a> {
     /// The members of etcd, as they are; none if that is not known.
     pub etcd: &'a [MemberHealth],
     pub certified_unix_s: u64,
+    /// When the cluster's authority was made.
+    pub founded_unix_s: u64,
     pub now_unix_s: u64,
 }
 
@@ -80,6 +84,7 @@ pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     found.extend(seen.members.iter().filter(|node| node.state != NodeState::Up).map(drains));
     found.extend(seen.alarms.iter().map(|alarm| alarm_issue(*alarm, seen.cluster)));
     found.extend(certificate(seen));
+    found.extend(authority(seen));
     found
 }
 
@@ -223,8 +228,7 @@ fn alarm_issue(alarm: EtcdAlarm, cluster: &str) -> HealthIssue {
 }
 
 fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
-    let ends = seen.certified_unix_s + CERTIFICATE_DAYS * DAY_S;
-    let left = ends.saturating_sub(seen.now_unix_s) / DAY_S;
+    let left = certificate_ends_unix_s(seen.certified_unix_s).saturating_sub(seen.now_unix_s) / DAY_S;
     (seen.certified_unix_s > 0 && left < CERTIFICATE_WARNING_DAYS).then(|| {
         issue(
             Health::Warning,
@@ -232,8 +236,25 @@ fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
             format!("server {}", seen.own),
             [
                 format!("this server's certificate ends in {left} days, and could not be renewed"),
-                "When it has ended, no other server answers this one.".into(),
+                "When it has ended, no other server answers this one until it has made itself another one, which it does at once.".into(),
                 "See the log for why it is not renewed: the cluster's state has to answer, and the clock has to be right.".into(),
+            ],
+        )
+    })
+}
+
+fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
+    let ends = authority_ends_unix_s(seen.founded_unix_s);
+    let left = ends.saturating_sub(seen.now_unix_s) / DAY_S;
+    (seen.founded_unix_s > 0 && left < AUTHORITY_WARNING_DAYS).then(|| {
+        issue(
+            Health::Warning,
+            "authority_ends",
+            format!("cluster {}", seen.cluster),
+            [
+                format!("the cluster's certificate authority ends in {left} days"),
+                "It cannot be renewed. When it has ended, the servers do not take each other's certificates any more, and nothing is served.".into(),
+                "Before that, make a new cluster, and move the data there: an authority is made with a cluster, for thirty years.".into(),
             ],
         )
     })
@@ -255,6 +276,7 @@ mod tests {
             alarms,
             etcd: &[],
             certified_unix_s: 1000,
+            founded_unix_s: 1000,
             now_unix_s: 1000,
         };
         find(&seen).into_iter().map(|issue| issue.code).collect()
@@ -310,6 +332,7 @@ mod tests {
                 alarms: &[],
                 etcd,
                 certified_unix_s: 1000,
+                founded_unix_s: 1000,
                 now_unix_s: 1000,
             };
             find(&seen).into_iter().map(|issue| issue.what).collect()
@@ -340,11 +363,14 @@ mod tests {
                 alarms: &[],
                 etcd: &[],
                 certified_unix_s: 1000,
+                founded_unix_s: 1000,
                 now_unix_s,
             };
             find(&seen).len()
         };
-        assert_eq!((at(1000 + 300 * DAY_S), at(1000 + 340 * DAY_S)), (0, 1));
+        assert_eq!((at(1000 + 200 * DAY_S), at(1000 + 250 * DAY_S)), (0, 1));
+        // The authority's own end as well, two years before.
+        assert_eq!(at(1000 + 28 * 365 * DAY_S + DAY_S), 2);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
 use crate::issues;
-use crate::renewal::renew_if_due;
+use crate::renewal::{note_known, renew_if_due};
 use crate::seat::Seat;
 use crate::view::LastRead;
 use cluster::clock::unix_now_s;
@@ -67,6 +67,11 @@ fn told(error: impl std::fmt::Display) -> String {
 impl ClusterControl {
     /// Looks once at everything; answers when to look again. All of it is tried, and the first failure told.
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
+        // Before anything is asked of etcd, which would refuse one whose time is over.
+        if credentials.renew_alone(unix_now_s())? {
+            let endpoints = credentials.facts().endpoints;
+            self.engine().reconfigure(endpoints, credentials.for_etcd())?;
+        }
         let cluster = ClusterRecord::find(&self.state).map_err(told)?;
         let Some(cluster) = cluster.map(|cluster| cluster.value) else { return Ok(LOOK_EVERY) };
         let read = LastRead::now(&self.state).map_err(told)?;
@@ -76,6 +81,7 @@ impl ClusterControl {
         let etcd = self.engine().members();
         let done = [
             self.refuse_revoked(credentials, &cluster),
+            note_known(credentials, &self.state, &cluster, &members),
             renew_if_due(credentials, &self.state, &self.key, now_unix_s)
                 .and_then(|is_new| self.follow_members(credentials, &members, is_new)),
             self.keep_seat(credentials, &members, &etcd),
@@ -91,6 +97,7 @@ impl ClusterControl {
             alarms: &self.engine().alarms(),
             etcd: &etcd,
             certified_unix_s: facts.certified_unix_s,
+            founded_unix_s: cluster.created_unix_s,
             now_unix_s,
         };
         let all_vote = issues::members_without_vote(&seen).next().is_none();

@@ -12,13 +12,14 @@
 //! | `seat` | its seat among the members of etcd: taken, and made anew when its member was lost |
 //! | `engine`, `options` | what keeps the records: redb or etcd, and how that is started and asked |
 //! | `undoing` | a founding that cannot go on is taken back |
-//! | `credentials`, `tls`, `renewal` | who it proves to be |
+//! | `credentials`, `tls`, `renewal`, `alone` | who it proves to be, and how that is renewed, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `guesses` | how often a host may show tokens that are none |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
 
+mod alone;
 mod applicant;
 mod asking;
 mod control;
@@ -40,6 +41,7 @@ mod tls;
 mod undoing;
 mod view;
 
+pub use alone::open_identity;
 pub use applicant::ClusterKeys;
 pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};

@@ -149,6 +149,7 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         public_key: String::new(),
         certificate_sha256: String::new(),
         certificate_serial: String::new(),
+        certified_unix_s: 0,
         earlier_certificates: Vec::new(),
         bus_secret: None,
         bus_generation: 0,

@@ -3,8 +3,11 @@
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
+use cluster::authority::certificate_ends_unix_s;
 use cluster::wire::Facts;
-use cluster::{DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
+use cluster::{
+    ClusterRecord, DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +22,8 @@ pub struct Holdings {
 /// The records that a view is made of, and when they were read.
 #[derive(Clone)]
 pub(crate) struct LastRead {
+    /// The cluster's record; `None`: this is a single server.
+    pub cluster: Option<ClusterRecord>,
     pub members: Vec<NodeRecord>,
     pub holdings: Arc<Holdings>,
     pub at: Instant,
@@ -29,7 +34,8 @@ impl LastRead {
     /// Those of the state.
     pub fn now(state: &State) -> Result<Self, StateError> {
         let members = cluster::nodes::members(state)?.into_iter().map(|node| node.value).collect();
-        Ok(Self { members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
+        let cluster = ClusterRecord::find(state)?.map(|found| found.value);
+        Ok(Self { cluster, members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
     }
 }
 
@@ -170,6 +176,8 @@ pub fn nodes(
             chassis: node.chassis.clone(),
             version: told.map_or_else(|| node.version.clone(), |facts| facts.version.clone()),
             joined_unix_s: node.joined_unix_s,
+            certificate_ends_unix_s: (node.certified_unix_s > 0)
+                .then(|| certificate_ends_unix_s(node.certified_unix_s)),
             disks: u32::try_from(holdings.disks_of(node).count()).unwrap_or(u32::MAX),
             volumes: volumes.map(|volume| volume.name.clone()).collect(),
             bus: None,

@@ -3,6 +3,8 @@
 use super::founding::{Founder, RUNS, create, has_etcd};
 use super::*;
 use cluster::accounts::Accounts;
+use cluster::authority::{Authority, NodeKey, is_good};
+use cluster::clock::unix_now_s;
 
 /// For etcd's elections, and for a member that catches up, on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -21,8 +23,9 @@ struct Running {
 
 impl Running {
     async fn start(founder: Founder) -> Self {
-        let (identity, places) = (founder.identity(), founder.places.clone());
-        let (state, engine) = off(move || open_state(identity.as_ref(), &places)).await.unwrap();
+        let (identity, places) = (open_identity(founder.data()).unwrap(), founder.places.clone());
+        let opened = off(move || open_state(identity.as_ref(), &places));
+        let (state, engine) = tokio::time::timeout(LONG, opened).await.expect("the state answers").unwrap();
         let control = founder.control(&state, engine);
         let tasks = vec![founder.server.serve(&control), tokio::spawn(keep(control.clone()))];
         Self { founder, control, tasks }
@@ -159,4 +162,62 @@ async fn the_only_member_without_its_data_makes_no_cluster_of_what_was_before_it
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!opening.is_finished(), "it waits for what it does not have, and says so");
     assert!(!etcd.exists(), "no member that knows nothing was started");
+}
+
+#[tokio::test]
+async fn a_certificate_that_ended_while_the_server_was_off_is_made_anew_and_put_on_record() {
+    if !has_etcd() {
+        return;
+    }
+    let founder = Founder::new(RUNS);
+    let (state, engine) = founder.open().unwrap();
+    let control = founder.control(&state, engine);
+    create(&control, "C").await.unwrap();
+    control.engine().end_member();
+    drop((state, control));
+    let running = Running::start(founder).await;
+    let keeps = async {
+        while running.founder.identity().unwrap().known().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONG, keeps).await.expect("it keeps what it needs alone");
+    let founder = running.stop().await;
+
+    let mut identity = founder.identity().unwrap();
+    let (now, known) = (unix_now_s(), identity.known().unwrap());
+    let key = identity.seal_key().unwrap();
+    let authority = Authority::open_sealed(identity.facts.id, &known.authority_key, &key).unwrap();
+    let proven = NodeKey::from_pem(&identity.key).unwrap().prove("a test").unwrap();
+    let then = now - 400 * 86_400;
+    let issued = authority.issue("node-1", &known.addresses, &proven, "a test", then).unwrap();
+    identity.replace_certificate(issued.pem, then, None).unwrap();
+
+    // As it starts after more than a year: etcd takes nobody whose certificate has ended.
+    let running = Running::start(founder).await;
+    let renewed = running.founder.identity().unwrap();
+    assert!(is_good(renewed.facts.certified_unix_s, now) && !is_good(then, now));
+    assert_eq!(
+        (&renewed.key, renewed.facts.node),
+        (&identity.key, identity.facts.node),
+        "it is the server that it was"
+    );
+    let fingerprint = tls::fingerprint(&renewed.certificate).unwrap().to_string();
+    let state = running.control.shared_state().unwrap();
+    let recorded = off(move || {
+        let until = std::time::Instant::now() + LONG;
+        loop {
+            let members = nodes::members(&state).unwrap_or_default();
+            if members.iter().any(|node| node.value.has_certificate(&fingerprint)) {
+                return;
+            }
+            assert!(std::time::Instant::now() < until, "it is on record");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    recorded.await;
+    let view = running.view().await;
+    assert!(view.nodes[0].certificate_ends_unix_s.unwrap() > now + 300 * 86_400, "{view:?}");
+    assert!(view.authority_ends_unix_s.unwrap() > now + 29 * 365 * 86_400);
+    running.stop().await;
 }
