@@ -352,8 +352,31 @@ pub fn remove(
     name: &str,
     now_unix_s: u64,
 ) -> Result<NodeRecord, Refused> {
+    remove_with(state, key, name, DiskState::Retired, now_unix_s)
+}
+
+/// As [`remove`], of a server that was lost with the majority of the cluster. Its disks may come back with another server, and are missing until then.
+///
+/// # Errors
+/// [`Refused`].
+pub fn leave_behind(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
+    remove_with(state, key, name, DiskState::Missing, now_unix_s)
+}
+
+fn remove_with(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    disks: DiskState,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
     for _ in 0..ATTEMPTS {
-        match try_remove(state, key, name, now_unix_s) {
+        match try_remove(state, key, name, disks, now_unix_s) {
             Err(Refused::State(StateError::Conflict)) => {}
             done => return done,
         }
@@ -365,6 +388,7 @@ fn try_remove(
     state: &(impl Typed + ?Sized),
     key: &SealKey,
     name: &str,
+    disks: DiskState,
     now_unix_s: u64,
 ) -> Result<NodeRecord, Refused> {
     let mut cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?;
@@ -395,10 +419,10 @@ fn try_remove(
         };
         transaction = transaction.when(next.key(), *revision).put(next.key(), next.encode());
     }
-    // What is on its disks has its copies made elsewhere, at once.
+    // What is on retired disks has its copies made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
-        if disk.value.node == Some(removed.id) {
-            let retired = DiskRecord { state: DiskState::Retired, since_unix_s: now_unix_s, ..disk.value };
+        if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
+            let retired = DiskRecord { state: disks, since_unix_s: now_unix_s, ..disk.value };
             transaction = transaction.when(retired.key(), disk.revision).put(retired.key(), retired.encode());
         }
     }

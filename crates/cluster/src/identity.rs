@@ -32,6 +32,8 @@ const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
 const ETCD_REMOVED: &str = "etcd.removed";
+/// There while a recovery has begun and not come to its end.
+const RECOVERING: &str = "recovering";
 /// There until the founder's records are known to be in etcd.
 const FOUNDING: &str = "founding";
 
@@ -261,6 +263,30 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.map_err(io_error(&path)).and_then(|()| sync(&self.directory)),
         }
+    }
+
+    /// Whether a recovery has begun, and has not come to its end: the state may say anything of the cluster.
+    pub fn is_recovering(&self) -> bool {
+        self.directory.join(RECOVERING).exists()
+    }
+
+    /// Notes that a recovery begins.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn begin_recovery(&self) -> Result<(), IdentityError> {
+        write_private(&self.directory.join(RECOVERING), b"")?;
+        sync(&self.directory)
+    }
+
+    /// Notes that the recovery has come to its end.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn end_recovery(&self) -> Result<(), IdentityError> {
+        let path = self.directory.join(RECOVERING);
+        std::fs::remove_file(&path).map_err(io_error(&path))?;
+        sync(&self.directory)
     }
 
     /// Removes what a founder's member of etcd has begun, of which nothing is needed.

@@ -173,6 +173,11 @@ pub enum EngineError {
     Ends(String),
     #[error("this server is in a cluster already")]
     InCluster,
+    #[error(
+        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and did not come to its end, so its state is not to be relied on: \
+         give the command again, which goes on with it; then start the server"
+    )]
+    Recovering,
 }
 
 /// Why no cluster is founded, in the API's kinds.
@@ -199,6 +204,9 @@ pub fn open_state(
     let Some(identity) = identity else {
         return Ok(single_server(State::open(&places.file)?, places));
     };
+    if identity.is_recovering() {
+        return Err(EngineError::Recovering);
+    }
     let is_founding = identity.facts.founder && identity.is_founding() && places.file.exists();
     let is_unmoved = is_founding && !has_begun_to_move(&places.file)?;
     if is_unmoved {

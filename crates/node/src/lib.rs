@@ -44,6 +44,7 @@ pub mod pools;
 pub mod records;
 mod recovery;
 mod retirement;
+mod returning;
 mod scrub;
 mod served;
 mod state;
