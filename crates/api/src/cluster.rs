@@ -14,6 +14,9 @@ pub struct ClusterView {
     pub engine: StateEngine,
     /// What would be lost if one more server died, a sentence each.
     pub at_risk: Vec<String>,
+    /// When the cluster's certificate authority ends; `null`: this is a single server.
+    #[serde(default)]
+    pub authority_ends_unix_s: Option<u64>,
 }
 
 /// What keeps the cluster's records.
@@ -23,8 +26,11 @@ pub struct StateEngine {
     pub name: String,
     pub version: Option<String>,
     pub revision: u64,
-    /// Servers that run a member.
+    /// Members that have a vote, by the names of their servers.
     pub members: Vec<String>,
+    /// Those of them that do nothing for the majority at present: asked, they did not answer, or said so.
+    #[serde(default)]
+    pub members_down: Vec<String>,
     /// So many of them must answer.
     pub quorum: u32,
     /// Remarks on the engine, for example of a fix that its version lacks.
@@ -60,6 +66,7 @@ pub struct NodeView {
     /// Where servers are joined to the cluster.
     #[schema(value_type = String)]
     pub cluster: SocketAddr,
+    /// It runs a member of etcd that has a vote and answers.
     pub runs_etcd: bool,
     /// It votes only: it has neither disks nor an SMB server, and `smb` is its cluster port.
     pub is_witness: bool,
@@ -67,6 +74,9 @@ pub struct NodeView {
     pub chassis: String,
     pub version: String,
     pub joined_unix_s: u64,
+    /// When its certificate ends, which it renews by itself long before; `null`: not known.
+    #[serde(default)]
+    pub certificate_ends_unix_s: Option<u64>,
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,

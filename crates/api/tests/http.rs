@@ -106,11 +106,19 @@ impl ClusterManagement for Cluster {
             version: None,
             revision: 1,
             members: Vec::new(),
+            members_down: Vec::new(),
             quorum: 1,
             notes: Vec::new(),
         };
         let nodes = (1..).zip(&self.0).map(|(id, name)| node(name, id)).collect();
-        let view = ClusterView { name: None, id: None, nodes, engine, at_risk: Vec::new() };
+        let view = ClusterView {
+            name: None,
+            id: None,
+            nodes,
+            engine,
+            at_risk: Vec::new(),
+            authority_ends_unix_s: None,
+        };
         Box::pin(async { Ok(view) })
     }
     fn create(&self, _: CreateCluster) -> Answer<'_, ClusterView> {

@@ -424,7 +424,7 @@ struct Records {
 
 impl Records {
     fn open(config: &Config, directory: &DataDirectory) -> Result<Self, DaemonError> {
-        let identity = Identity::open(directory.path())?;
+        let identity = member::open_identity(directory.path())?;
         let key = Arc::new(match &identity {
             Some(identity) => identity.seal_key()?,
             None => seal_key(directory)?,
@@ -436,7 +436,7 @@ impl Records {
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
         // A founding that cannot go on was taken back.
-        let identity = Identity::open(directory.path())?;
+        let identity = member::open_identity(directory.path())?;
         if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
             // Disks of the single server that it was.
             node::adopt_records(&state, identity.facts.node, &identity.facts.name)?;

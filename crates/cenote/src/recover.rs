@@ -1,14 +1,16 @@
 //! `cenote cluster recover`: a server whose cluster has lost its majority for good goes on alone.
 //!
 //! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
-//! every other server is out of the cluster, so that none of them can come back with another history.
+//! every other server is out of the cluster, so that none of them can come back with another history. Their disks stay in the pool, and may come back.
+//! It can be cut off anywhere and given again: until it has come to its end the server does not start, and says why.
 
 use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
 use cluster::etcd::EtcdState;
-use cluster::etcd::process::{EtcdProcess, EtcdStart};
-use cluster::identity::Identity;
+use cluster::etcd::process::{EtcdProcess, EtcdStart, has_data};
+use cluster::identity::Facts;
+use cluster::recovery::{self, Recovery};
 use cluster::{State, nodes};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
 use std::path::Path;
@@ -28,10 +30,10 @@ pub fn recover(
     }
     // It must not run: its member would be started twice.
     let directory = DataDirectory::open_or_create(data)?;
-    let mut identity = Identity::open(directory.path())?
+    let mut identity = member::open_identity(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
     let facts = identity.facts.clone();
-    if facts.etcd.is_none() || !identity.etcd_directory().exists() {
+    if facts.etcd.is_none() || !has_data(&identity.etcd_directory()) {
         return Err(setup(format!(
             "{} runs no member of etcd, so it has no copy of the cluster's state: recover on a server that does",
             facts.name
@@ -41,12 +43,14 @@ pub fn recover(
         &format!(
             "this makes {} the only server of cluster {}. What the cluster decided without it, since it last heard of the others, is lost: changes \
              of accounts, shares and volumes, and which copies are newest. All other servers are out of the cluster; start none of them again \
-             before its data directory is empty",
+             before its data directory is empty. Leave their disks as they are: they come back with `cenote disk add` when their servers have joined \
+             anew",
             facts.name, facts.cluster
         ),
         &facts.cluster,
     )
     .map_err(setup)?;
+    identity.begin_recovery()?;
     let mut options = process_options(&identity, program.map(Path::to_owned));
     options.start = EtcdStart::ForceNew;
     let own_url = options.client_url();
@@ -67,13 +71,31 @@ pub fn recover(
         .filter(|name| *name != facts.name)
         .collect();
     let key = identity.seal_key().map_err(|error| setup(error.to_string()))?;
-    for name in &others {
-        admission::remove(&state, &key, name, unix_now_s()).map_err(|error| setup(error.to_string()))?;
+    if !others.is_empty() {
+        Recovery::note(&state, unix_now_s())?;
     }
+    for name in &others {
+        admission::leave_behind(&state, &key, name, unix_now_s()).map_err(|error| {
+            setup(format!("it is not done yet, and goes on when it is given again: {error}"))
+        })?;
+    }
+    let unopened = recovery::unopened(&state, facts.node)?;
     process.stop();
+    identity.end_recovery()?;
+    Ok(told(&facts, &others, &unopened))
+}
+
+/// What was done, and what is to be done next.
+fn told(facts: &Facts, others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
-    Ok(format!(
-        "{} is the only server of cluster {} now; out of it: {out}. Start the server; its health says which volumes lack copies",
+    let waiting = if unopened.is_empty() {
+        "All volumes can be served".to_owned()
+    } else {
+        format!("These volumes wait for disks of the others: {}", unopened.join(", "))
+    };
+    format!(
+        "{} is the only server of cluster {} now; out of it: {out}. {waiting}. Start the server; let the others join anew with empty data directories, \
+         and bring their disks back there, as they are: `cenote disk add PATH --pool POOL`",
         facts.name, facts.cluster
-    ))
+    )
 }

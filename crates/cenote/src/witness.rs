@@ -69,7 +69,7 @@ pub fn serve(options: &WitnessServe, data: &Path) -> Result<(), DaemonError> {
         if Identity::open(directory.path())?.is_none() {
             join(options, &directory, &listener).await?;
         }
-        let identity = Identity::open(directory.path())?;
+        let identity = member::open_identity(directory.path())?;
         let identity = identity.ok_or_else(|| DaemonError::Setup("the join left no identity".into()))?;
         if !identity.facts.is_witness {
             return Err(DaemonError::Setup(format!(

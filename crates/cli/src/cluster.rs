@@ -105,6 +105,12 @@ fn show(view: &ClusterView) {
             },
         ),
     ]);
+    if view.authority_ends_unix_s.is_some() {
+        pairs(&[("authority", show_end(view.authority_ends_unix_s))]);
+        for node in &view.nodes {
+            pairs(&[("certificate", format!("{}: {}", node.name, show_end(node.certificate_ends_unix_s)))]);
+        }
+    }
     for note in engine.notes.iter().chain(&view.at_risk) {
         println!("note       {note}");
     }
@@ -231,10 +237,17 @@ fn show_node(node: &NodeView) {
         ("volumes", none(&node.volumes.join(", "))),
         ("version", node.version.clone()),
         ("joined", show_utc(i64::try_from(node.joined_unix_s).unwrap_or_default())),
+        ("certificate", show_end(node.certificate_ends_unix_s)),
     ]);
     if let Some(bus) = &node.bus {
         show_bus(bus);
     }
+}
+
+/// Until when a certificate is good.
+fn show_end(unix_s: Option<u64>) -> String {
+    let end = unix_s.and_then(|end| i64::try_from(end).ok());
+    end.map_or_else(|| "not known".to_owned(), |end| format!("good until {}", show_utc(end)))
 }
 
 /// What waits on the way there, of one priority.

@@ -4,7 +4,7 @@
 //! the reason, and nothing was changed; of two servers that want one name, or one token, one gets in; an answer that was lost can be
 //! asked for again with the same key. Never talks to a network: an applicant's words come as data, and the clock as a number.
 
-use crate::authority::{Authority, AuthorityError, Issued, ProvenKey};
+use crate::authority::{Authority, AuthorityError, Issued, ProvenKey, Unrecorded};
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
 use crate::nodes::{
     self, BadName, ClusterRecord, ETCD_MEMBERS, EtcdMember, FIRST_NODE, NODES_MAX, NodeRecord, NodeState,
@@ -272,7 +272,7 @@ fn admit_again(
     let record = &found.value;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&record.name, &record.addresses, &applicant.key, context, now_unix_s)?;
-    certify(state, cluster, found, issued, now_unix_s).map(Some)
+    certify(state, cluster, found, &issued, now_unix_s).map(Some)
 }
 
 /// Records another certificate of a server. One that it has had for so long that it does not count any more is revoked with that.
@@ -280,19 +280,43 @@ fn certify(
     state: &(impl Typed + ?Sized),
     cluster: Stored<ClusterRecord>,
     found: Stored<NodeRecord>,
-    issued: Issued,
-    now_unix_s: u64,
+    issued: &Issued,
+    certified_unix_s: u64,
 ) -> Result<Admitted, Refused> {
-    let (node, dropped) = found.value.with_certificate(issued.fingerprint.to_string(), issued.serial);
+    let (sha256, serial) = (issued.fingerprint.to_string(), issued.serial.clone());
+    let (node, dropped) = found.value.with_certificate(sha256, serial, certified_unix_s);
     let mut transaction =
         Transaction::default().when(node.key(), found.revision).put(node.key(), node.encode());
     let Stored { revision, value: mut cluster } = cluster;
     if !dropped.is_empty() {
-        cluster.revoke(dropped.into_iter().map(|earlier| earlier.serial), now_unix_s);
+        cluster.revoke(dropped.into_iter().map(|earlier| earlier.serial), certified_unix_s);
         transaction = transaction.when(cluster.key(), revision).put(cluster.key(), cluster.encode());
     }
     state.commit(transaction)?;
-    Ok(Admitted { cluster, node, certificate: issued.pem })
+    Ok(Admitted { cluster, node, certificate: issued.pem.clone() })
+}
+
+/// Records a certificate that a server of the cluster made alone, by its own key, while it could not read the records ([`Authority::open_sealed`]).
+/// A server that was removed meanwhile is on no record, and neither is its certificate.
+///
+/// # Errors
+/// [`Refused`].
+pub fn record_certificate(
+    state: &(impl Typed + ?Sized),
+    node: NodeId,
+    made: &Unrecorded,
+    certified_unix_s: u64,
+) -> Result<(), Refused> {
+    let cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?;
+    let found = state.read::<NodeRecord>(&NodeRecord::id_of(node))?;
+    let found =
+        found.filter(|found| found.value.is_member()).ok_or_else(|| Refused::NoSuchNode(node.to_string()))?;
+    if found.value.has_certificate(&made.sha256) {
+        return Ok(());
+    }
+    let fingerprint = made.sha256.parse().map_err(|()| Refused::NoSuchNode(made.sha256.clone()))?;
+    let issued = Issued { pem: String::new(), fingerprint, serial: made.serial.clone() };
+    certify(state, cluster, found, &issued, certified_unix_s).map(|_| ())
 }
 
 /// A new certificate for a server of the cluster, by its own key. The one before stays good: the server shows it until it has the new one.
@@ -314,7 +338,7 @@ pub fn renew(
     let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&found.value.name, &found.value.addresses, proven, &context, now_unix_s)?;
     found.value.public_key.clone_from(&proven.public_key);
-    certify(state, cluster, found, issued, now_unix_s)
+    certify(state, cluster, found, &issued, now_unix_s)
 }
 
 /// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, and each
@@ -328,8 +352,31 @@ pub fn remove(
     name: &str,
     now_unix_s: u64,
 ) -> Result<NodeRecord, Refused> {
+    remove_with(state, key, name, DiskState::Retired, now_unix_s)
+}
+
+/// As [`remove`], of a server that was lost with the majority of the cluster. Its disks may come back with another server, and are missing until then.
+///
+/// # Errors
+/// [`Refused`].
+pub fn leave_behind(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
+    remove_with(state, key, name, DiskState::Missing, now_unix_s)
+}
+
+fn remove_with(
+    state: &(impl Typed + ?Sized),
+    key: &SealKey,
+    name: &str,
+    disks: DiskState,
+    now_unix_s: u64,
+) -> Result<NodeRecord, Refused> {
     for _ in 0..ATTEMPTS {
-        match try_remove(state, key, name, now_unix_s) {
+        match try_remove(state, key, name, disks, now_unix_s) {
             Err(Refused::State(StateError::Conflict)) => {}
             done => return done,
         }
@@ -341,6 +388,7 @@ fn try_remove(
     state: &(impl Typed + ?Sized),
     key: &SealKey,
     name: &str,
+    disks: DiskState,
     now_unix_s: u64,
 ) -> Result<NodeRecord, Refused> {
     let mut cluster = ClusterRecord::find(state)?.ok_or(Refused::NoCluster)?;
@@ -371,10 +419,10 @@ fn try_remove(
         };
         transaction = transaction.when(next.key(), *revision).put(next.key(), next.encode());
     }
-    // What is on its disks has its copies made elsewhere, at once.
+    // What is on retired disks has its copies made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
-        if disk.value.node == Some(removed.id) {
-            let retired = DiskRecord { state: DiskState::Retired, since_unix_s: now_unix_s, ..disk.value };
+        if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
+            let retired = DiskRecord { state: disks, since_unix_s: now_unix_s, ..disk.value };
             transaction = transaction.when(retired.key(), disk.revision).put(retired.key(), retired.encode());
         }
     }
@@ -545,6 +593,7 @@ fn record_of(
         public_key: applicant.key.public_key.clone(),
         certificate_sha256: issued.fingerprint.to_string(),
         certificate_serial: issued.serial.clone(),
+        certified_unix_s: now_unix_s,
         earlier_certificates: Vec::new(),
         bus_secret: (!applicant.is_witness).then(|| NodeRecord::new_bus_secret(id, key)).transpose()?,
         bus_generation: 0,

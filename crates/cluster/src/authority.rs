@@ -34,6 +34,7 @@ pub const RENEWED_DAYS: u64 = CERTIFICATE_DAYS / 2;
 /// Clocks may differ by so many days.
 const SKEW_DAYS: i64 = 1;
 const DAY_S: u64 = 86_400;
+const HOUR_S: u64 = 3600;
 /// Bytes of a serial number (RFC 5280 4.1.2.2 allows 20).
 const SERIAL_BYTES: usize = 16;
 
@@ -80,6 +81,15 @@ impl FromStr for Fingerprint {
 pub struct Issued {
     pub pem: String,
     pub fingerprint: Fingerprint,
+    /// In hexadecimal digits.
+    pub serial: String,
+}
+
+/// A certificate that is on no record yet.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Unrecorded {
+    /// Of the certificate (DER), in hexadecimal digits.
+    pub sha256: String,
     /// In hexadecimal digits.
     pub serial: String,
 }
@@ -188,10 +198,18 @@ impl Authority {
     /// # Errors
     /// [`AuthorityError`] if the sealing key is another cluster's.
     pub fn open(cluster: &ClusterRecord, key: &SealKey) -> Result<Self, AuthorityError> {
-        let secret = key.open(&label(cluster.id), &cluster.authority_key.0)?;
+        Self::open_sealed(cluster.id, &cluster.authority_key, key)
+    }
+
+    /// The authority of the cluster `id`, by its sealed key alone.
+    ///
+    /// # Errors
+    /// As [`Authority::open`].
+    pub fn open_sealed(id: Uuid, sealed: &Sealed, key: &SealKey) -> Result<Self, AuthorityError> {
+        let secret = key.open(&label(id), &sealed.0)?;
         let pair =
             KeyPair::try_from(secret.as_slice()).map_err(|error| AuthorityError::Key(error.to_string()))?;
-        Ok(Self { issuer: Issuer::new(authority_params(cluster.id), pair) })
+        Ok(Self { issuer: Issuer::new(authority_params(id), pair) })
     }
 
     /// A certificate for the server `name` at `addresses`, whose key it is. `context` as in [`NodeKey::prove`].
@@ -262,6 +280,23 @@ impl Authority {
 /// A certificate made at `issued_unix_s` is to be renewed.
 pub fn is_due(issued_unix_s: u64, now_unix_s: u64) -> bool {
     now_unix_s.saturating_sub(issued_unix_s) > (CERTIFICATE_DAYS - RENEWED_DAYS) * DAY_S
+}
+
+/// When a certificate that was made at `issued_unix_s` ends.
+pub fn certificate_ends_unix_s(issued_unix_s: u64) -> u64 {
+    (issued_unix_s / DAY_S + CERTIFICATE_DAYS) * DAY_S
+}
+
+/// When the authority of a cluster ends that was made at `created_unix_s`.
+pub fn authority_ends_unix_s(created_unix_s: u64) -> u64 {
+    (created_unix_s / DAY_S + AUTHORITY_DAYS.unsigned_abs()) * DAY_S
+}
+
+/// Whether others take a certificate that was made at `issued_unix_s`: its time has begun, and is not over within an hour.
+pub fn is_good(issued_unix_s: u64, now_unix_s: u64) -> bool {
+    let begins = (issued_unix_s / DAY_S).saturating_sub(SKEW_DAYS.unsigned_abs()) * DAY_S;
+    (begins..certificate_ends_unix_s(issued_unix_s)).contains(&now_unix_s)
+        && now_unix_s + HOUR_S < certificate_ends_unix_s(issued_unix_s)
 }
 
 /// What the authority's name and key usages are: the same whenever it is opened, since they stand in what it signs.

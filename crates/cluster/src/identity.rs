@@ -4,11 +4,13 @@
 //! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
 
 use crate::admission::EtcdAddresses;
-use crate::authority::{AuthorityError, NodeKey};
+use crate::authority::{AuthorityError, NodeKey, Unrecorded};
+use crate::nodes::Sealed;
 use crate::seal::{SealError, SealKey};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use types::NodeId;
@@ -25,7 +27,13 @@ pub const AUTHORITY: &str = "authority.pem";
 /// Certificates that are no longer good, for etcd, which reads it for each connection.
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
+/// What a server needs of the cluster's records when it cannot read them.
+const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
+/// The data of a member that was removed, until another one is.
+const ETCD_REMOVED: &str = "etcd.removed";
+/// There while a recovery has begun and not come to its end.
+const RECOVERING: &str = "recovering";
 /// There until the founder's records are known to be in etcd.
 const FOUNDING: &str = "founding";
 
@@ -69,6 +77,21 @@ pub struct Facts {
     /// When its certificate was made.
     #[serde(default)]
     pub certified_unix_s: u64,
+    /// Its certificate, if this server made it alone and the cluster's records do not have it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unrecorded: Option<Unrecorded>,
+}
+
+/// What a server keeps of the cluster's records for a time in which it cannot read them: to renew its certificate, and to say for which servers it
+/// waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The authority's key, sealed as in the cluster's record.
+    pub authority_key: Sealed,
+    /// Of this server, which its certificate names.
+    pub addresses: Vec<IpAddr>,
+    /// The other servers that run a member of etcd: name, and address of the cluster's port.
+    pub others: Vec<(String, SocketAddr)>,
 }
 
 /// Everything that a server keeps of its cluster.
@@ -242,6 +265,30 @@ impl Identity {
         }
     }
 
+    /// Whether a recovery has begun, and has not come to its end: the state may say anything of the cluster.
+    pub fn is_recovering(&self) -> bool {
+        self.directory.join(RECOVERING).exists()
+    }
+
+    /// Notes that a recovery begins.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn begin_recovery(&self) -> Result<(), IdentityError> {
+        write_private(&self.directory.join(RECOVERING), b"")?;
+        sync(&self.directory)
+    }
+
+    /// Notes that the recovery has come to its end.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn end_recovery(&self) -> Result<(), IdentityError> {
+        let path = self.directory.join(RECOVERING);
+        std::fs::remove_file(&path).map_err(io_error(&path))?;
+        sync(&self.directory)
+    }
+
     /// Removes what a founder's member of etcd has begun, of which nothing is needed.
     ///
     /// # Errors
@@ -250,14 +297,50 @@ impl Identity {
         remove_whole(&self.etcd_directory())
     }
 
+    /// Puts the data of this server's member of etcd where no member finds them. Those that were put aside before are removed.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn put_etcd_aside(&self) -> Result<(), IdentityError> {
+        let (etcd, aside) = (self.etcd_directory(), self.directory.join(ETCD_REMOVED));
+        if !etcd.exists() {
+            return Ok(());
+        }
+        remove_whole(&aside)?;
+        std::fs::rename(&etcd, &aside).map_err(io_error(&etcd))?;
+        sync(&self.directory)
+    }
+
     /// Shows another certificate from now on.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
-    pub fn replace_certificate(&mut self, pem: String, certified_unix_s: u64) -> Result<(), IdentityError> {
+    pub fn replace_certificate(
+        &mut self,
+        pem: String,
+        certified_unix_s: u64,
+        unrecorded: Option<Unrecorded>,
+    ) -> Result<(), IdentityError> {
         write_private(&self.directory.join(CERTIFICATE), pem.as_bytes())?;
         self.certificate = pem;
-        self.remember(Facts { certified_unix_s, ..self.facts.clone() })
+        self.remember(Facts { certified_unix_s, unrecorded, ..self.facts.clone() })
+    }
+
+    /// What was known of the cluster when its records were read last; `None`: nothing was written, or what was is damaged.
+    pub fn known(&self) -> Option<Known> {
+        serde_json::from_slice(&std::fs::read(self.directory.join(KNOWN)).ok()?).ok()
+    }
+
+    /// Keeps what is known of the cluster.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn keep_known(directory: &Path, known: &Known) -> Result<(), IdentityError> {
+        let text = serde_json::to_vec_pretty(known).unwrap_or_default();
+        if std::fs::read(directory.join(KNOWN)).is_ok_and(|kept| kept == text) {
+            return Ok(());
+        }
+        write_private(&directory.join(KNOWN), &text)
     }
 
     /// Remembers where the members of etcd are now.
@@ -292,6 +375,7 @@ mod tests {
             is_witness: false,
             endpoints: Vec::new(),
             certified_unix_s: 0,
+            unrecorded: None,
         }
     }
 

@@ -54,6 +54,7 @@ pub mod membership;
 mod memory;
 pub mod nodes;
 mod records;
+pub mod recovery;
 mod redb_engine;
 pub mod seal;
 pub mod settings;

@@ -143,6 +143,10 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+fn is_zero_s(seconds: &u64) -> bool {
+    *seconds == 0
+}
+
 fn heartbeat_label(cluster: Uuid) -> String {
     format!("heartbeats of cluster {cluster}")
 }
@@ -216,6 +220,9 @@ pub struct NodeRecord {
     pub certificate_sha256: String,
     /// Serial number of its certificate, in hexadecimal digits.
     pub certificate_serial: String,
+    /// When its certificate was made; 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero_s")]
+    pub certified_unix_s: u64,
     /// The last few before that, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_certificates: Vec<EarlierCertificate>,
@@ -270,7 +277,13 @@ impl NodeRecord {
 
     /// Shows another certificate from now on. Also answers those that are not accepted any more, as there are too many.
     #[must_use]
-    pub fn with_certificate(mut self, sha256: String, serial: String) -> (Self, Vec<EarlierCertificate>) {
+    pub fn with_certificate(
+        mut self,
+        sha256: String,
+        serial: String,
+        certified_unix_s: u64,
+    ) -> (Self, Vec<EarlierCertificate>) {
+        self.certified_unix_s = certified_unix_s;
         let sha256 = std::mem::replace(&mut self.certificate_sha256, sha256);
         let serial = std::mem::replace(&mut self.certificate_serial, serial);
         self.earlier_certificates.insert(0, EarlierCertificate { sha256, serial });

@@ -23,7 +23,7 @@ use api::model::HealthIssue;
 use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cluster::accounts::Accounts;
 use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
-use cluster::authority::Authority;
+use cluster::authority::{Authority, authority_ends_unix_s};
 use cluster::clock::unix_now_s;
 use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use cluster::join_token::{self, JoinToken, LIFE_S};
@@ -222,7 +222,7 @@ impl ClusterControl {
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let state = self.state.clone();
         let read = off_the_loop(move || Ok(LastRead::now(&state)?)).await;
-        let (LastRead { members, holdings, at }, trouble) = match read {
+        let (LastRead { cluster, members, holdings, at }, trouble) = match read {
             Ok(read) => (read, None),
             // Without a majority somebody wants to know all the more what there is.
             Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
@@ -249,12 +249,15 @@ impl ClusterControl {
                 node.bus = bus.iter().find(|peer| peer.node == node.id).cloned();
             }
             let mut engine = engine.view();
+            crate::view::note_members(&mut nodes, &engine);
             engine.notes.extend(trouble.map(|why| {
                 let seconds = at.elapsed().as_secs();
                 format!("disks, volumes and members are as they were {seconds} s ago; who is up is as heard now: {why}")
             }));
             let at_risk = crate::view::at_risk(&nodes, &engine, &holdings);
-            Ok(ClusterView { name, id, nodes, engine, at_risk })
+            let founded = cluster.filter(|_| own.is_some()).map(|cluster| cluster.created_unix_s);
+            let authority_ends_unix_s = founded.map(authority_ends_unix_s);
+            Ok(ClusterView { name, id, nodes, engine, at_risk, authority_ends_unix_s })
         })
         .await
     }
@@ -336,6 +339,7 @@ impl ClusterControl {
                 is_witness: false,
                 endpoints: founded.node.etcd.iter().map(|member| member.client_url.clone()).collect(),
                 certified_unix_s: unix_now_s(),
+                unrecorded: None,
             };
             let papers = Papers {
                 certificate: &founded.certificate,
@@ -468,6 +472,7 @@ impl ClusterControl {
                 is_witness: admitted.node.is_witness,
                 endpoints: admitted.endpoints.clone(),
                 certified_unix_s: unix_now_s(),
+                unrecorded: None,
             };
             let papers = Papers {
                 certificate: &admitted.certificate,

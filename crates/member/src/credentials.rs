@@ -1,6 +1,7 @@
 //! Who this server proves to be, and what it keeps of its cluster; a renewed certificate is shown from the next connection on.
 
 use crate::tls::{self, ClusterTlsError};
+use cluster::authority::Unrecorded;
 use cluster::etcd::TlsIdentity;
 use cluster::identity::{Facts, Identity, IdentityError};
 use rustls::{ClientConfig, ServerConfig};
@@ -63,7 +64,7 @@ impl Credentials {
 
     /// For etcd's members.
     pub fn for_etcd(&self) -> TlsIdentity {
-        crate::engine::tls_identity(&self.shown().identity)
+        crate::options::tls_identity(&self.shown().identity)
     }
 
     /// Shows another certificate from now on.
@@ -72,7 +73,24 @@ impl Credentials {
     /// [`IdentityError`]: it cannot be written. [`ClusterTlsError`]: it is none; the old one is shown until the next start.
     pub fn replace_certificate(&self, pem: String, now_unix_s: u64) -> Result<(), CredentialsError> {
         let mut shown = self.shown();
-        shown.identity.replace_certificate(pem, now_unix_s)?;
+        shown.identity.replace_certificate(pem, now_unix_s, None)?;
+        Self::show(&mut shown)
+    }
+
+    /// Renews a certificate whose time is over by what this server has alone; `false`: it is good.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn renew_alone(&self, now_unix_s: u64) -> Result<bool, String> {
+        let mut shown = self.shown();
+        let renewed = crate::alone::renew_if_ended(&mut shown.identity, now_unix_s)?;
+        if renewed {
+            Self::show(&mut shown).map_err(|error| error.to_string())?;
+        }
+        Ok(renewed)
+    }
+
+    fn show(shown: &mut Shown) -> Result<(), CredentialsError> {
         let (asking, listening) = (tls::asking(&shown.identity)?, tls::listening(&shown.identity)?);
         (shown.asking, shown.listening) = (Arc::new(asking), Arc::new(listening));
         Ok(())
@@ -97,6 +115,19 @@ impl Credentials {
             *issued = Some(pem);
             error.to_string()
         })
+    }
+
+    /// Forgets that a certificate is on no record.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn remember_recorded(&self, made: &Unrecorded) -> Result<(), IdentityError> {
+        let mut shown = self.shown();
+        if shown.identity.facts.unrecorded.as_ref() != Some(made) {
+            return Ok(());
+        }
+        let facts = Facts { unrecorded: None, ..shown.identity.facts.clone() };
+        shown.identity.remember(facts)
     }
 
     /// Remembers other facts, such as where etcd's members are.

@@ -4,15 +4,12 @@
 //! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
 
 use crate::failure::{conflict, internal};
+use crate::options::{etcd_options, may_start, process_options};
 use crate::undoing::take_back;
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
-use cluster::etcd::members::EtcdAlarm;
-use cluster::etcd::members::lacks_revision_fix;
-use cluster::etcd::process::{
-    EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdProcessState, EtcdStart, TlsFiles,
-    initial_members, version_of,
-};
+use cluster::etcd::members::{EtcdAlarm, MemberHealth, have_majority_without, lacks_revision_fix};
+use cluster::etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, initial_members, version_of};
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
 use cluster::nodes::ClusterRecord;
@@ -31,8 +28,6 @@ const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Between two questions whether a founder's etcd serves.
 const FOUNDING_PAUSE: Duration = Duration::from_millis(50);
-/// In the cluster's directory: the highest revision of etcd that this server has seen.
-const SEEN_FILE: &str = "etcd.seen";
 /// How often it is said that etcd does not answer yet.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
@@ -79,12 +74,40 @@ pub trait Engine: Send + Sync + 'static {
     /// What etcd itself raised an alarm about, as far as it answers.
     fn alarms(&self) -> Vec<EtcdAlarm>;
 
+    /// The members, as etcd's majority has them and as each of them says of itself; none on a single server.
+    ///
+    /// # Errors
+    /// Why etcd's majority did not say.
+    fn members(&self) -> Result<Vec<MemberHealth>, String>;
+
+    /// What the member that this server runs does.
+    fn own_member(&self) -> OwnMember;
+
+    /// Ends this server's member; the caller removes its data.
+    fn end_member(&self);
+
+    /// Removes a member that does nothing for the majority.
+    ///
+    /// # Errors
+    /// That the others would have no majority without it, or why etcd did not do it. It is there still.
+    fn drop_member(&self, member: &MemberHealth) -> Result<(), String>;
+
     /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; who uses them goes on with that. Answers
     /// the engine that there is from now on.
     ///
     /// # Errors
     /// Why they did not move; starting the server anew finds out which engine has them.
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError>;
+}
+
+/// What the member of etcd that this server is to run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnMember {
+    /// It was not started: there is none, or it has no data.
+    Absent,
+    Runs,
+    /// The other members removed it, and it has ended.
+    Removed,
 }
 
 /// An etcd that somebody else runs, as the configuration names it.
@@ -150,6 +173,11 @@ pub enum EngineError {
     Ends(String),
     #[error("this server is in a cluster already")]
     InCluster,
+    #[error(
+        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and did not come to its end, so its state is not to be relied on: \
+         give the command again, which goes on with it; then start the server"
+    )]
+    Recovering,
 }
 
 /// Why no cluster is founded, in the API's kinds.
@@ -176,6 +204,9 @@ pub fn open_state(
     let Some(identity) = identity else {
         return Ok(single_server(State::open(&places.file)?, places));
     };
+    if identity.is_recovering() {
+        return Err(EngineError::Recovering);
+    }
     let is_founding = identity.facts.founder && identity.is_founding() && places.file.exists();
     let is_unmoved = is_founding && !has_begun_to_move(&places.file)?;
     if is_unmoved {
@@ -209,14 +240,19 @@ fn open_clusters(
     is_unmoved: bool,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let (etcd, process) = begin_etcd(identity, places)?;
-    let state = if identity.facts.founder {
-        founders_state(identity, &etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
+    // Only while it founds: a founder whose etcd lost its data would make the state anew from that of the single server that it was.
+    let state = if identity.facts.founder && identity.is_founding() {
+        founders_state(&etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
     } else {
         State::from(etcd.clone())
     };
     let engine = Etcd::of(identity, etcd, process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_answer(&state, None)?;
+    // Of an etcd that somebody else runs another server may have taken the name. Nothing is written before that is known.
+    if ClusterRecord::find(&state)?.is_none_or(|found| found.value.id != identity.facts.id) {
+        return Err(CarryError::Exists(identity.facts.cluster.clone()).into());
+    }
     identity.end_founding()?;
     Ok((state, Arc::new(engine)))
 }
@@ -252,77 +288,17 @@ fn begin_etcd(
     identity: &Identity,
     places: &EnginePlaces,
 ) -> Result<(EtcdState, Option<EtcdProcess>), EngineError> {
-    let process =
-        identity.facts.etcd.map(|_| EtcdProcess::start(process_options(identity, places.program())));
+    let process = identity
+        .facts
+        .etcd
+        .filter(|_| may_start(identity))
+        .map(|_| EtcdProcess::start(process_options(identity, places.program())));
     let process = process.transpose()?;
     let options = match places.uses_other() && identity.facts.etcd.is_none() {
         true => places.other.options(&identity.facts.cluster)?,
         false => etcd_options(identity),
     };
     Ok((EtcdState::connect(options)?, process))
-}
-
-pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdProcessOptions {
-    let facts = &identity.facts;
-    let file = |name: &str| identity.directory.join(name);
-    let members = facts.initial_members.clone();
-    // It is called for servers that run a member.
-    let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    EtcdProcessOptions {
-        program,
-        directory: identity.etcd_directory(),
-        name: facts.name.clone(),
-        peer: facts.etcd.map_or(none, |addresses| addresses.peer),
-        client: facts.etcd.map_or(none, |addresses| addresses.client),
-        tls: Some(TlsFiles {
-            ca: file(cluster::identity::AUTHORITY),
-            certificate: file(cluster::identity::CERTIFICATE),
-            key: file(cluster::identity::KEY),
-            revoked: Some(file(cluster::identity::REVOKED)),
-        }),
-        token: facts.id.to_string(),
-        start: if facts.founder { EtcdStart::New { members } } else { EtcdStart::Existing { members } },
-        quota_bytes: EtcdProcessOptions::QUOTA_BYTES,
-    }
-}
-
-/// By which members of etcd that the servers run know this one.
-pub fn tls_identity(identity: &Identity) -> TlsIdentity {
-    TlsIdentity {
-        ca_pem: identity.authority.clone().into_bytes(),
-        certificate_pem: identity.certificate.clone().into_bytes(),
-        key_pem: zeroize::Zeroizing::new(identity.key.as_bytes().to_vec()),
-    }
-}
-
-pub fn etcd_options(identity: &Identity) -> EtcdOptions {
-    let tls = tls_identity(identity);
-    let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));
-    let mut endpoints: Vec<String> = own.into_iter().collect();
-    for known in &identity.facts.endpoints {
-        if !endpoints.contains(known) {
-            endpoints.push(known.clone());
-        }
-    }
-    EtcdOptions {
-        floor_file: Some(identity.directory.join(SEEN_FILE)),
-        kept_revisions: identity.facts.etcd.map(|_| EtcdOptions::KEPT_REVISIONS),
-        ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
-    }
-}
-
-/// Forgets which revision of etcd this server has seen: of a lost majority's state some is given up.
-///
-/// # Errors
-/// [`StateError::Open`].
-pub fn forget_seen(identity: &Identity) -> Result<(), StateError> {
-    let file = identity.directory.join(SEEN_FILE);
-    match std::fs::remove_file(&file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(StateError::Open(format!("{}: {error}", file.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Waits until the cluster's state answers; `None`: however long it takes, since servers that start wait for each other.
@@ -351,7 +327,6 @@ pub fn await_answer(state: &State, patience: Option<Duration>) -> Result<(), Sta
 
 /// The founder's etcd has the records of the single server that it was, from the first start on. `process`: see [`await_formed`].
 fn founders_state(
-    identity: &Identity,
     etcd: &EtcdState,
     process: Option<&EtcdProcess>,
     file: &Path,
@@ -361,13 +336,7 @@ fn founders_state(
         carry(&state, etcd)?;
         return Ok(state);
     }
-    let state = State::from(etcd.clone());
-    await_answer(&state, None)?;
-    // Of an etcd that somebody else runs another server may have taken the name. Nothing is written before that is known.
-    match ClusterRecord::find(&state)? {
-        Some(found) if found.value.id == identity.facts.id => Ok(state),
-        _ => Err(CarryError::Exists(etcd.cluster()).into()),
-    }
+    Ok(State::from(etcd.clone()))
 }
 
 /// Waits until etcd, which starts, or elects itself, says whether it has the cluster. `process`: if it ends by itself again and again, that is
@@ -432,6 +401,7 @@ impl Engine for SingleServer {
             version: None,
             revision: self.state.revision(),
             members: Vec::new(),
+            members_down: Vec::new(),
             quorum: 1,
             notes: Vec::new(),
         }
@@ -471,6 +441,20 @@ impl Engine for SingleServer {
 
     fn alarms(&self) -> Vec<EtcdAlarm> {
         Vec::new()
+    }
+
+    fn members(&self) -> Result<Vec<MemberHealth>, String> {
+        Ok(Vec::new())
+    }
+
+    fn own_member(&self) -> OwnMember {
+        OwnMember::Absent
+    }
+
+    fn end_member(&self) {}
+
+    fn drop_member(&self, _: &MemberHealth) -> Result<(), String> {
+        Err("this server is in no cluster".into())
     }
 
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
@@ -527,7 +511,7 @@ impl Drop for Etcd {
 impl Engine for Etcd {
     fn view(&self) -> StateEngine {
         let mut notes = Vec::new();
-        let members = match self.etcd.members().list() {
+        let members = match self.members() {
             Ok(members) => members,
             Err(error) => {
                 notes.push(format!("etcd's members are not known: {error}"));
@@ -538,31 +522,30 @@ impl Engine for Etcd {
         for alarm in self.etcd.members().alarms().unwrap_or_default() {
             notes.push(format!("etcd raised an alarm: {alarm:?}"));
         }
-        for learner in members.iter().filter(|member| member.is_learner) {
-            let name = if learner.name.is_empty() { "that was not started yet" } else { &learner.name };
-            notes.push(format!("member {name} of etcd has no vote yet"));
+        for member in &members {
+            let trouble = member.trouble();
+            notes.extend(trouble.map(|why| format!("the member of etcd of {}: {why}", member.name())));
         }
         let version = {
             let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
             process.as_ref().map(|process| process.version().to_owned())
         };
-        let version = version.or_else(|| {
-            let url = members.first()?.client_urls.first()?;
-            Some(self.etcd.members().status(url).ok()?.version)
-        });
+        let version = version
+            .or_else(|| members.iter().find_map(|member| Some(member.status.as_ref().ok()?.version.clone())));
         if let Some(version) = version.as_ref().filter(|version| lacks_revision_fix(version)) {
             notes.push(format!(
                 "etcd {version} lacks the fix of etcd #17780 (in 3.4.32 and 3.5.14); history is dropped here in a way that does not need it"
             ));
         }
-        let voters: Vec<String> =
-            members.iter().filter(|member| !member.is_learner).map(|member| member.name.clone()).collect();
+        let voters = || members.iter().filter(|member| !member.member.is_learner);
+        let down = voters().filter(|member| member.trouble().is_some());
         StateEngine {
             name: "etcd".into(),
             version,
             revision: self.etcd.revision(),
-            quorum: u32::try_from(voters.len() / 2 + 1).unwrap_or(u32::MAX),
-            members: voters,
+            quorum: u32::try_from(voters().count() / 2 + 1).unwrap_or(u32::MAX),
+            members: voters().map(MemberHealth::name).collect(),
+            members_down: down.map(MemberHealth::name).collect(),
             notes,
         }
     }
@@ -629,6 +612,42 @@ impl Engine for Etcd {
 
     fn alarms(&self) -> Vec<EtcdAlarm> {
         self.etcd.members().alarms().unwrap_or_default()
+    }
+
+    fn members(&self) -> Result<Vec<MemberHealth>, String> {
+        self.etcd.members().look().map_err(|error| error.to_string())
+    }
+
+    fn own_member(&self) -> OwnMember {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        match process.as_ref().map(EtcdProcess::state) {
+            None => OwnMember::Absent,
+            Some(EtcdProcessState::Removed) => OwnMember::Removed,
+            Some(_) => OwnMember::Runs,
+        }
+    }
+
+    fn end_member(&self) {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(process) = process {
+            process.stop();
+        }
+    }
+
+    fn drop_member(&self, member: &MemberHealth) -> Result<(), String> {
+        // As it is now: who asks may have looked a while ago.
+        let members = self.members()?;
+        let id = member.member.id;
+        if !members.iter().any(|other| other.member.id == id) {
+            return Ok(());
+        }
+        if !have_majority_without(&members, id) {
+            return Err(format!(
+                "the member of etcd of {} does nothing for the majority, and cannot be exchanged before most of the others work",
+                member.name()
+            ));
+        }
+        self.etcd.members().remove(id).map_err(|error| error.to_string())
     }
 
     fn carry(&self, _: &Identity) -> Result<Arc<dyn Engine>, EngineError> {

@@ -1,8 +1,8 @@
 //! What is wrong with the cluster, for health. Found by looking now and then, and told from memory.
 
 use api::model::{Health, HealthIssue};
-use cluster::authority::CERTIFICATE_DAYS;
-use cluster::etcd::members::EtcdAlarm;
+use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
+use cluster::etcd::members::{EtcdAlarm, MemberHealth};
 use cluster::nodes::ETCD_MEMBERS;
 use cluster::{NodeRecord, NodeState};
 use std::collections::BTreeMap;
@@ -10,8 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use types::NodeId;
 
 /// Days before the end of a certificate that was not renewed from which on health tells of it.
-const CERTIFICATE_WARNING_DAYS: u64 = 30;
+const CERTIFICATE_WARNING_DAYS: u64 = 120;
+/// Days before the end of the authority from which on health tells of it: two years, in which a new cluster can be planned.
+const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
+/// A member of etcd that starts, or is made anew, has its vote sooner.
+const MEMBER_PATIENCE_S: u64 = 15;
+const MEMBER_CODE: &str = "cluster_state_member";
 
 #[derive(Default)]
 struct Known {
@@ -42,6 +47,9 @@ impl Issues {
             issue.since_unix_s = before.get(&key).copied().unwrap_or(now_unix_s);
             known.since.insert(key, issue.since_unix_s);
         }
+        let is_lasting =
+            |issue: &HealthIssue| now_unix_s.saturating_sub(issue.since_unix_s) >= MEMBER_PATIENCE_S;
+        found.retain(|issue| issue.code != MEMBER_CODE || is_lasting(issue));
         known.issues = found;
     }
 }
@@ -53,7 +61,11 @@ pub(crate) struct Seen<'a> {
     pub own: NodeId,
     pub is_down: &'a dyn Fn(NodeId) -> bool,
     pub alarms: &'a [EtcdAlarm],
+    /// The members of etcd, as they are; none if that is not known.
+    pub etcd: &'a [MemberHealth],
     pub certified_unix_s: u64,
+    /// When the cluster's authority was made.
+    pub founded_unix_s: u64,
     pub now_unix_s: u64,
 }
 
@@ -67,10 +79,12 @@ pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     let mut found = Vec::new();
     found.extend(without_witness(seen));
     found.extend(without_members(seen));
+    found.extend(members_without_vote(seen));
     found.extend(seen.members.iter().filter(|node| (seen.is_down)(node.id)).map(down));
     found.extend(seen.members.iter().filter(|node| node.state != NodeState::Up).map(drains));
     found.extend(seen.alarms.iter().map(|alarm| alarm_issue(*alarm, seen.cluster)));
     found.extend(certificate(seen));
+    found.extend(authority(seen));
     found
 }
 
@@ -113,6 +127,38 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
             ],
         )
     })
+}
+
+/// Members that ought to work for the majority and do not, on servers that are up: of one that is down, its server is told.
+pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
+    let up = seen.members.iter().filter(|node| !seen.etcd.is_empty() && !(seen.is_down)(node.id));
+    up.filter_map(|node| {
+        let recorded = node.etcd.as_ref()?;
+        let listed = seen.etcd.iter().find(|listed| listed.member.peer_urls.contains(&recorded.peer_url));
+        let why = match listed {
+            None => "etcd's other members do not have it: it was removed".to_owned(),
+            Some(listed) => listed.trouble()?,
+        };
+        Some(without_vote(node, &why))
+    })
+}
+
+fn without_vote(node: &NodeRecord, why: &str) -> HealthIssue {
+    let name = &node.name;
+    issue(
+        Health::Warning,
+        MEMBER_CODE,
+        format!("server {name}"),
+        [
+            format!("server '{name}' does not vote on the cluster's state, though it is up: of its member of etcd is known that {why}"),
+            "The state survives the death of fewer servers than it could: `cenote cluster status` says of how many.".into(),
+            format!(
+                "A member that lost its data or was removed is made anew by itself when most of the others answer. If this stays: see the log of \
+                 '{name}' for why etcd does not run there (space on its disk, the program); if its data are damaged, stop the server, remove \
+                 DATA/cluster/etcd there, and start it."
+            ),
+        ],
+    )
 }
 
 fn down(node: &NodeRecord) -> HealthIssue {
@@ -175,15 +221,14 @@ fn alarm_issue(alarm: EtcdAlarm, cluster: &str) -> HealthIssue {
             [
                 format!("the data of etcd's member {member:x} differ from those of the others (CORRUPT)"),
                 "etcd takes no changes until that member is gone; files are served.".into(),
-                "Remove the server that runs it (`cenote node remove`), and let it join anew with an empty data directory.".into(),
+                "Stop the server that runs it, remove DATA/cluster/etcd there, and start it: it runs a new member then, by itself.".into(),
             ],
         ),
     }
 }
 
 fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
-    let ends = seen.certified_unix_s + CERTIFICATE_DAYS * DAY_S;
-    let left = ends.saturating_sub(seen.now_unix_s) / DAY_S;
+    let left = certificate_ends_unix_s(seen.certified_unix_s).saturating_sub(seen.now_unix_s) / DAY_S;
     (seen.certified_unix_s > 0 && left < CERTIFICATE_WARNING_DAYS).then(|| {
         issue(
             Health::Warning,
@@ -191,8 +236,25 @@ fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
             format!("server {}", seen.own),
             [
                 format!("this server's certificate ends in {left} days, and could not be renewed"),
-                "When it has ended, no other server answers this one.".into(),
+                "When it has ended, no other server answers this one until it has made itself another one, which it does at once.".into(),
                 "See the log for why it is not renewed: the cluster's state has to answer, and the clock has to be right.".into(),
+            ],
+        )
+    })
+}
+
+fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
+    let ends = authority_ends_unix_s(seen.founded_unix_s);
+    let left = ends.saturating_sub(seen.now_unix_s) / DAY_S;
+    (seen.founded_unix_s > 0 && left < AUTHORITY_WARNING_DAYS).then(|| {
+        issue(
+            Health::Warning,
+            "authority_ends",
+            format!("cluster {}", seen.cluster),
+            [
+                format!("the cluster's certificate authority ends in {left} days"),
+                "It cannot be renewed. When it has ended, the servers do not take each other's certificates any more, and nothing is served.".into(),
+                "Before that, make a new cluster, and move the data there: an authority is made with a cluster, for thirty years.".into(),
             ],
         )
     })
@@ -202,6 +264,7 @@ fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
 mod tests {
     use super::*;
     use crate::tests::record;
+    use cluster::etcd::members::{EtcdMember, EtcdStatus};
 
     fn codes(members: &[NodeRecord], down: &[u32], alarms: &[EtcdAlarm]) -> Vec<String> {
         let is_down = |node: NodeId| down.contains(&node.0);
@@ -211,7 +274,9 @@ mod tests {
             own: NodeId(1),
             is_down: &is_down,
             alarms,
+            etcd: &[],
             certified_unix_s: 1000,
+            founded_unix_s: 1000,
             now_unix_s: 1000,
         };
         find(&seen).into_iter().map(|issue| issue.code).collect()
@@ -239,6 +304,54 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_has_a_record_and_does_not_vote_is_told_of_when_that_lasts() {
+        let members = [record(1, true), record(2, true), record(3, true)];
+        let health = |number: u64, works: bool| {
+            let found = members[number as usize - 1].etcd.clone().unwrap();
+            let (peer_urls, client_urls) = (vec![found.peer_url], vec![found.client_url]);
+            let member =
+                EtcdMember { id: number, name: found.name, peer_urls, client_urls, is_learner: false };
+            let status = EtcdStatus {
+                id: number,
+                version: String::new(),
+                leader: Some(1),
+                revision: 1,
+                file_bytes: 0,
+                used_bytes: 0,
+                is_learner: false,
+                errors: Vec::new(),
+            };
+            MemberHealth { member, status: if works { Ok(status) } else { Err("silence".into()) } }
+        };
+        let told = |etcd: &[MemberHealth], down: &[u32]| -> Vec<String> {
+            let seen = Seen {
+                cluster: "C",
+                members: &members,
+                own: NodeId(1),
+                is_down: &|node| down.contains(&node.0),
+                alarms: &[],
+                etcd,
+                certified_unix_s: 1000,
+                founded_unix_s: 1000,
+                now_unix_s: 1000,
+            };
+            find(&seen).into_iter().map(|issue| issue.what).collect()
+        };
+        let all = [health(1, true), health(2, true), health(3, true)];
+        assert_eq!(told(&all, &[]), [] as [&str; 0]);
+        let removed = told(&all[..2], &[]);
+        assert!(removed.len() == 1 && removed[0].contains("'node-3'") && removed[0].contains("was removed"));
+        let silent = told(&[health(1, true), health(2, false), health(3, true)], &[]);
+        assert!(silent.len() == 1 && silent[0].contains("'node-2'") && silent[0].contains("silence"));
+        assert!(told(&all[..2], &[3]).iter().all(|what| what.contains("is down")));
+        let issues = Issues::default();
+        for (now, is_told) in [(100, false), (114, false), (115, true)] {
+            issues.set(vec![without_vote(&members[1], "it is silent")], now);
+            assert_eq!(!issues.current().is_empty(), is_told, "{now}");
+        }
+    }
+
+    #[test]
     fn a_certificate_that_is_not_renewed_is_told_of_before_it_ends() {
         let members = [record(1, true)];
         let at = |now_unix_s| {
@@ -248,12 +361,16 @@ mod tests {
                 own: NodeId(1),
                 is_down: &|_| false,
                 alarms: &[],
+                etcd: &[],
                 certified_unix_s: 1000,
+                founded_unix_s: 1000,
                 now_unix_s,
             };
             find(&seen).len()
         };
-        assert_eq!((at(1000 + 300 * DAY_S), at(1000 + 340 * DAY_S)), (0, 1));
+        assert_eq!((at(1000 + 200 * DAY_S), at(1000 + 250 * DAY_S)), (0, 1));
+        // The authority's own end as well, two years before.
+        assert_eq!(at(1000 + 28 * 365 * DAY_S + DAY_S), 2);
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! What a server of a cluster sees to by itself, whenever the records of servers change, and every few seconds.
 //!
-//! It renews its certificate, has its member of etcd refuse those that were revoked, remembers where etcd's members are, takes the seat of a
-//! member that left, records that it is drained, and looks what is wrong. Promises: what fails is tried again, and said once.
+//! It renews its certificate, has its member of etcd refuse those that were revoked, remembers where etcd's members are, keeps its seat among
+//! them, records that it is drained, and looks what is wrong. Promises: what fails is tried again, and said once.
 
-use crate::applicant::free_etcd_ports;
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
 use crate::issues;
-use crate::renewal::renew_if_due;
+use crate::renewal::{note_known, renew_if_due};
+use crate::seat::Seat;
 use crate::view::LastRead;
 use cluster::clock::unix_now_s;
-use cluster::identity::{self, Facts, Identity};
-use cluster::nodes;
-use cluster::{ClusterRecord, NodeRecord, NodeState, Record, StateError, admission};
+use cluster::etcd::members::MemberHealth;
+use cluster::identity::{self, Facts};
+use cluster::{ClusterRecord, NodeRecord, NodeState, Record, admission};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -67,34 +67,45 @@ fn told(error: impl std::fmt::Display) -> String {
 impl ClusterControl {
     /// Looks once at everything; answers when to look again. All of it is tried, and the first failure told.
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
+        // Before anything is asked of etcd, which would refuse one whose time is over.
+        if credentials.renew_alone(unix_now_s())? {
+            let endpoints = credentials.facts().endpoints;
+            self.engine().reconfigure(endpoints, credentials.for_etcd())?;
+        }
         let cluster = ClusterRecord::find(&self.state).map_err(told)?;
         let Some(cluster) = cluster.map(|cluster| cluster.value) else { return Ok(LOOK_EVERY) };
         let read = LastRead::now(&self.state).map_err(told)?;
         let members = read.members.clone();
         *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
         let now_unix_s = unix_now_s();
+        let etcd = self.engine().members();
         let done = [
             self.refuse_revoked(credentials, &cluster),
+            note_known(credentials, &self.state, &cluster, &members),
             renew_if_due(credentials, &self.state, &self.key, now_unix_s)
                 .and_then(|is_new| self.follow_members(credentials, &members, is_new)),
-            self.take_seat(credentials, &members),
+            self.keep_seat(credentials, &members, &etcd),
             self.end_draining(credentials, &members),
         ];
         let facts = credentials.facts();
+        let etcd = etcd.unwrap_or_default();
         let seen = issues::Seen {
             cluster: &facts.cluster,
             members: &members,
             own: facts.node,
             is_down: &|node| self.server.is_up(node) == Some(false),
             alarms: &self.engine().alarms(),
+            etcd: &etcd,
             certified_unix_s: facts.certified_unix_s,
+            founded_unix_s: cluster.created_unix_s,
             now_unix_s,
         };
+        let all_vote = issues::members_without_vote(&seen).next().is_none();
         self.issues.set(issues::find(&seen), now_unix_s);
         done.into_iter().collect::<Result<(), String>>()?;
         let drains = members.iter().any(|node| node.id == facts.node && node.state == NodeState::Draining);
         let others_are_down = members.iter().any(|node| self.server.is_up(node.id) == Some(false));
-        Ok(if drains || others_are_down { LOOK_SOON } else { LOOK_EVERY })
+        Ok(if drains || others_are_down || !all_vote { LOOK_SOON } else { LOOK_EVERY })
     }
 
     /// Has this server's member of etcd refuse certificates of servers that have left: etcd reads the list for each connection.
@@ -134,57 +145,19 @@ impl ClusterControl {
         credentials.remember(Facts { endpoints, ..facts }).map_err(told)
     }
 
-    /// Runs a member of etcd in place of one that left, if this is the first of the servers that could.
-    fn take_seat(&self, credentials: &Credentials, members: &[NodeRecord]) -> Result<(), String> {
-        let facts = credentials.facts();
-        let own = members.iter().find(|node| node.id == facts.node);
-        let Some(own) = own else { return Ok(()) };
-        if own.etcd.is_some() && facts.etcd.is_some() {
-            return Ok(());
-        }
-        let seated = members.iter().filter(|node| node.etcd.is_some()).count();
-        let is_free = seated > 0 && seated < nodes::ETCD_MEMBERS;
-        let could = |node: &&NodeRecord| {
-            node.etcd.is_none() && (node.id == facts.node || self.server.is_up(node.id) == Some(true))
-        };
-        let is_first = members.iter().find(could).is_some_and(|node| node.id == facts.node);
-        // One that was recorded, and whose process ended before it ran, goes on.
-        let is_begun = own.etcd.is_some();
-        if !(is_begun || (is_free && is_first && self.engine().program_version().is_ok())) {
-            return Ok(());
-        }
-        let addresses = match &own.etcd {
-            Some(member) => admission::addresses_of(member)
-                .ok_or_else(|| format!("the record of this server's member of etcd is none: {member:?}"))?,
-            None => free_etcd_ports(own.cluster.ip()).map_err(told)?,
-        };
-        let node = match is_begun {
-            true => own.clone(),
-            false => match admission::take_etcd_seat(&self.state, facts.node, addresses) {
-                Ok(Some(node)) => node,
-                // Somebody else has it.
-                Ok(None) | Err(StateError::Unknown(_)) => return Ok(()),
-                Err(error) => return Err(told(error)),
-            },
-        };
-        let initial_members = self.engine().add_member(&node)?;
-        // The one that left goes from etcd after its server has gone from the records, and etcd starts with all members named, or not at all.
-        let is_recorded = |url: &str| {
-            let known = members.iter().chain([&node]).filter_map(|member| member.etcd.as_ref());
-            known.into_iter().any(|member| member.peer_url == url)
-        };
-        if let Some((name, _)) = initial_members.iter().find(|(_, url)| !is_recorded(url)) {
-            return Err(format!("etcd still has the member of '{name}', which has left"));
-        }
-        credentials.remember(Facts { etcd: Some(addresses), initial_members, ..facts }).map_err(told)?;
-        let identity = Identity::open(&self.data).map_err(told)?;
-        let identity = identity.ok_or("the cluster's files are gone")?;
-        self.engine().run_member(&identity)?;
-        tracing::info!(
-            node = node.name,
-            "this server runs a member of etcd from now on, in place of one that left"
-        );
-        Ok(())
+    /// Sees to it that this server's member of etcd works, if it is to run one.
+    fn keep_seat(
+        &self,
+        credentials: &Credentials,
+        members: &[NodeRecord],
+        etcd: &Result<Vec<MemberHealth>, String>,
+    ) -> Result<(), String> {
+        let listed = etcd.as_ref().map_err(|why| format!("etcd's members are not known: {why}"))?;
+        let (engine, state) = (self.engine(), &self.state);
+        let is_up = |node| self.server.is_up(node) == Some(true);
+        let seat =
+            Seat { data: &self.data, state, engine: &*engine, credentials, members, listed, is_up: &is_up };
+        seat.keep()
     }
 
     /// Records that this server has no volume any more, if it drains.

@@ -8,16 +8,18 @@
 //! | `control` | what the API asks: founding, joining, tokens, the view, preflight |
 //! | `questions` | what other servers ask |
 //! | `departure` | draining and removal |
-//! | `keeping` | what a server sees to by itself: certificate, addresses and seats of etcd, the end of draining, issues of health |
-//! | `engine` | what keeps the records: redb or etcd |
+//! | `keeping` | what a server sees to by itself: certificate, addresses of etcd, the end of draining, issues of health |
+//! | `seat` | its seat among the members of etcd: taken, and made anew when its member was lost |
+//! | `engine`, `options` | what keeps the records: redb or etcd, and how that is started and asked |
 //! | `undoing` | a founding that cannot go on is taken back |
-//! | `credentials`, `tls`, `renewal` | who it proves to be |
+//! | `credentials`, `tls`, `renewal`, `alone` | who it proves to be, and how that is renewed, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `guesses` | how often a host may show tokens that are none |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
 
+mod alone;
 mod applicant;
 mod asking;
 mod control;
@@ -29,24 +31,27 @@ mod guesses;
 mod issues;
 mod keeping;
 mod listener;
+mod options;
 mod preflight;
 mod questions;
 mod renewal;
+mod seat;
 mod surroundings;
 mod tls;
 mod undoing;
 mod view;
 
+pub use alone::open_identity;
 pub use applicant::ClusterKeys;
 pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
 pub use engine::{
-    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, await_answer, etcd_options, forget_seen,
-    open_state, process_options,
+    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, OwnMember, await_answer, open_state,
 };
 pub use keeping::keep;
 pub use listener::{Host, serve};
+pub use options::{etcd_options, forget_seen, process_options};
 pub use renewal::renew_if_due;
 pub use surroundings::{ErrandRunner, OwnServer};
 pub use tls::ClusterTlsError;

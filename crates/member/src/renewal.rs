@@ -4,7 +4,50 @@ use crate::credentials::Credentials;
 use cluster::State;
 use cluster::admission::{self, proof_context};
 use cluster::authority::{NodeKey, is_due};
+use cluster::identity::{Identity, Known};
+use cluster::nodes::ClusterRecord;
 use cluster::seal::SealKey;
+use cluster::{NodeRecord, Typed};
+
+/// Keeps what this server needs when it cannot read the records, and puts its certificate on record if it made that alone.
+///
+/// # Errors
+/// Why not; the next look tries again.
+pub(crate) fn note_known(
+    credentials: &Credentials,
+    state: &State,
+    cluster: &ClusterRecord,
+    members: &[NodeRecord],
+) -> Result<(), String> {
+    let facts = credentials.facts();
+    let Some(own) = members.iter().find(|node| node.id == facts.node) else { return Ok(()) };
+    let others = members.iter().filter(|node| node.id != own.id && node.etcd.is_some());
+    let known = Known {
+        authority_key: cluster.authority_key.clone(),
+        addresses: own.addresses.clone(),
+        others: others.map(|node| (node.name.clone(), node.cluster)).collect(),
+    };
+    Identity::keep_known(&credentials.directory(), &known).map_err(|error| error.to_string())?;
+    if let Some(made) = &facts.unrecorded {
+        admission::record_certificate(state, facts.node, made, facts.certified_unix_s).map_err(|error| {
+            format!("the certificate that this server made itself is not on record: {error}")
+        })?;
+        credentials.remember_recorded(made).map_err(|error| error.to_string())?;
+    } else if own.certified_unix_s == 0 && facts.certified_unix_s > 0 {
+        // A record of before these dates were kept.
+        note_date(state, own.id, facts.certified_unix_s)?;
+    }
+    Ok(())
+}
+
+fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Result<(), String> {
+    let told = |error: cluster::StateError| error.to_string();
+    let Some(found) = state.read::<NodeRecord>(&NodeRecord::id_of(node)).map_err(told)? else {
+        return Ok(());
+    };
+    let dated = NodeRecord { certified_unix_s, ..found.value };
+    state.write(&dated, found.revision).map(|_| ()).map_err(told)
+}
 
 /// Does nothing if there is time left; `true`: another certificate is shown from now on. What cannot be done now is tried again by the next
 /// call: the certificate before stays good.

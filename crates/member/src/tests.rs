@@ -11,7 +11,7 @@ use api::{Answer, ClusterManagement, ErrorKind};
 use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
 use cluster::etcd::TlsIdentity;
-use cluster::etcd::members::EtcdAlarm;
+use cluster::etcd::members::{EtcdAlarm, MemberHealth};
 use cluster::identity::Facts;
 use cluster::join_token::JoinToken;
 use cluster::nodes;
@@ -34,6 +34,7 @@ use uuid::Uuid;
 
 mod founding;
 mod port;
+mod seats;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -47,6 +48,7 @@ impl Engine for NoEngine {
             version: None,
             revision: 1,
             members: Vec::new(),
+            members_down: Vec::new(),
             quorum: 1,
             notes: Vec::new(),
         }
@@ -71,6 +73,16 @@ impl Engine for NoEngine {
     }
     fn alarms(&self) -> Vec<EtcdAlarm> {
         Vec::new()
+    }
+    fn members(&self) -> Result<Vec<MemberHealth>, String> {
+        Ok(Vec::new())
+    }
+    fn own_member(&self) -> OwnMember {
+        OwnMember::Runs
+    }
+    fn end_member(&self) {}
+    fn drop_member(&self, _: &MemberHealth) -> Result<(), String> {
+        Ok(())
     }
     fn carry(&self, _: &Identity) -> Result<Arc<dyn Engine>, EngineError> {
         Ok(Arc::new(Self))
@@ -137,6 +149,7 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         public_key: String::new(),
         certificate_sha256: String::new(),
         certificate_serial: String::new(),
+        certified_unix_s: 0,
         earlier_certificates: Vec::new(),
         bus_secret: None,
         bus_generation: 0,

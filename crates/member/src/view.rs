@@ -3,8 +3,11 @@
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
+use cluster::authority::certificate_ends_unix_s;
 use cluster::wire::Facts;
-use cluster::{DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord};
+use cluster::{
+    ClusterRecord, DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +22,8 @@ pub struct Holdings {
 /// The records that a view is made of, and when they were read.
 #[derive(Clone)]
 pub(crate) struct LastRead {
+    /// The cluster's record; `None`: this is a single server.
+    pub cluster: Option<ClusterRecord>,
     pub members: Vec<NodeRecord>,
     pub holdings: Arc<Holdings>,
     pub at: Instant,
@@ -29,7 +34,8 @@ impl LastRead {
     /// Those of the state.
     pub fn now(state: &State) -> Result<Self, StateError> {
         let members = cluster::nodes::members(state)?.into_iter().map(|node| node.value).collect();
-        Ok(Self { members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
+        let cluster = ClusterRecord::find(state)?.map(|found| found.value);
+        Ok(Self { cluster, members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
     }
 }
 
@@ -170,6 +176,8 @@ pub fn nodes(
             chassis: node.chassis.clone(),
             version: told.map_or_else(|| node.version.clone(), |facts| facts.version.clone()),
             joined_unix_s: node.joined_unix_s,
+            certificate_ends_unix_s: (node.certified_unix_s > 0)
+                .then(|| certificate_ends_unix_s(node.certified_unix_s)),
             disks: u32::try_from(holdings.disks_of(node).count()).unwrap_or(u32::MAX),
             volumes: volumes.map(|volume| volume.name.clone()).collect(),
             bus: None,
@@ -178,19 +186,37 @@ pub fn nodes(
     members.iter().map(view).collect()
 }
 
+/// Has the servers run a member only if that one votes.
+pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
+    // If etcd's majority did not say, the records are all that is known.
+    if engine.members.is_empty() {
+        return;
+    }
+    for node in nodes {
+        let votes = engine.members.contains(&node.name) && !engine.members_down.contains(&node.name);
+        node.runs_etcd &= votes;
+    }
+}
+
 /// What would be lost if one more server died, a sentence each.
 pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
     let mut sentences = Vec::new();
     if nodes.is_empty() {
         return sentences;
     }
-    let is_alive = |node: &&NodeView| node.state != NodeStatus::Down;
-    let alive = nodes.iter().filter(is_alive).filter(|node| node.runs_etcd).count();
-    // Of an etcd that somebody else runs, its members are no servers of the cluster.
-    if nodes.iter().any(|node| node.runs_etcd) && alive <= engine.quorum as usize {
+    // Of an etcd that somebody else runs, its members are no servers of the cluster. A record says that a server ought to run a member: whether it
+    // does is said by the member.
+    let working: Vec<&str> = engine
+        .members
+        .iter()
+        .filter(|name| !engine.members_down.contains(name))
+        .map(String::as_str)
+        .collect();
+    let is_own = nodes.iter().any(|node| engine.members.contains(&node.name));
+    if is_own && working.len() <= engine.quorum as usize {
+        let which = if working.is_empty() { engine.members.join(", ") } else { working.join(", ") };
         sentences.push(format!(
-            "with one more server of {} the cluster's state has no majority: files stay readable and writable only until something changes",
-            engine.members.join(", ")
+            "with one more server of {which} the cluster's state has no majority: files stay readable and writable only until something changes"
         ));
     }
     for volume in &holdings.volumes {

@@ -87,6 +87,12 @@ pub fn discover(named: &[PathBuf], search: &[PathBuf]) -> Discovery {
     found
 }
 
+/// Looks at one disk; `None`: it is none of ours, or another process has it.
+pub(crate) fn look(path: &Path) -> Option<FoundDisk> {
+    identity(path)?;
+    examine(path).ok()
+}
+
 fn examine(path: &Path) -> Result<FoundDisk, String> {
     let shown = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
     // Locked while it is looked at: a disk that another process uses is not taken.

@@ -12,6 +12,7 @@ use crate::jobs::{JobId, JobState};
 use crate::neighbours::Neighbours;
 use crate::pools::{PoolSpace, Pools};
 use crate::records::Keeper;
+use crate::returning::{Parts, take_back};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
@@ -202,11 +203,16 @@ impl DiskCare {
         until(|| self.disks.are_settled().then_some(())).await;
     }
 
-    /// Adds a disk that holds nothing to the pool.
+    /// Adds a disk to the pool: one that holds nothing, or one of this pool whose server has left without it.
     ///
     /// # Errors
     /// Why it was not added; see [`ErrorKind`].
     pub async fn add(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
+        let Self { state, disks, tasks, neighbours, .. } = self;
+        let parts = Parts { state, disks, tasks, neighbours };
+        if let Some(returned) = take_back(parts, pool, &disk.path).await? {
+            return Ok(returned);
+        }
         let slab_bytes = self.pools.slab_bytes(pool).ok_or_else(|| Error::not_found("pool", pool))?;
         let mut records = self.format(pool, vec![disk], Some(slab_bytes)).await?;
         let record = records.pop().ok_or_else(|| Error::io("the disk was not formatted"))?;
@@ -239,6 +245,9 @@ impl DiskCare {
     /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
+        if let Some(left) = self.neighbours.left_behind(disk) {
+            return self.give_up(DiskRecord { state: DiskState::Retired, since_unix_s, ..left }).await;
+        }
         let record = {
             let slots = self.disks.slots();
             let slot = slots.get(&disk).ok_or_else(|| Error::not_found("disk", disk))?;
@@ -250,6 +259,18 @@ impl DiskCare {
         self.set(record).await?;
         space.set_retired(disk, true);
         Ok(self.jobs.jobs.borrow_mut().begin_retirement(disk, path, since_unix_s))
+    }
+
+    /// Gives up a disk whose server has left without it: what was on it is made anew on others, as when a dead server is removed.
+    async fn give_up(&self, record: DiskRecord) -> Done<JobId> {
+        let (disk, path, since_unix_s) = (record.id, record.path.clone(), record.since_unix_s);
+        self.write(record).await?;
+        let mut jobs = self.jobs.jobs.borrow_mut();
+        let job = jobs.begin_retirement(disk, path, since_unix_s);
+        let message =
+            "it was given up: its server has left without it, and its copies are made on other disks";
+        jobs.end_retirement(disk, JobState::Completed, message, since_unix_s);
+        Ok(job)
     }
 
     /// Lets the disk be given slabs again.

@@ -46,6 +46,7 @@ mod promises;
 pub mod records;
 mod recovery;
 mod retirement;
+mod returning;
 mod scrub;
 mod served;
 mod state;

@@ -242,6 +242,14 @@ impl Neighbours {
         orphans.map(|record| (record.id, record.pool)).collect()
     }
 
+    /// The disk, if its node has left without it, and it may still come back at another one.
+    pub(crate) fn left_behind(&self, disk: DiskId) -> Option<DiskRecord> {
+        let (nodes, disks) = (self.nodes.borrow(), self.disks.borrow());
+        let record = disks.get(&disk).filter(|_| self.is_told.get())?;
+        let is_member = record.node.is_none_or(|node| nodes.contains_key(&node));
+        (!is_member && record.state != DiskState::Retired).then(|| record.clone())
+    }
+
     /// Whether this node is to have no volumes: it drains.
     pub(crate) fn drains(&self) -> bool {
         let Some(own) = self.own() else { return false };

@@ -18,6 +18,8 @@ use tonic::{Response, Status};
 
 /// Changing members waits for etcd's own checks of connections.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For which a member may take to say how it is: several heartbeats and an election on a loaded machine.
+const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The first versions of a line that have the fix of etcd #17780, revisions that count down after a crash in a compaction.
 const FIXED: [(u32, u32, u32); 2] = [(3, 4, 32), (3, 5, 14)];
@@ -54,6 +56,49 @@ impl EtcdStatus {
     pub fn is_leader(&self) -> bool {
         self.leader == Some(self.id)
     }
+}
+
+/// A member as the majority has it, and as it says of itself when it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberHealth {
+    pub member: EtcdMember,
+    /// Or why it did not say.
+    pub status: Result<EtcdStatus, String>,
+}
+
+impl MemberHealth {
+    /// Its name, or where it is if it was never started.
+    pub fn name(&self) -> String {
+        match self.member.name.as_str() {
+            "" => self.member.peer_urls.join(", "),
+            name => name.to_owned(),
+        }
+    }
+
+    /// Whether a process has run it, ever: one that has may have acknowledged what it has to keep.
+    pub fn has_run(&self) -> bool {
+        !self.member.name.is_empty() || !self.member.is_learner
+    }
+
+    /// Says why it does nothing for the majority; `None`: it votes.
+    pub fn trouble(&self) -> Option<String> {
+        match &self.status {
+            Err(why) => Some(format!("it does not answer: {why}")),
+            Ok(status) if status.id != self.member.id => {
+                Some("it runs with the data of a member that was removed".into())
+            }
+            Ok(_) if self.member.is_learner => Some("it has no vote yet".into()),
+            Ok(status) if status.leader.is_none() => Some("it knows no leader".into()),
+            Ok(_) => None,
+        }
+    }
+}
+
+/// Whether the members without `id` have a majority of their own that works, so that etcd goes on if it is removed.
+pub fn have_majority_without(members: &[MemberHealth], id: u64) -> bool {
+    let others = || members.iter().filter(|other| other.member.id != id && !other.member.is_learner);
+    let working = others().filter(|other| other.trouble().is_none()).count();
+    working > others().count() / 2
 }
 
 /// Something that etcd itself raised an alarm about.
@@ -135,17 +180,26 @@ impl Members<'_> {
         let request = wire::StatusRequest {};
         let status = self
             .maintenance(Some(client_url), move |mut client| async move { client.status(request).await })?;
-        let header = status.header.unwrap_or_default();
-        let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
-        Ok(EtcdStatus {
-            id: header.member_id,
-            version: status.version,
-            leader: (status.leader != 0).then_some(status.leader),
-            revision: unsigned(header.revision),
-            file_bytes: unsigned(status.db_size),
-            used_bytes: unsigned(status.db_size_in_use),
-            is_learner: status.is_learner,
-            errors: status.errors,
+        Ok(status_of(status))
+    }
+
+    /// Lists the members and asks each of itself, all at once and in bounded time.
+    pub fn look(&self) -> Result<Vec<MemberHealth>, StateError> {
+        let listed = self.list()?;
+        let shared = self.state.shared.clone();
+        self.state.wait_for(async move {
+            let mut asked = Vec::new();
+            for member in listed {
+                let (shared, url) = (shared.clone(), member.client_urls.first().cloned());
+                asked.push((member, tokio::spawn(async move { status_at(&shared, url.as_deref()).await })));
+            }
+            let mut found = Vec::new();
+            for (member, status) in asked {
+                let status = status.await.unwrap_or_else(|error| Err(error.to_string()));
+                found.push(MemberHealth { member, status });
+            }
+            found.sort_by_key(MemberHealth::name);
+            Ok(found)
         })
     }
 
@@ -252,6 +306,33 @@ async fn channel_to(shared: &Arc<Shared>, url: Option<&str>) -> Result<Channel, 
     }
 }
 
+/// What the member at `url` says of itself, or why it does not. `None`: it was never started.
+async fn status_at(shared: &Arc<Shared>, url: Option<&str>) -> Result<EtcdStatus, String> {
+    let Some(url) = url else { return Err("it was never started".into()) };
+    let work = async {
+        let channel = channel_to(shared, Some(url)).await.map_err(|error| error.to_string())?;
+        let answered = MaintenanceClient::new(channel).status(wire::StatusRequest {}).await;
+        answered.map(|status| status_of(status.into_inner())).map_err(|status| text_of(&status))
+    };
+    let late = || Err(format!("{url} gave no answer within {} ms", LOOK_PATIENCE.as_millis()));
+    tokio::time::timeout(LOOK_PATIENCE, work).await.unwrap_or_else(|_| late())
+}
+
+fn status_of(status: wire::StatusResponse) -> EtcdStatus {
+    let header = status.header.unwrap_or_default();
+    let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+    EtcdStatus {
+        id: header.member_id,
+        version: status.version,
+        leader: (status.leader != 0).then_some(status.leader),
+        revision: unsigned(header.revision),
+        file_bytes: unsigned(status.db_size),
+        used_bytes: unsigned(status.db_size_in_use),
+        is_learner: status.is_learner,
+        errors: status.errors,
+    }
+}
+
 fn member(member: wire::Member) -> EtcdMember {
     EtcdMember {
         id: member.id,
@@ -267,5 +348,52 @@ fn alarm(raised: &wire::AlarmMember) -> Option<EtcdAlarm> {
         wire::AlarmType::None => None,
         wire::AlarmType::Nospace => Some(EtcdAlarm::NoSpace { member: raised.member_id }),
         wire::AlarmType::Corrupt => Some(EtcdAlarm::Corrupt { member: raised.member_id }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(id: u64, is_learner: bool, works: bool) -> MemberHealth {
+        let member = EtcdMember {
+            id,
+            name: format!("node-{id}"),
+            peer_urls: Vec::new(),
+            client_urls: Vec::new(),
+            is_learner,
+        };
+        let status = EtcdStatus {
+            id,
+            version: "3.4.23".into(),
+            leader: Some(1),
+            revision: 1,
+            file_bytes: 0,
+            used_bytes: 0,
+            is_learner,
+            errors: Vec::new(),
+        };
+        MemberHealth { member, status: if works { Ok(status) } else { Err("silence".into()) } }
+    }
+
+    #[test]
+    fn a_member_goes_only_if_the_others_have_a_majority_that_works() {
+        let three = [health(1, false, true), health(2, false, true), health(3, false, false)];
+        assert!(have_majority_without(&three, 3));
+        assert!(!have_majority_without(&three, 2), "one of two is no majority");
+        assert!(!have_majority_without(&three[..1], 1), "the last one stays");
+        let with_learner = [health(1, false, true), health(2, false, false), health(3, true, true)];
+        assert!(have_majority_without(&with_learner, 2));
+        assert!(!have_majority_without(&with_learner, 1), "a learner has no vote");
+    }
+
+    #[test]
+    fn a_member_works_only_if_it_says_so_itself() {
+        assert_eq!(health(1, false, true).trouble(), None);
+        assert!(health(1, false, false).trouble().unwrap().contains("does not answer"));
+        assert!(health(1, true, true).trouble().unwrap().contains("no vote"));
+        let mut other = health(1, false, true);
+        other.member.id = 7;
+        assert!(other.trouble().unwrap().contains("was removed"));
     }
 }

@@ -8,17 +8,21 @@ use std::path::{Path, PathBuf};
 /// Tells its version, and does not run: as on a full disk, or where it is not let.
 const ENDS: &str =
     r#"if [ "$1" = --version ]; then echo "etcd Version: 3.4.23"; else echo no space >&2; exit 1; fi"#;
-const RUNS: &str = r#"exec etcd "$@""#;
+pub(super) const RUNS: &str = r#"exec etcd "$@""#;
 
 /// A server whose state is in a file, and whose etcd is a script.
-struct Founder {
-    server: Server,
-    places: EnginePlaces,
+pub(super) struct Founder {
+    pub server: Server,
+    pub places: EnginePlaces,
 }
 
 impl Founder {
-    fn new(program: &str) -> Self {
-        let server = Server::new("node-1");
+    pub(super) fn new(program: &str) -> Self {
+        Self::named("node-1", program)
+    }
+
+    pub(super) fn named(name: &str, program: &str) -> Self {
+        let server = Server::new(name);
         let data = server.data.path();
         let (file, script) = (data.join("state.redb"), data.join("etcd.sh"));
         let founder =
@@ -33,19 +37,19 @@ impl Founder {
         std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn data(&self) -> &Path {
+    pub(super) fn data(&self) -> &Path {
         self.server.data.path()
     }
 
-    fn identity(&self) -> Option<Identity> {
+    pub(super) fn identity(&self) -> Option<Identity> {
         Identity::open(self.data()).unwrap()
     }
 
-    fn open(&self) -> Result<(State, Arc<dyn Engine>), EngineError> {
+    pub(super) fn open(&self) -> Result<(State, Arc<dyn Engine>), EngineError> {
         open_state(self.identity().as_ref(), &self.places)
     }
 
-    fn control(&self, state: &State, engine: Arc<dyn Engine>) -> Arc<ClusterControl> {
+    pub(super) fn control(&self, state: &State, engine: Arc<dyn Engine>) -> Arc<ClusterControl> {
         let uses_other_etcd = !self.places.other.endpoints.is_empty();
         let parts = ClusterParts {
             data: self.data().to_owned(),
@@ -81,7 +85,7 @@ impl Founder {
     }
 }
 
-fn create(
+pub(super) fn create(
     control: &Arc<ClusterControl>,
     name: &str,
 ) -> impl Future<Output = Result<api::cluster::ClusterView, api::ApiError>> {
@@ -90,7 +94,7 @@ fn create(
     async move { control.create(CreateCluster { name }).await }
 }
 
-fn has_etcd() -> bool {
+pub(super) fn has_etcd() -> bool {
     let has = cluster::etcd::process::version_of(None).is_ok();
     if !has {
         eprintln!("left out: there is no etcd");

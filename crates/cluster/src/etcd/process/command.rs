@@ -50,6 +50,18 @@ pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
+/// Whether etcd's directory has a member's log, so that etcd goes on as that member. Without one etcd begins as a member that knows nothing: under
+/// the number of one that has voted it would have forgotten its votes, which Raft does not allow.
+pub fn has_data(directory: &Path) -> bool {
+    match std::fs::read_dir(directory.join("member").join("wal")) {
+        // One that cannot be read is not taken for none.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Ok(mut files) => files.any(|file| {
+            file.map_or(true, |file| Path::new(&file.file_name()).extension().is_some_and(|end| end == "wal"))
+        }),
+    }
+}
+
 pub(super) fn arguments(options: &EtcdProcessOptions, version: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| {

@@ -9,7 +9,7 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-pub use command::version_of;
+pub use command::{has_data, version_of};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

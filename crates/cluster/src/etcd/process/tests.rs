@@ -17,6 +17,20 @@ fn a_missing_program_is_named_with_its_package() {
 }
 
 #[test]
+fn a_directory_without_a_log_has_no_member() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(!has_data(&directory.path().join("none")) && !has_data(directory.path()));
+    let wal = directory.path().join("member/wal");
+    std::fs::create_dir_all(&wal).unwrap();
+    std::fs::create_dir(directory.path().join("member/snap")).unwrap();
+    // etcd makes it before it has written anything.
+    std::fs::write(wal.join("0.tmp"), "").unwrap();
+    assert!(!has_data(directory.path()));
+    std::fs::write(wal.join("0000000000000000-0000000000000000.wal"), "").unwrap();
+    assert!(has_data(directory.path()));
+}
+
+#[test]
 fn versions_without_the_fix_are_told() {
     for version in ["3.4.23", "3.4.31", "3.5.13", "3.3.10", "", "x.y.z"] {
         assert!(lacks_revision_fix(version), "{version}");

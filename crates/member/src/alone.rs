@@ -1,0 +1,74 @@
+//! A server whose certificate has ended makes itself another one.
+//!
+//! A certificate whose time is over lets nobody in: not to etcd, where the records are by which it would be renewed. So a server keeps the authority's
+//! key, sealed, beside its own files, and makes itself a certificate by that. Its key pair and its number stay what they are. etcd takes such a
+//! certificate, as it is the authority's; the other servers do when it is on record, which is the first thing that the server sees to (`renewal`).
+
+use cluster::admission::proof_context;
+use cluster::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
+use cluster::clock::unix_now_s;
+use cluster::identity::{Identity, IdentityError};
+use std::path::Path;
+
+/// Who the server of a data directory is in its cluster, with a certificate whose time is not over.
+///
+/// # Errors
+/// [`IdentityError`]. That a certificate cannot be renewed is told in the log, and is in the way of what needs one.
+pub fn open_identity(data: &Path) -> Result<Option<Identity>, IdentityError> {
+    let Some(mut identity) = Identity::open(data)? else { return Ok(None) };
+    if let Err(why) = renew_if_ended(&mut identity, unix_now_s()) {
+        tracing::error!(why, "this server's certificate is good for nothing");
+    }
+    Ok(Some(identity))
+}
+
+/// Makes this server a certificate if the time of the one it has is over, or has not begun: without the records, by the sealed key of the authority.
+/// `false`: it is good.
+///
+/// # Errors
+/// Why none was made.
+pub(crate) fn renew_if_ended(identity: &mut Identity, now_unix_s: u64) -> Result<bool, String> {
+    let issued_unix_s = identity.facts.certified_unix_s;
+    if is_good(issued_unix_s, now_unix_s) {
+        return Ok(false);
+    }
+    let ended = date(certificate_ends_unix_s(issued_unix_s));
+    let made = make_alone(identity, now_unix_s);
+    let why = |why: String| {
+        format!(
+            "the certificate of this server was good until {ended}, and by this machine's clock it is {}: {why}. Set the clock right if it is wrong; else \
+             set it to a day before {ended} on all servers until they have renewed their certificates",
+            date(now_unix_s)
+        )
+    };
+    let (pem, unrecorded) = made.map_err(why)?;
+    identity.replace_certificate(pem, now_unix_s, Some(unrecorded)).map_err(|error| error.to_string())?;
+    tracing::warn!(
+        node = identity.facts.name,
+        ended,
+        until = date(certificate_ends_unix_s(now_unix_s)),
+        "the time of this server's certificate was over: it has made itself another one, by the cluster's sealed authority"
+    );
+    Ok(true)
+}
+
+fn make_alone(identity: &Identity, now_unix_s: u64) -> Result<(String, Unrecorded), String> {
+    let known =
+        identity.known().ok_or("known.json in DATA/cluster, by which it would be renewed, is not there")?;
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let facts = &identity.facts;
+    let key = identity.seal_key().map_err(|error| told(&error))?;
+    let authority =
+        Authority::open_sealed(facts.id, &known.authority_key, &key).map_err(|error| told(&error))?;
+    let context = proof_context(&facts.id.to_string());
+    let own = NodeKey::from_pem(&identity.key).map_err(|error| told(&error))?;
+    let proven = own.prove(&context).map_err(|error| told(&error))?;
+    let issued = authority.issue(&facts.name, &known.addresses, &proven, &context, now_unix_s);
+    let issued = issued.map_err(|error| told(&error))?;
+    Ok((issued.pem, Unrecorded { sha256: issued.fingerprint.to_string(), serial: issued.serial }))
+}
+
+fn date(unix_s: u64) -> String {
+    let (year, month, day) = types::civil_date((unix_s / 86_400) as i64);
+    format!("{year:04}-{month:02}-{day:02}")
+}

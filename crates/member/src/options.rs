@@ -1,0 +1,89 @@
+//! What this server's member of etcd is started with, and by which addresses and certificates etcd is asked.
+
+use cluster::StateError;
+use cluster::etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
+use cluster::etcd::{EtcdOptions, TlsIdentity};
+use cluster::identity::Identity;
+use std::path::PathBuf;
+
+/// In the cluster's directory: the highest revision of etcd that this server has seen.
+const SEEN_FILE: &str = "etcd.seen";
+
+/// Whether this server's member may start by what is on this server alone. One without data may have voted before they were lost: it waits until
+/// the others have said that it never ran, or it is another member ([`crate::seat`]).
+pub(crate) fn may_start(identity: &Identity) -> bool {
+    let begins = identity.is_founding() || has_data(&identity.etcd_directory());
+    if !begins {
+        tracing::warn!(
+            directory = %identity.etcd_directory().display(),
+            "this server's member of etcd has no data: it waits for the other members of the cluster's state, which have, and is made anew then.              If there are none, restore this server's data directory from a backup"
+        );
+    }
+    begins
+}
+
+pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdProcessOptions {
+    let facts = &identity.facts;
+    let file = |name: &str| identity.directory.join(name);
+    let members = facts.initial_members.clone();
+    // It is called for servers that run a member.
+    let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    EtcdProcessOptions {
+        program,
+        directory: identity.etcd_directory(),
+        name: facts.name.clone(),
+        peer: facts.etcd.map_or(none, |addresses| addresses.peer),
+        client: facts.etcd.map_or(none, |addresses| addresses.client),
+        tls: Some(TlsFiles {
+            ca: file(cluster::identity::AUTHORITY),
+            certificate: file(cluster::identity::CERTIFICATE),
+            key: file(cluster::identity::KEY),
+            revoked: Some(file(cluster::identity::REVOKED)),
+        }),
+        token: facts.id.to_string(),
+        start: match facts.founder && identity.is_founding() {
+            true => EtcdStart::New { members },
+            false => EtcdStart::Existing { members },
+        },
+        quota_bytes: EtcdProcessOptions::QUOTA_BYTES,
+    }
+}
+
+/// By which members of etcd that the servers run know this one.
+pub fn tls_identity(identity: &Identity) -> TlsIdentity {
+    TlsIdentity {
+        ca_pem: identity.authority.clone().into_bytes(),
+        certificate_pem: identity.certificate.clone().into_bytes(),
+        key_pem: zeroize::Zeroizing::new(identity.key.as_bytes().to_vec()),
+    }
+}
+
+pub fn etcd_options(identity: &Identity) -> EtcdOptions {
+    let tls = tls_identity(identity);
+    let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));
+    let mut endpoints: Vec<String> = own.into_iter().collect();
+    for known in &identity.facts.endpoints {
+        if !endpoints.contains(known) {
+            endpoints.push(known.clone());
+        }
+    }
+    EtcdOptions {
+        floor_file: Some(identity.directory.join(SEEN_FILE)),
+        kept_revisions: identity.facts.etcd.map(|_| EtcdOptions::KEPT_REVISIONS),
+        ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
+    }
+}
+
+/// Forgets which revision of etcd this server has seen: of a lost majority's state some is given up.
+///
+/// # Errors
+/// [`StateError::Open`].
+pub fn forget_seen(identity: &Identity) -> Result<(), StateError> {
+    let file = identity.directory.join(SEEN_FILE);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StateError::Open(format!("{}: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
+}

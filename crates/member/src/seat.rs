@@ -1,0 +1,184 @@
+//! This server's seat among the members of etcd.
+//!
+//! What counts is what the members say: the list that a majority of them agrees on, and each one's own answer. A record that names a member says
+//! only that there ought to be one. Promises:
+//!
+//! 1. A member whose data are gone never runs again under its number. It may have voted, and acknowledged entries, which it would have forgotten:
+//!    Raft counts on that memory. It is removed, and another one is added in its place, which begins without a vote.
+//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd goes on whatever comes of it.
+//! 3. Data of a member that was removed are put aside, not deleted.
+//!
+//! Each step can be cut off, and the next look goes on from what it finds: a member is put aside before it is removed, removed before another one
+//! is added, and added before that runs.
+
+use crate::applicant::free_etcd_ports;
+use crate::credentials::Credentials;
+use crate::engine::{Engine, OwnMember};
+use cluster::admission::{self, EtcdAddresses};
+use cluster::etcd::members::{MemberHealth, have_majority_without};
+use cluster::etcd::process::has_data;
+use cluster::identity::{Facts, Identity};
+use cluster::nodes::ETCD_MEMBERS;
+use cluster::{EtcdMember, NodeRecord, State, StateError, nodes};
+use std::path::Path;
+use types::NodeId;
+
+/// No member of etcd has it.
+const NO_MEMBER: u64 = 0;
+
+/// One look at the seat.
+pub(crate) struct Seat<'a> {
+    pub data: &'a Path,
+    pub state: &'a State,
+    pub engine: &'a dyn Engine,
+    pub credentials: &'a Credentials,
+    /// The servers, by their records.
+    pub members: &'a [NodeRecord],
+    /// The members, as etcd has them.
+    pub listed: &'a [MemberHealth],
+    pub is_up: &'a dyn Fn(NodeId) -> bool,
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn runs_at(member: &MemberHealth, peer_url: &str) -> bool {
+    member.member.peer_urls.iter().any(|url| url == peer_url)
+}
+
+/// Has the next member begin without data.
+fn clear(identity: &Identity) -> Result<(), String> {
+    match has_data(&identity.etcd_directory()) {
+        true => identity.put_etcd_aside().map_err(told),
+        false => identity.remove_etcd().map_err(told),
+    }
+}
+
+impl Seat<'_> {
+    /// Does what is to be done for the seat now.
+    ///
+    /// # Errors
+    /// Why it was not done; the next look tries again.
+    pub fn keep(&self) -> Result<(), String> {
+        let facts = self.credentials.facts();
+        let own = self.members.iter().find(|node| node.id == facts.node);
+        let Some(own) = own else { return Ok(()) };
+        match &own.etcd {
+            Some(recorded) if facts.etcd.is_some() => {
+                self.mend(own, recorded)?;
+                self.drop_strays()
+            }
+            _ => self.take(own, &facts),
+        }
+    }
+
+    /// Replaces this server's member if it cannot do its work any more.
+    fn mend(&self, own: &NodeRecord, recorded: &EtcdMember) -> Result<(), String> {
+        let listed = self.listed.iter().find(|member| runs_at(member, &recorded.peer_url));
+        let process = self.engine.own_member();
+        let is_another =
+            |member: &MemberHealth| member.status.as_ref().is_ok_and(|status| status.id != member.member.id);
+        let addresses = admission::addresses_of(recorded)
+            .ok_or_else(|| format!("the record of this server's member of etcd is none: {recorded:?}"))?;
+        match (process, listed) {
+            // etcd has one member at least: no list is no answer.
+            _ if self.listed.is_empty() => Ok(()),
+            (OwnMember::Runs, Some(member)) if !is_another(member) => Ok(()),
+            // It was added, and never ran.
+            (OwnMember::Absent, Some(member)) if !member.has_run() => self.sit(own, addresses),
+            (_, listed) => {
+                let id = listed.map_or(NO_MEMBER, |member| member.member.id);
+                if !have_majority_without(self.listed, id) {
+                    return Err(
+                        "this server's member of etcd has lost its data or was removed, and is made anew when most of the others answer"
+                            .into(),
+                    );
+                }
+                tracing::warn!(
+                    node = own.name,
+                    ?process,
+                    is_listed = listed.is_some(),
+                    "this server's member of etcd has lost its data or was removed: another one is made in its place"
+                );
+                self.engine.end_member();
+                clear(&self.identity()?)?;
+                if let Some(listed) = listed.filter(|member| member.has_run()) {
+                    self.engine.drop_member(listed)?;
+                }
+                self.sit(own, addresses)
+            }
+        }
+    }
+
+    fn identity(&self) -> Result<Identity, String> {
+        Identity::open(self.data).map_err(told)?.ok_or_else(|| "the cluster's files are gone".into())
+    }
+
+    /// Takes the seat of a server that has left, if this is the first of the servers that could.
+    fn take(&self, own: &NodeRecord, facts: &Facts) -> Result<(), String> {
+        // One that was recorded, and whose process ended before it ran, goes on.
+        if let Some(recorded) = &own.etcd {
+            let addresses = admission::addresses_of(recorded);
+            let none = || format!("the record of this server's member of etcd is none: {recorded:?}");
+            return self.sit(own, addresses.ok_or_else(none)?);
+        }
+        let seated = self.members.iter().filter(|node| node.etcd.is_some()).count();
+        let is_free = seated > 0 && seated < ETCD_MEMBERS;
+        let could =
+            |node: &&NodeRecord| node.etcd.is_none() && (node.id == facts.node || (self.is_up)(node.id));
+        let is_first = self.members.iter().find(could).is_some_and(|node| node.id == facts.node);
+        if !(is_free && is_first && self.engine.program_version().is_ok()) {
+            return Ok(());
+        }
+        let addresses = free_etcd_ports(own.cluster.ip()).map_err(told)?;
+        match admission::take_etcd_seat(self.state, facts.node, addresses) {
+            Ok(Some(node)) => self.sit(&node, addresses),
+            // Another server has it.
+            Ok(None) | Err(StateError::Unknown(_)) => Ok(()),
+            Err(error) => Err(told(error)),
+        }
+    }
+
+    /// Adds the member that this server's record names, if etcd does not have it, and runs it.
+    fn sit(&self, own: &NodeRecord, addresses: EtcdAddresses) -> Result<(), String> {
+        let initial_members = self.engine.add_member(own)?;
+        // The one that left goes from etcd after its server has gone from the records, and etcd starts with all members named, or not at all.
+        let is_recorded = |url: &str| {
+            let known = self.members.iter().chain([own]).filter_map(|member| member.etcd.as_ref());
+            known.into_iter().any(|member| member.peer_url == url)
+        };
+        if let Some((name, _)) = initial_members.iter().find(|(_, url)| !is_recorded(url)) {
+            return Err(format!("etcd still has the member of '{name}', which has left"));
+        }
+        let facts = self.credentials.facts();
+        self.credentials.remember(Facts { etcd: Some(addresses), initial_members, ..facts }).map_err(told)?;
+        let identity = self.identity()?;
+        // What is there is of a member that etcd does not have: a new one does not go on from it.
+        clear(&identity)?;
+        self.engine.run_member(&identity)?;
+        tracing::info!(
+            node = own.name,
+            "this server runs a new member of etcd, which has its vote as soon as it has caught up"
+        );
+        Ok(())
+    }
+
+    /// Removes members of servers that have left: one that was not removed with its server counts for the majority, and does nothing for it.
+    fn drop_strays(&self) -> Result<(), String> {
+        // Read behind the list: a server's record is there before its member.
+        let records = nodes::members(self.state).map_err(told)?;
+        let is_recorded = |member: &MemberHealth| {
+            let mut known = records.iter().filter_map(|node| node.value.etcd.as_ref());
+            known.any(|recorded| runs_at(member, &recorded.peer_url))
+        };
+        for stray in self.listed.iter().filter(|member| !is_recorded(member)) {
+            self.engine.drop_member(stray)?;
+            tracing::warn!(
+                member = stray.name(),
+                "a member of etcd that no server of the cluster runs was removed"
+            );
+        }
+        Ok(())
+    }
+}

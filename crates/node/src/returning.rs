@@ -1,0 +1,94 @@
+//! A disk of the pool comes back at another server: its own has left the cluster without it, in a recovery from the copy of one server.
+//!
+//! Promises: only a disk of a server that is in the cluster no more comes back so, and only with what the recovered state knows of; what it missed
+//! since is made up for as if its server had been away. A disk that knows of later writes is left as it is.
+
+use crate::disks::Disks;
+use crate::error::{Done, Error, ErrorKind};
+use crate::neighbours::Neighbours;
+use crate::state::State;
+use crate::tasks::Tasks;
+use cluster::import::FoundDisk;
+use cluster::recovery::Recovery;
+use cluster::{DiskRecord, DiskState, StateError, Typed, nodes};
+use std::path::Path;
+use std::time::Duration;
+use types::{DiskId, NodeId, PoolId};
+
+/// How long this server may take to open a disk that came back, before its return is answered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a return touches.
+pub(crate) struct Parts<'a> {
+    pub state: &'a State,
+    pub disks: &'a Disks,
+    pub tasks: &'a Tasks,
+    pub neighbours: &'a Neighbours,
+}
+
+/// What becomes of a disk that an administrator names.
+enum Reclaimed {
+    /// It is recorded with this server.
+    Taken,
+    /// It is none that may come back.
+    No,
+    /// It knows of later writes of a volume.
+    Ahead(String),
+}
+
+/// Takes a disk of the pool back whose server has left without it. `None`: it is no such disk.
+///
+/// # Errors
+/// `Conflict` if it has writes that the recovered state does not know; those of the state.
+pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Done<Option<DiskId>> {
+    let Some(own) = parts.neighbours.own() else { return Ok(None) };
+    let named = path.to_owned();
+    let Some(Some(found)) = parts.tasks.blocking(move || crate::discovery::look(&named)).await else {
+        return Ok(None);
+    };
+    if found.pool != pool {
+        return Ok(None);
+    }
+    let (disk, shown, name) = (found.disk, found.path.clone(), parts.neighbours.name(own));
+    match parts.state.change(move |state| reclaim(state, (own, &name), &found)).await? {
+        Reclaimed::No => Ok(None),
+        Reclaimed::Ahead(volume) => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "{shown} has writes of volume {volume} that the cluster's state does not know, since it was recovered from an older copy. The disk is left as it is. \
+                 If what it has is to be kept, import the pool from the disks of the lost servers on another single server (`cenote pool import`), and copy it"
+            ),
+        )),
+        Reclaimed::Taken => {
+            tracing::info!(%disk, path = shown, "a disk whose server has left comes back at this one");
+            let patience = parts.tasks.now().after(PATIENCE);
+            let is_open = || {
+                let slots = parts.disks.slots();
+                slots.get(&disk).and_then(|slot| slot.store().is_some().then_some(()))
+            };
+            parts.tasks.until_late(patience, is_open).await;
+            Ok(Some(disk))
+        }
+    }
+}
+
+fn reclaim(
+    state: &cluster::State,
+    (own, name): (NodeId, &str),
+    found: &FoundDisk,
+) -> Result<Reclaimed, StateError> {
+    let Some(stored) = state.read::<DiskRecord>(&found.disk.to_string())? else { return Ok(Reclaimed::No) };
+    let members = nodes::members(state)?;
+    let is_left = stored.value.node.is_some_and(|node| members.iter().all(|member| member.value.id != node));
+    if !is_left || stored.value.pool != found.pool || stored.value.state == DiskState::Retired {
+        return Ok(Reclaimed::No);
+    }
+    if let Some(volume) = Recovery::unknown_to(state, &found.promised)? {
+        let record = state.read::<cluster::VolumeRecord>(&volume.to_string())?;
+        return Ok(Reclaimed::Ahead(record.map_or_else(|| volume.to_string(), |record| record.value.name)));
+    }
+    let mut record = DiskRecord { node: Some(own), path: found.path.clone(), ..stored.value };
+    name.clone_into(&mut record.fault_domain.node);
+    state.write(&record, stored.revision)?;
+    Ok(Reclaimed::Taken)
+}
