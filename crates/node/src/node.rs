@@ -18,6 +18,7 @@ use crate::following::Following;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
 use crate::kept::KeptState;
+use crate::letting_go::LettingGo;
 use crate::neighbours::{Membership, Neighbours};
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
@@ -116,6 +117,7 @@ pub struct Node {
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
     pub(crate) draining_of_node: Draining,
+    letting_go: LettingGo,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -259,6 +261,7 @@ impl Node {
         self.disk_care.end_retirements();
         self.disk_care.end_orphans();
         self.draining_of_node.look();
+        self.letting_go.look();
         self.retirements.update();
         self.disk_files.look_if_due();
         self.volume_opener.end_stopped();
@@ -333,9 +336,8 @@ impl Shared {
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
         let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
-        let scrubs = self.scrubs(settings, now);
-        let retirements = self.retirements();
-        let draining_of_node = self.draining(volume_care.clone());
+        let (scrubs, retirements) = (self.scrubs(settings, now), self.retirements());
+        let (draining_of_node, letting_go) = (self.draining(volume_care.clone()), self.letting_go());
         let Self {
             tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
         } = self;
@@ -392,6 +394,7 @@ impl Shared {
             volume_opener,
             settled_once: Cell::default(),
             draining_of_node,
+            letting_go,
             draining: Cell::default(),
         }
     }
@@ -432,6 +435,17 @@ impl Shared {
     fn draining(&self, care: VolumeCare) -> Draining {
         let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
         Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
+    }
+
+    fn letting_go(&self) -> LettingGo {
+        LettingGo {
+            tasks: self.tasks.clone(),
+            volumes: self.volumes.clone(),
+            pools: self.pools.clone(),
+            neighbours: self.neighbours.clone(),
+            state: self.state.clone(),
+            is_running: Rc::default(),
+        }
     }
 
     fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {
