@@ -52,6 +52,7 @@ pub mod join_token;
 pub mod membership;
 mod memory;
 pub mod nodes;
+mod packing;
 mod records;
 mod redb_engine;
 pub mod seal;
