@@ -3,6 +3,7 @@
 use crate::backoff::Backoff;
 use crate::counted::Counters;
 use crate::disk_store::DiskStore;
+use crate::host_files::{HostFile, HostFull};
 use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
@@ -64,6 +65,8 @@ pub struct DiskSlot {
     pub file: (FileState, u64),
     /// Why its state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
+    /// What the file system beneath its file keeps room for.
+    pub(crate) host: HostFile,
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
@@ -88,6 +91,7 @@ impl DiskSlot {
             watch: None,
             file: Default::default(),
             unrecorded: None,
+            host: HostFile::default(),
             recordings: RECORDINGS,
             openings: OPENINGS,
             idle: (0, 0),
@@ -110,6 +114,11 @@ impl DiskSlot {
     /// Has been tried.
     pub(crate) fn is_settled(&self) -> bool {
         self.store().is_some() || !self.why.is_empty()
+    }
+
+    /// The file system beneath its file, if that is full.
+    pub fn host_full(&self) -> Option<&HostFull> {
+        self.store().and(self.host.full.as_ref())
     }
 
     /// Notes that its state was written down, or why not: the log tells that once, then health does.

@@ -9,6 +9,7 @@ use node::damage::Damage;
 use node::disk_slot::DiskSlot;
 use node::events::Events;
 use node::volumes::Volumes;
+use node::HostFull;
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
@@ -138,6 +139,29 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
         meaning: meaning.to_owned(),
         action,
     })
+}
+
+/// Tells that the file system which the disk's file lies in is full.
+pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
+    let HostFull { mounted_at, available_bytes, since_unix_s } = full;
+    let (path, mount) = (&slot.record.path, mounted_at.display());
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "host_file_system_full".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: *since_unix_s,
+        what: format!(
+            "the file system at {mount}, which {path} lies in, is full ({} free): the disk's file cannot grow",
+            show_size(*available_bytes)
+        ),
+        meaning: "Writes to new places wait, or are refused with STATUS_DISK_FULL, although the pool has room by its own count. What is \
+                  there can be read, changed and deleted; the disk stays in use."
+            .to_owned(),
+        action: format!(
+            "Make room in {mount}: remove other files there, or let that file system grow. A new disk in the same file system does not help. \
+             Files deleted on Cenote's volumes give room back there when a whole slab of the disk is free."
+        ),
+    }
 }
 
 /// Tells that the disk is being emptied.
