@@ -4,6 +4,7 @@ use crate::backoff::Backoff;
 use crate::counted::Counters;
 use crate::disk_store::DiskStore;
 use crate::host_files::{HostFile, HostFull};
+use crate::pace::{Pace, Slow};
 use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
@@ -67,6 +68,8 @@ pub struct DiskSlot {
     pub unrecorded: Option<(String, u64)>,
     /// What the file system beneath its file keeps room for.
     pub(crate) host: HostFile,
+    /// How it compares with its peers.
+    pub(crate) pace: Pace,
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
@@ -92,6 +95,7 @@ impl DiskSlot {
             file: Default::default(),
             unrecorded: None,
             host: HostFile::default(),
+            pace: Pace::default(),
             recordings: RECORDINGS,
             openings: OPENINGS,
             idle: (0, 0),
@@ -119,6 +123,11 @@ impl DiskSlot {
     /// The file system beneath its file, if that is full.
     pub fn host_full(&self) -> Option<&HostFull> {
         self.store().and(self.host.full.as_ref())
+    }
+
+    /// Much slower than its peers, if it is.
+    pub fn slow(&self) -> Option<&Slow> {
+        self.pace.slow()
     }
 
     /// Notes that its state was written down, or why not: the log tells that once, then health does.

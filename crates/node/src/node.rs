@@ -26,6 +26,7 @@ use crate::records::Keeper;
 use crate::recovery::Recovery;
 use crate::retirement::Retirements;
 use crate::scrub::{Scrubs, rest_at};
+use crate::slow_disks::SlowDisks;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volume_care::VolumeCare;
@@ -104,6 +105,7 @@ pub struct Node {
     pub checks: Checks,
     pub erasing: Erasing,
     disk_files: DiskFiles,
+    slow_disks: SlowDisks,
     retirements: Retirements,
     scrubs: Scrubs,
     recovery: Recovery,
@@ -264,6 +266,7 @@ impl Node {
         self.letting_go.look();
         self.retirements.update();
         self.disk_files.look_if_due();
+        self.slow_disks.look_if_due();
         self.volume_opener.end_stopped();
         self.volume_opener.retry();
         self.scrubs.begin_if_due();
@@ -363,6 +366,7 @@ impl Shared {
                 jobs: jobs.clone(),
             },
             erasing: Erasing { tasks: tasks.clone(), disks: disks.clone(), pools: pools.clone() },
+            slow_disks: SlowDisks { tasks: tasks.clone(), disks: disks.clone(), next_at: Rc::default() },
             disk_files: DiskFiles {
                 tasks: tasks.clone(),
                 disks: disks.clone(),
