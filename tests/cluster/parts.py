@@ -6,7 +6,7 @@ from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, until
 from history import BLOCK, History, content, stamp_of
 from load import Load
 from namespaces import Refused
-from switch import Switched
+from switch import SHORT, Switched
 
 # After an event: until all servers are up and all copies in sync again.
 WHOLE_S = 120
@@ -497,6 +497,8 @@ class Partition(Torture):
             "deaf": back, "mute": out, "alone": out + back,
             # Each hears the next one only.
             "ring": [(port, ports[(at + 1) % len(ports)]) for at, port in enumerate(ports)],
+            # With --kinds: only long frames are lost.
+            "long with one": [(one, two), (two, one)], "long alone": out + back,
         }[kind], f"node-{one} {kind}" + (f" (node-{two})" if "one" in kind else "")
 
     def play(self):
@@ -508,7 +510,7 @@ class Partition(Torture):
             for _ in range(self.random.choice([1, 1, 1, 2])):
                 pairs, told = self.choose(owner)
                 words.append(told)
-                self.network.cut(pairs)
+                self.network.cut(pairs, SHORT if " long " in told else 0)
                 time.sleep(self.random.choice([0.3, 1, 3, 6]) * self.random.uniform(0.7, 1.4))
             self.network.cut([])
             healed = time.monotonic()

@@ -1,4 +1,4 @@
-"""An Ethernet switch in user space between namespaces, which drops frames from chosen ports to chosen ports."""
+"""An Ethernet switch in user space between namespaces, which drops frames, or only long ones, from chosen ports to chosen ports."""
 import fcntl, multiprocessing, os, select, struct
 
 from namespaces import Namespaces, ip
@@ -6,6 +6,8 @@ from namespaces import Namespaces, ip
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 # Larger than what Ethernet has: fewer frames have to pass the switch.
 MTU = 9000
+# What a path with a smaller MTU than its servers believe still carries: heartbeats, acknowledgments, logons; no data.
+SHORT = 1400
 
 
 def mac(port):
@@ -14,7 +16,7 @@ def mac(port):
 
 def forward(taps, told):
     """The switch, in a process of its own: by address of the sender, not learnt, so that nobody can pose as another port."""
-    cuts, ports = frozenset(), {mac(port): port for port in range(len(taps))}
+    cuts, longest, ports = frozenset(), 0, {mac(port): port for port in range(len(taps))}
     by_fd = {tap: port for port, tap in enumerate(taps)}
     poller = select.epoll()
     for tap in taps:
@@ -25,7 +27,7 @@ def forward(taps, told):
         for fd, _ in poller.poll():
             if fd == told.fileno():
                 try:
-                    cuts = told.recv()
+                    cuts, longest = told.recv()
                 except EOFError:
                     return
                 told.send(True)
@@ -40,7 +42,7 @@ def forward(taps, told):
                 # Broadcasts and multicasts go to all.
                 targets = [port] if port is not None else range(len(taps)) if frame[0] & 1 else []
                 for target in targets:
-                    if target != source and (source, target) not in cuts:
+                    if target != source and ((source, target) not in cuts or len(frame) <= longest):
                         try:
                             os.write(taps[target], frame)
                         except OSError:
@@ -70,9 +72,9 @@ class Switched(Namespaces):
         for tap in taps:
             os.close(tap)
 
-    def cut(self, pairs):
-        """Drops frames from the first to the second port of each pair, and no others, from when this returns on."""
-        self.told.send(frozenset(pairs))
+    def cut(self, pairs, longest=0):
+        """Drops frames of more than `longest` bytes from the first to the second port of each pair, and no others, from when this returns on."""
+        self.told.send((frozenset(pairs), longest))
         self.told.recv()
 
     def close(self):

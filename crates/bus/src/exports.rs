@@ -224,6 +224,9 @@ impl<L: LocalDisks> Inner<L> {
             Asked::Control { open, code: fsctl::BUS_STATUS, input, output_bytes_max } => {
                 self.status(open, &input, output_bytes_max)
             }
+            Asked::Control { open, code: fsctl::BUS_PROVE, output_bytes_max, .. } => {
+                self.prove(open, output_bytes_max)
+            }
             Asked::Control { open, code, input, output_bytes_max } => match wire::parse_control(code, &input)
             {
                 Ok((epoch, asked)) => {
@@ -336,6 +339,13 @@ impl<L: LocalDisks> Inner<L> {
             disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
         let output = wire::put_status(&reports, output_bytes_max);
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL.into()))
+    }
+
+    /// Answers a peer that asks whether large messages come through, with one.
+    fn prove(&mut self, open: OpenId, output_bytes_max: usize) -> AtOnce {
+        let is_node = self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node));
+        let output = vec![0; wire::PROOF_BYTES.min(output_bytes_max)];
+        Some(if is_node { Ok(Reply::Output(output)) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) })
     }
 
     /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].

@@ -4,9 +4,11 @@
 //! volumes always come first; of two copies it can be told which is newer, whatever imports lie between them; a reader trusts
 //! nothing. Never writes a disk. Users are in it with their sealed NT hashes: without the key file these are useless.
 //!
-//! A header line of JSON, then a line for each record: its key, a tab, its value as in the cluster state.
+//! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the cluster state. Form 2 has the same packed
+//! ([`crate::packing`]), and is written only where form 1 has no room, since programs of before read that one.
 
 use crate::accounts::{Group, UserRecord};
+use crate::packing;
 use crate::settings::ServerSettings;
 use crate::shares::Share;
 use crate::{DeletedVolume, DiskRecord, PoolRecord, Record, StateDump, VolumeRecord};
@@ -15,8 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, PoolId, VolumeId};
 use uuid::Uuid;
 
-/// The form that is written.
-const FORM: u32 = 1;
+/// The forms that are written.
+const PLAIN: u32 = 1;
+const PACKED: u32 = 2;
+
+/// What a volume's record may grow by, packed, when a node's disks leave, some of them come back, and chunks are copied: epochs that are written out, and
+/// the numbers of a few lists.
+const GROWTH_BYTES: usize = 32;
 
 /// Which copy is newer: an import begins a new generation, since it begins a new cluster state too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,7 +68,7 @@ pub struct PoolImage {
 pub enum ImageError {
     #[error("the disk carries no copy of the pool's records")]
     Absent,
-    #[error("the disk's copy of the records has form {0}, newer than this program's {FORM}")]
+    #[error("the disk's copy of the records has form {0}, newer than this program's {PACKED}")]
     Newer(u32),
     #[error("the disk's copy of the records does not parse: {0}")]
     Malformed(String),
@@ -86,7 +93,7 @@ impl PoolImage {
             dump.entries.iter().filter_map(|entry| Some((rank(entry, pool, &volumes)?, entry))).collect();
         ranked.sort_by_key(|(rank, _)| *rank);
         let header = ImageHeader {
-            form: FORM,
+            form: PLAIN,
             pool,
             version: ImageVersion { generation: record.generation, revision: dump.revision },
             history: record.history,
@@ -99,38 +106,30 @@ impl PoolImage {
         Some(Self { header, entries: ranked.into_iter().map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// As text of at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` if not even
+    /// In at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` if not even
     /// pool, disks and volumes have room.
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
-        let mut body = Vec::new();
+        // JSON of serde has no line breaks; anything else would not come back.
+        let is_clean = |(key, value): &&(String, Vec<u8>)| {
+            !value.contains(&b'\n') && !key.contains(['\n', '\t']) && !key.starts_with('=')
+        };
+        let entries: Vec<&(String, Vec<u8>)> = self.entries.iter().filter(is_clean).collect();
         // The header's own size, with its count of omissions.
-        let room = bytes_max.checked_sub(self.header_line(u32::MAX).len())?;
-        let mut omitted = 0;
-        for (key, value) in &self.entries {
-            // JSON of serde has no line breaks; anything else would not come back.
-            if value.contains(&b'\n') || key.contains(['\n', '\t']) {
-                omitted += 1;
-                continue;
+        let room = bytes_max.checked_sub(self.header_line(PACKED, u32::MAX).len())?;
+        let (form, mut body, kept) = match plain(&entries, room) {
+            Some(body) => (PLAIN, body, entries.len()),
+            None => {
+                let (body, kept) = packed(&entries, room)?;
+                (PACKED, body, kept)
             }
-            if body.len() + key.len() + value.len() + 2 > room {
-                if is_essential(key) {
-                    return None;
-                }
-                omitted += 1;
-                continue;
-            }
-            body.extend_from_slice(key.as_bytes());
-            body.push(b'\t');
-            body.extend_from_slice(value);
-            body.push(b'\n');
-        }
-        let mut text = self.header_line(omitted);
+        };
+        let mut text = self.header_line(form, (self.entries.len() - kept) as u32);
         text.append(&mut body);
         Some(text)
     }
 
-    fn header_line(&self, omitted: u32) -> Vec<u8> {
-        let header = ImageHeader { omitted, ..self.header.clone() };
+    fn header_line(&self, form: u32, omitted: u32) -> Vec<u8> {
+        let header = ImageHeader { form, omitted, ..self.header.clone() };
         let mut line = serde_json::to_vec(&header).unwrap_or_default();
         line.push(b'\n');
         line
@@ -142,18 +141,17 @@ impl PoolImage {
     /// [`ImageError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, ImageError> {
         let header = parse_header(bytes)?;
-        let malformed = |why: &str| ImageError::Malformed(why.to_owned());
-        let mut lines = bytes.split(|byte| *byte == b'\n');
-        lines.next();
+        let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        let body = bytes.get(at + 1..).unwrap_or_default();
+        if header.form == PACKED {
+            // What is written next says its form itself.
+            let header = ImageHeader { form: PLAIN, ..header };
+            return Ok(Self { header, entries: packing::unpack(body).map_err(ImageError::Malformed)? });
+        }
         let mut entries = Vec::new();
-        for line in lines.filter(|line| !line.is_empty()) {
-            let at = line
-                .iter()
-                .position(|byte| *byte == b'\t')
-                .ok_or_else(|| malformed("a line without a key"))?;
-            let (key, value) = line.split_at(at);
-            let key = std::str::from_utf8(key).map_err(|_| malformed("a key that is not UTF-8"))?;
-            entries.push((key.to_owned(), value.get(1..).unwrap_or_default().to_vec()));
+        for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let (key, value) = packing::split_line(line).map_err(ImageError::Malformed)?;
+            entries.push((key.to_owned(), value.to_vec()));
         }
         Ok(Self { header, entries })
     }
@@ -223,10 +221,56 @@ pub fn parse_header(bytes: &[u8]) -> Result<ImageHeader, ImageError> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let malformed = |error: serde_json::Error| ImageError::Malformed(error.to_string());
     let Form { form } = serde_json::from_slice(line).map_err(malformed)?;
-    if form > FORM {
+    if form > PACKED {
         return Err(ImageError::Newer(form));
     }
     serde_json::from_slice(line).map_err(malformed)
+}
+
+/// Lines of all entries, if they have room.
+fn plain(entries: &[&(String, Vec<u8>)], room: usize) -> Option<Vec<u8>> {
+    let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    if bytes > room {
+        return None;
+    }
+    let mut body = Vec::with_capacity(bytes);
+    for (key, value) in entries {
+        body.extend_from_slice(key.as_bytes());
+        body.push(b'\t');
+        body.extend_from_slice(value);
+        body.push(b'\n');
+    }
+    Some(body)
+}
+
+/// As many entries as have room, packed, the most important first, and how many; `None` if what cannot be done without has none.
+fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize)> {
+    let least = entries.iter().take_while(|(key, _)| is_essential(key)).count();
+    let mut kept = entries.len();
+    loop {
+        let body = packing::pack(entries[..kept].iter().copied());
+        if body.len() <= room {
+            return Some((body, kept));
+        }
+        if kept == least {
+            return None;
+        }
+        // Compression does not say how much one entry takes: a few tries instead of one for each.
+        kept = least + (kept - least) / 2;
+    }
+}
+
+/// Whether the pool's disks have room for the records with this volume's, and for what they grow by when disks leave.
+pub fn has_room_for(dump: &StateDump, volume: &VolumeRecord, bytes_max: usize) -> bool {
+    let Some(mut image) = PoolImage::of(dump, volume.pool, "", 0) else { return false };
+    let volumes = image.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX)).count();
+    let at = image.entries.iter().position(|(key, _)| key.starts_with(ServerSettings::PREFIX));
+    let at = at.unwrap_or(image.entries.len());
+    image.entries.insert(at, (volume.key(), volume.encode()));
+    let least = image.entries.iter().filter(|(key, _)| is_essential(key));
+    image.entries = least.cloned().collect();
+    let growth = GROWTH_BYTES * (volumes + 1);
+    bytes_max.checked_sub(growth).is_some_and(|room| image.encode(room).is_some())
 }
 
 fn same_volume(left: &(String, Vec<u8>), right: &(String, Vec<u8>)) -> bool {

@@ -53,6 +53,7 @@ pub mod join_token;
 pub mod membership;
 mod memory;
 pub mod nodes;
+mod packing;
 mod records;
 pub mod recovery;
 mod redb_engine;

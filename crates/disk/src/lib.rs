@@ -19,7 +19,8 @@ pub mod users;
 pub mod volatile;
 
 pub use file::{
-    FileDisk, FileDiskOptions, FileState, FileWatch, OpenError, OpenedFile, StandaloneDisk, create_file_disk,
+    FileDisk, FileDiskOptions, FileState, FileWatch, HostRoom, OpenError, OpenedFile, Reserved,
+    StandaloneDisk, create_file_disk,
 };
 
 use std::fmt;

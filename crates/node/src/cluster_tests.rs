@@ -3,7 +3,7 @@
 use crate::answering::Heartbeats;
 use crate::formatting::NewDisk;
 use crate::jobs::{JobKind, JobState};
-use crate::neighbours::{Membership, NodeLife};
+use crate::neighbours::{Membership, NodeLife, Unreached};
 use crate::node::{Node, Options, Settings};
 use crate::node_of_cluster::adopt_records;
 use crate::served::ServedVolume;
@@ -519,6 +519,29 @@ fn a_volume_is_handed_over_to_the_node_that_is_named() {
     let refused = rig.run(2, async move { care.move_to(volume, NodeId(7)).await }).expect_err("nobody");
     assert!(refused.message.contains("not another node"), "{}", refused.message);
     assert_eq!(rig.servers(volume), [2]);
+}
+
+#[test]
+fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    let since = rig.now();
+    let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });
+    // One bad link moves nothing.
+    rig.of(1).neighbours.set_unreached(BTreeMap::from([unreached(2)]));
+    rig.pass(Duration::from_secs(5));
+    assert_eq!(rig.servers(volume), [1]);
+    for other in [2, 3].map(NodeId) {
+        rig.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
+    }
+    rig.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
+    rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
+    rig.cut.clear();
+    rig.of(1).neighbours.set_unreached(BTreeMap::new());
+    rig.until("all copies are there", |rig| rig.record(volume).stale.is_empty());
 }
 
 #[test]

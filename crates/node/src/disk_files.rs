@@ -1,8 +1,11 @@
-//! Looks, at intervals, whether the files of disks are still where they were and as long as they were.
+//! Looks, at intervals, whether the files of disks are still where they were and as long as they were, and has the file systems that they lie in keep
+//! room for what must not be refused ([`crate::host_files`]).
 //!
-//! Promises: looks on a helper thread, one look at a time: a file system that hangs keeps nobody else. Never changes a disk.
+//! Promises: looks on a helper thread, one look at a time: a file system that hangs keeps nobody else. Never changes what a disk holds.
 
+use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;
+use crate::host_files::Kept;
 use crate::tasks::Tasks;
 use disk::FileState;
 use std::cell::Cell;
@@ -42,18 +45,27 @@ impl DiskFiles {
         let watches: Vec<_> = {
             let slots = self.disks.slots();
             let present = slots.values().filter(|slot| slot.store().is_some());
-            present.filter_map(|slot| Some((slot.record.id, slot.watch.clone()?))).collect()
+            let of = |slot: &DiskSlot| {
+                let (watch, store) = (slot.watch.clone()?, slot.store()?);
+                Some((slot.record.id, watch, store.with(|store| slot.host.wanted(store))))
+            };
+            present.filter_map(of).collect()
         };
-        let look = move || -> Vec<(DiskId, FileState)> {
+        let look = move || -> Vec<(DiskId, FileState, Kept)> {
             // What the kernel cannot tell now, it tells another time; what is closed is looked after by whoever closed it.
-            watches.into_iter().filter_map(|(disk, watch)| Some((disk, watch.look().ok()??))).collect()
+            let found = watches.into_iter();
+            let looked = found.filter_map(|(disk, watch, wanted)| {
+                Some((disk, watch.look().ok()??, wanted.reserve(&watch)))
+            });
+            looked.collect()
         };
         let Some(found) = self.tasks.blocking(look).await else { return };
         let unix_s = self.tasks.unix_seconds();
         let mut slots = self.disks.slots_mut();
-        for (disk, state) in found {
+        for (disk, state, kept) in found {
             if let Some(slot) = slots.get_mut(&disk).filter(|slot| slot.store().is_some()) {
                 slot.note_file(state, unix_s);
+                slot.host.note(kept, &slot.record.path, unix_s);
             }
         }
     }

@@ -114,6 +114,7 @@ impl DiskOpener {
         if let Some(slot) = self.disks.slots_mut().get_mut(&record.id) {
             slot.condition = Condition::Opening { unanswered_since: None };
             (slot.watch, slot.file) = (Some(opened.watch()), Default::default());
+            slot.host = Default::default();
         }
         counters.lost.set(false);
         let disk = (self.on_loop)(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;

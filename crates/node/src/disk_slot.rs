@@ -3,6 +3,8 @@
 use crate::backoff::Backoff;
 use crate::counted::Counters;
 use crate::disk_store::DiskStore;
+use crate::host_files::{HostFile, HostFull};
+use crate::pace::{Pace, Slow};
 use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
@@ -64,6 +66,10 @@ pub struct DiskSlot {
     pub file: (FileState, u64),
     /// Why its state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
+    /// What the file system beneath its file keeps room for.
+    pub(crate) host: HostFile,
+    /// How it compares with its peers.
+    pub(crate) pace: Pace,
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
@@ -88,6 +94,8 @@ impl DiskSlot {
             watch: None,
             file: Default::default(),
             unrecorded: None,
+            host: HostFile::default(),
+            pace: Pace::default(),
             recordings: RECORDINGS,
             openings: OPENINGS,
             idle: (0, 0),
@@ -110,6 +118,16 @@ impl DiskSlot {
     /// Has been tried.
     pub(crate) fn is_settled(&self) -> bool {
         self.store().is_some() || !self.why.is_empty()
+    }
+
+    /// The file system beneath its file, if that is full.
+    pub fn host_full(&self) -> Option<&HostFull> {
+        self.store().and(self.host.full.as_ref())
+    }
+
+    /// Much slower than its peers, if it is.
+    pub fn slow(&self) -> Option<&Slow> {
+        self.pace.slow()
     }
 
     /// Notes that its state was written down, or why not: the log tells that once, then health does.

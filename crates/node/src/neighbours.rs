@@ -10,6 +10,7 @@ use space::message::Transport;
 use space::takeover::{self, Candidate, View, owners};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
@@ -28,6 +29,20 @@ pub struct Membership {
     /// Whether this node may answer for its volumes.
     pub heartbeats: Rc<dyn Heartbeats>,
     pub transport: MakeTransport,
+}
+
+/// A node that no connection of the bus has reached for so long is not reached. A connection on which nothing arrives is given up after two seconds,
+/// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
+const UNREACHED_AFTER: Duration = Duration::from_secs(3);
+
+/// A node that no connection of the bus reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreached {
+    pub since: Monotonic,
+    /// Where it was tried last.
+    pub address: Option<SocketAddr>,
+    /// Why that failed.
+    pub why: String,
 }
 
 /// Whether a node lives, as a majority of the nodes sees it.
@@ -75,6 +90,8 @@ pub struct Neighbours {
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
     /// Verdicts have come: before, no volume is opened.
     is_told: Cell<bool>,
+    /// Nodes that no connection of the bus reaches, and since when.
+    unreached: RefCell<BTreeMap<NodeId, Unreached>>,
 }
 
 impl Neighbours {
@@ -265,6 +282,20 @@ impl Neighbours {
         let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
         let heir = owners(&volumes, &view).get(&volume).copied()?;
         view.nodes.get(&heir).is_some_and(|node| node.takes_volumes).then_some(heir)
+    }
+
+    /// Takes notice of the nodes that no connection of the bus reaches.
+    pub fn set_unreached(&self, unreached: BTreeMap<NodeId, Unreached>) {
+        self.unreached.replace(unreached);
+    }
+
+    /// Names the nodes that live, as a majority hears, and that no connection of the bus has reached for [`UNREACHED_AFTER`].
+    pub fn unreached(&self, now: Monotonic) -> BTreeMap<NodeId, Unreached> {
+        let unreached = self.unreached.borrow();
+        let long = |(node, found): &(&NodeId, &Unreached)| {
+            self.is_up(**node) && now.since(found.since) >= UNREACHED_AFTER
+        };
+        unreached.iter().filter(long).map(|(node, found)| (*node, found.clone())).collect()
     }
 
     /// Counts the pool's disks on other nodes that are up, and that do not leave the pool.

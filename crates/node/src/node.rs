@@ -18,6 +18,7 @@ use crate::following::Following;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
 use crate::kept::KeptState;
+use crate::letting_go::LettingGo;
 use crate::neighbours::{Membership, Neighbours};
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
@@ -26,6 +27,7 @@ use crate::records::Keeper;
 use crate::recovery::Recovery;
 use crate::retirement::Retirements;
 use crate::scrub::{Scrubs, rest_at};
+use crate::slow_disks::SlowDisks;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volume_care::VolumeCare;
@@ -105,6 +107,7 @@ pub struct Node {
     pub erasing: Erasing,
     disk_files: DiskFiles,
     promises: Promises,
+    slow_disks: SlowDisks,
     retirements: Retirements,
     scrubs: Scrubs,
     recovery: Recovery,
@@ -118,6 +121,7 @@ pub struct Node {
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
     pub(crate) draining_of_node: Draining,
+    letting_go: LettingGo,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -262,8 +266,10 @@ impl Node {
         self.disk_care.end_retirements();
         self.disk_care.end_orphans();
         self.draining_of_node.look();
+        self.letting_go.look();
         self.retirements.update();
         self.disk_files.look_if_due();
+        self.slow_disks.look_if_due();
         self.volume_opener.end_stopped();
         self.volume_opener.retry();
         self.scrubs.begin_if_due();
@@ -339,9 +345,8 @@ impl Shared {
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
         let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
-        let scrubs = self.scrubs(settings, now);
-        let retirements = self.retirements();
-        let draining_of_node = self.draining(volume_care.clone());
+        let (scrubs, retirements) = (self.scrubs(settings, now), self.retirements());
+        let (draining_of_node, letting_go) = (self.draining(volume_care.clone()), self.letting_go());
         let Self { tasks, state, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering } =
             self;
         Node {
@@ -366,6 +371,7 @@ impl Shared {
                 jobs: jobs.clone(),
             },
             erasing: Erasing { tasks: tasks.clone(), disks: disks.clone(), pools: pools.clone() },
+            slow_disks: SlowDisks { tasks: tasks.clone(), disks: disks.clone(), next_at: Rc::default() },
             disk_files: DiskFiles {
                 tasks: tasks.clone(),
                 disks: disks.clone(),
@@ -398,6 +404,7 @@ impl Shared {
             volume_opener,
             settled_once: Cell::default(),
             draining_of_node,
+            letting_go,
             draining: Cell::default(),
         }
     }
@@ -440,6 +447,17 @@ impl Shared {
     fn draining(&self, care: VolumeCare) -> Draining {
         let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
         Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
+    }
+
+    fn letting_go(&self) -> LettingGo {
+        LettingGo {
+            tasks: self.tasks.clone(),
+            volumes: self.volumes.clone(),
+            pools: self.pools.clone(),
+            neighbours: self.neighbours.clone(),
+            state: self.state.clone(),
+            is_running: Rc::default(),
+        }
     }
 
     fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {

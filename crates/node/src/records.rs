@@ -13,10 +13,11 @@ use crate::kept::KeptState;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
 use cluster::image::PoolImage;
-use cluster::{State, StateDump};
+use cluster::{State, StateDump, StateError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use types::{Monotonic, PoolId, Repeated};
 
@@ -31,10 +32,37 @@ const PATIENCE_TIMES: u32 = 3;
 
 /// The records that the disks of a pool are to carry.
 struct Copy {
-    image: PoolImage,
+    image: Arc<PoolImage>,
     /// `None` if they have no room on a disk.
     bytes: Option<Rc<Vec<u8>>>,
     made_at: Monotonic,
+}
+
+/// What a helper thread makes of the state.
+struct Made {
+    revision: u64,
+    /// Pools whose disks are to carry something else, with their records in bytes, if they have room.
+    copies: Vec<(PoolId, PoolImage, Option<Vec<u8>>)>,
+}
+
+/// What a pool's disks carry, and whether they may have it older.
+type Before = (Arc<PoolImage>, bool);
+
+/// Makes what the disks of these pools are to carry, of those for which that differs from before. Of a large pool that takes longer than a turn of the
+/// data plane may.
+fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix_s: u64) -> Made {
+    let copies = pools.into_iter().filter_map(|(pool, before)| {
+        let image = PoolImage::of(dump, pool, host, unix_s)?;
+        let stays = before.is_some_and(|(before, may_be_older)| {
+            before.says_the_same(&image) && (may_be_older || before.entries == image.entries)
+        });
+        if stays {
+            return None;
+        }
+        let bytes = image.encode(store::RECORDS_BYTES_MAX);
+        Some((pool, image, bytes))
+    });
+    Made { revision: dump.revision, copies: copies.collect() }
 }
 
 /// Keeps the disks' copies.
@@ -73,6 +101,11 @@ impl Keeper {
         self.troubles.borrow_mut().remove(&pool);
     }
 
+    /// Whether the pool's records are larger than what a disk holds.
+    pub fn lacks_room(&self, pool: PoolId) -> bool {
+        self.copies.borrow().get(&pool).is_some_and(|copy| copy.bytes.is_none())
+    }
+
     /// Says why some disks of a pool do not carry what they should.
     pub fn trouble(&self, pool: PoolId) -> Option<String> {
         self.troubles.borrow().get(&pool).cloned()
@@ -93,26 +126,29 @@ impl Keeper {
         tasks.spawn(async move { round.run().await });
     }
 
-    /// Makes what the disks of these pools are to carry as of a revision.
-    fn renew(&self, dump: &StateDump, pools: &[PoolId], now: Monotonic, unix_s: u64) {
-        let mut copies = self.copies.borrow_mut();
-        for &pool in pools {
-            let Some(image) = PoolImage::of(dump, pool, &self.host, unix_s) else { continue };
-            let is_lazy = !self.exactly.get();
-            let stays = copies.get(&pool).is_some_and(|copy| {
-                let same = copy.image.says_the_same(&image);
-                same && (copy.image.entries == image.entries || (is_lazy && now.since(copy.made_at) < LAZY))
-            });
-            if stays {
-                continue;
-            }
-            let bytes = image.encode(store::RECORDS_BYTES_MAX).map(Rc::new);
+    /// Says what the disks of these pools carry.
+    fn before(&self, pools: &[PoolId], now: Monotonic) -> Vec<(PoolId, Option<Before>)> {
+        let copies = self.copies.borrow();
+        let is_lazy = !self.exactly.get();
+        let of = |pool: &PoolId| {
+            let copy = copies.get(pool);
+            let before = copy.map(|copy| (copy.image.clone(), is_lazy && now.since(copy.made_at) < LAZY));
+            (*pool, before)
+        };
+        pools.iter().map(of).collect()
+    }
+
+    /// Takes what the disks are to carry from now on.
+    fn renew(&self, made: Made, now: Monotonic) {
+        for (pool, image, bytes) in made.copies {
+            let bytes = bytes.map(Rc::new);
             if bytes.is_none() {
-                let why = "its volumes' records are larger than the 256 KiB that a disk holds";
+                let why =
+                    "the records of its volumes and disks are larger than the 256 KiB that a disk holds";
                 tracing::error!(%pool, why, "the pool's disks do not carry its records");
                 self.troubles.borrow_mut().insert(pool, why.to_owned());
             }
-            copies.insert(pool, Copy { image, bytes, made_at: now });
+            self.copies.borrow_mut().insert(pool, Copy { image: Arc::new(image), bytes, made_at: now });
         }
     }
 
@@ -146,15 +182,19 @@ impl Round {
         let unreadable = Repeated::default();
         while self.keeper.is_due(&self.disks) {
             self.keeper.seen_arrivals.set(Some(self.disks.arrivals()));
-            let state = self.keeper.state();
-            let dump = match self.tasks.blocking(move || state.dump()).await {
-                Some(Ok(dump)) => {
+            let (state, host) = (self.keeper.state(), self.keeper.host.clone());
+            let pools = self.pools.ids();
+            let (before, unix_s) = (self.keeper.before(&pools, self.tasks.now()), self.tasks.unix_seconds());
+            let making = self.tasks.blocking(move || Ok(make(&state.dump()?, before, &host, unix_s)));
+            let mut made = match making.await {
+                Some(Ok(made)) => {
                     if let Some(failures) = unreadable.note_success() {
                         tracing::info!(failures, "the cluster state is read again for the disks' copies");
                     }
-                    dump
+                    made
                 }
                 failed => {
+                    let failed: Option<StateError> = failed.and_then(Result::err);
                     if unreadable.note_failure() {
                         tracing::error!(?failed, "the cluster state cannot be read for the disks' copies");
                     }
@@ -164,12 +204,14 @@ impl Round {
                     continue;
                 }
             };
-            let pools = self.pools.ids();
-            self.keeper.renew(&dump, &pools, self.tasks.now(), self.tasks.unix_seconds());
+            let revision = made.revision;
+            // One may have been deleted meanwhile.
+            made.copies.retain(|(pool, ..)| self.pools.space(*pool).is_some());
+            self.keeper.renew(made, self.tasks.now());
             for pool in pools {
                 self.write_copies(pool).await;
             }
-            self.keeper.kept.set_kept(dump.revision);
+            self.keeper.kept.set_kept(revision);
             if !self.keeper.kept.holds() && !self.keeper.exactly.get() {
                 self.tasks.rest(PAUSE).await;
             }

@@ -203,6 +203,11 @@ impl VolumeCare {
             Written::Yes => return Ok(()),
             Written::NameTaken => format!("a volume named {name} exists already"),
             Written::PoolGone => "the pool is being deleted".to_owned(),
+            Written::NoRoom => {
+                let why = "the pool's disks have no room for the records of one more volume: without these an import would lose it. \
+                           Delete volumes, or make it in another pool";
+                return Err(Error::new(ErrorKind::NoSpace, why));
+            }
         };
         Err(Error::new(ErrorKind::Conflict, why))
     }
@@ -458,6 +463,8 @@ enum Written {
     Yes,
     NameTaken,
     PoolGone,
+    /// The pool's disks could not carry its record.
+    NoRoom,
 }
 
 /// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
@@ -471,6 +478,9 @@ fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, S
         let Some(pool) = state.read::<PoolRecord>(&record.pool.to_string())? else {
             return Ok(Written::PoolGone);
         };
+        if !cluster::image::has_room_for(&state.dump()?, record, store::RECORDS_BYTES_MAX) {
+            return Ok(Written::NoRoom);
+        }
         let key = pool.value.key();
         let transaction = Transaction::default().when(key.clone(), pool.revision).when(record.key(), 0);
         let transaction = transaction.put(key, pool.value.encode()).put(record.key(), record.encode());

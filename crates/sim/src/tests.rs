@@ -24,6 +24,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.added_disks += coverage.added_disks;
         total.all_away += coverage.all_away;
         total.dead_nodes += coverage.dead_nodes;
+        total.large_losses += coverage.large_losses;
     }
     total
 }
@@ -59,6 +60,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("added disks", total.added_disks),
         ("times that all disks went", total.all_away),
         ("nodes taken for dead", total.dead_nodes),
+        ("links that lost what is large", total.large_losses),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

@@ -63,6 +63,8 @@ pub enum Planted {
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
     ServeCorrupt,
+    /// A disk that opens a session has as much time again for what it has not answered, and is counted on.
+    SessionProvesDisk,
     /// What may differ between copies counts as settled before they were compared.
     SettledEarly,
     /// A disk answers the opening of a session before its promise of the epoch is durable.
@@ -75,7 +77,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
@@ -89,6 +91,7 @@ impl Planted {
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,
+        Self::SessionProvesDisk,
         Self::SkipPromise,
         Self::StaleSinceTooLate,
     ];

@@ -6,7 +6,7 @@
 
 use cluster::VolumeRecord;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, NodeId, VolumeId};
 
 /// What is known of a node.
@@ -77,6 +77,32 @@ pub fn next(volume: &VolumeRecord, view: &View, own: NodeId) -> Option<NodeId> {
         |node: &NodeId| *node != own && !volume.tried.contains(node) && view.in_sync_on(*node, volume) > 0;
     let up = view.nodes.iter().filter(|(_, node)| node.is_up && node.takes_volumes).map(|(node, _)| *node);
     up.filter(is_next).min_by_key(|node| (Reverse(view.in_sync_on(*node, volume)), *node))
+}
+
+/// Tells whether by the record every chunk has an in-sync copy beside these disks.
+pub fn may_miss(record: &VolumeRecord, disks: impl Iterator<Item = DiskId> + Clone) -> bool {
+    let homes = record.homes_of(disks.clone());
+    disks.count() < usize::from(record.min_holders)
+        || homes.is_some_and(|homes| homes < usize::from(record.min_homes))
+}
+
+/// Whether another node could serve a volume of `own` that this one cannot write: more than one node, and most of those that live and have copies, are
+/// `unreached` from here, and all data are there without the disks of this one.
+pub fn is_better_elsewhere(
+    volume: &VolumeRecord,
+    view: &View,
+    own: NodeId,
+    unreached: &BTreeSet<NodeId>,
+) -> bool {
+    let up = view.nodes.iter().filter(|(node, candidate)| **node != own && candidate.is_up);
+    let homes: Vec<NodeId> =
+        up.map(|(node, _)| *node).filter(|node| view.in_sync_on(*node, volume) > 0).collect();
+    let cut_off = homes.iter().filter(|node| unreached.contains(node)).count();
+    let own_disks = volume.in_sync.iter().copied().filter(|disk| view.disks.get(disk) == Some(&own));
+    cut_off > 1
+        && cut_off * 2 > homes.len()
+        && may_miss(volume, own_disks)
+        && next(volume, view, own).is_some()
 }
 
 /// The nodes that may still answer for a volume which goes to `to`: whom it comes from, unless that has let it go, and those before.
@@ -151,6 +177,24 @@ mod tests {
         assert_eq!(next(&record, &view, NodeId(2)), Some(NodeId(1)), "one without copies does not try");
         let draining = self::view(&[2, 3], &[3]);
         assert_eq!(next(&volume(1, Some(1), &[1, 2, 3]), &draining, NodeId(2)), None);
+    }
+
+    #[test]
+    fn a_volume_goes_elsewhere_only_if_most_others_are_unreached_and_have_all_of_it() {
+        let record = VolumeRecord { min_holders: 2, ..volume(1, Some(1), &[1, 2, 3]) };
+        let all = view(&[1, 2, 3], &[]);
+        let is_better = |record: &VolumeRecord, view: &View, unreached: &[u32]| {
+            let unreached = unreached.iter().copied().map(NodeId).collect();
+            is_better_elsewhere(record, view, NodeId(1), &unreached)
+        };
+        assert!(is_better(&record, &all, &[2, 3]));
+        assert!(!is_better(&record, &all, &[2]), "one bad link: the disk behind it leaves");
+        assert!(!is_better(&record, &view(&[1, 2], &[]), &[2, 3]), "the other one is dead");
+        assert!(!is_better(&record, &view(&[1, 2, 3], &[2, 3]), &[2, 3]), "nobody takes it");
+        let lone = VolumeRecord { min_holders: 1, ..record.clone() };
+        assert!(!is_better(&lone, &all, &[2, 3]), "something is on this node alone");
+        let tried = VolumeRecord { tried: vec![NodeId(2), NodeId(3)], ..record };
+        assert!(!is_better(&tried, &all, &[2, 3]), "they could not open it");
     }
 
     #[test]

@@ -153,6 +153,8 @@ pub struct PeerStatus {
     pub rdma: bool,
     /// Why the last connection, or the last attempt, failed.
     pub trouble: Option<String>,
+    /// Since when no connection carries requests; `None`: one does.
+    pub unreached_since: Option<Monotonic>,
     /// Requests that have left and are not answered.
     pub in_flight: usize,
     /// Of the present session.

@@ -4,7 +4,7 @@ use super::channels::{self, Channels, Maker, Place};
 use super::dial::Dial;
 use super::pauses::Pauses;
 use super::queue::{Queue, Queued};
-use super::session::{Again, PeerError, Sessions, Taken, Turned, create, status_question};
+use super::session::{Again, PeerError, Sessions, Taken, Turned, create, proof, status_question};
 use super::{
     Answers, BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, PortId, QueueStatus, RemoteOptions,
     Up, unreachable,
@@ -31,6 +31,7 @@ const NODE: Token = Token(2);
 const STATUS: Token = Token(3);
 const CLOSE: Token = Token(4);
 const ECHO: Token = Token(5);
+const PROOF: Token = Token(6);
 const FIRST_ASKED: u64 = 16;
 
 /// Credits that a peer is asked for: as many requests may be under way, or 64 KiB of payload for each.
@@ -44,7 +45,9 @@ struct Joining {
     place: Place,
     /// The share, once it is connected.
     tree: Option<u32>,
-    /// TREE_CONNECT, or CREATE of the root, is asked.
+    /// The open of the peer itself.
+    node: Option<FileId>,
+    /// TREE_CONNECT, CREATE of the root, or the proof that large messages come through, is asked.
     asked: bool,
     until: Monotonic,
 }
@@ -190,6 +193,8 @@ pub(super) struct PeerLink {
     refused: usize,
     options: Options,
     trouble: Option<String>,
+    /// Since when there is no connection that carries requests; `None`: there is one.
+    unreached_since: Option<Monotonic>,
     counters: PeerCounters,
     /// Stalls of connections that are gone.
     past_stalls: u64,
@@ -225,6 +230,7 @@ impl PeerLink {
             refused: 0,
             options: options_of(options),
             trouble: None,
+            unreached_since: None,
             counters: PeerCounters::default(),
             past_stalls: 0,
         }
@@ -236,8 +242,8 @@ impl PeerLink {
 
     /// The same peer by another record, with what was counted of it.
     pub fn renewed(self, peer: Peer, options: &RemoteOptions) -> Self {
-        let Self { counters, past_stalls, trouble, .. } = self;
-        Self { counters, past_stalls, trouble, ..Self::new(peer, options) }
+        let Self { counters, past_stalls, trouble, unreached_since, .. } = self;
+        Self { counters, past_stalls, trouble, unreached_since, ..Self::new(peer, options) }
     }
 
     /// Does not wait for the next attempt any longer: there is reason to think that the peer is there.
@@ -301,6 +307,9 @@ impl PeerLink {
     /// Carries messages both ways and goes on with what is due; whether anything moved.
     pub fn poll(&mut self, common: &Common<'_>, up: &mut Up<'_>) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Waiting { until: Monotonic(0) });
+        if !matches!(phase, Phase::Ready(_)) {
+            self.unreached_since.get_or_insert(common.now);
+        }
         let result = match phase {
             Phase::Waiting { until } if until > common.now => {
                 self.phase = Phase::Waiting { until };
@@ -375,10 +384,11 @@ impl PeerLink {
     fn joining(&self, place: Place, way: Way, common: &Common<'_>) -> Result<Phase, PeerError> {
         let channel = self.making(common).channel(place, way, None)?;
         let until = common.now.after(common.options.dial_timeout);
-        Ok(Phase::Joining(Joining { channel, place, tree: None, asked: false, until }))
+        Ok(Phase::Joining(Joining { channel, place, tree: None, node: None, asked: false, until }))
     }
 
-    /// Logs on, connects the share and opens its root.
+    /// Logs on, connects the share, opens its root, and has a large message come through in each direction: a network that loses large packets, as
+    /// one with a smaller MTU than its servers believe, lets all before that pass, and no data.
     fn join(
         &mut self,
         mut joining: Joining,
@@ -386,30 +396,39 @@ impl PeerLink {
         up: &mut Up<'_>,
     ) -> Result<(Phase, bool), PeerError> {
         let mut replies = Vec::new();
-        let mut moved = joining.channel.pump(common.now, self.options.timeout, &mut replies)?;
+        let pumped = joining.channel.pump(common.now, self.options.timeout, &mut replies);
+        let mut moved = match pumped {
+            Err(ClientError::TimedOut) if joining.node.is_some() => return Err(PeerError::LosesLarge),
+            pumped => pumped?,
+        };
         for (token, reply) in replies {
+            if let (PROOF, Some(tree), Some(node)) = (token, joining.tree, joining.node) {
+                // A server that does not know the question has received it, and answers nothing large.
+                return Ok((self.ready(joining, tree, node, common, up), true));
+            }
             reply.success()?;
             if token == TREE {
                 (joining.tree, joining.asked) = (Some(reply.tree_id()), false);
-            } else if let (NODE, Some(tree)) = (token, joining.tree) {
+            } else if token == NODE {
                 let response = CreateResponse::parse(reply.message()).map_err(ClientError::from)?;
-                return Ok((self.ready(joining, tree, response.file_id, common, up), true));
+                (joining.node, joining.asked) = (Some(response.file_id), false);
             }
         }
         if !joining.asked && joining.channel.connection.is_ready() {
-            let (token, request) = match joining.tree {
-                None => {
+            let (token, request) = match (joining.tree, joining.node) {
+                (None, _) => {
                     let server = joining.place.address.ip();
                     (TREE, SmbRequest::tree_connect(&format!("\\\\{server}\\{SHARE}")))
                 }
-                Some(tree) => (NODE, create(tree, "", &[])),
+                (Some(tree), None) => (NODE, create(tree, "", &[])),
+                (Some(tree), Some(node)) => (PROOF, proof(tree, node)),
             };
             joining.channel.submit(token, request, &self.options, common.now);
             joining.channel.pump(common.now, self.options.timeout, &mut Vec::new())?;
             (joining.asked, moved) = (true, true);
         }
         if common.now >= joining.until {
-            return Err(PeerError::TimedOut);
+            return Err(if joining.node.is_some() { PeerError::LosesLarge } else { PeerError::TimedOut });
         }
         Ok((Phase::Joining(joining), moved))
     }
@@ -423,7 +442,7 @@ impl PeerLink {
         up: &mut Up<'_>,
     ) -> Phase {
         self.counters.connections += 1;
-        self.trouble = None;
+        (self.trouble, self.unreached_since) = (None, None);
         self.pauses.succeeded(common.now);
         tracing::info!(node = %self.peer.node, address = %place.address, "the storage bus reaches a node");
         up.events.push_back(BusEvent::PeerUp { node: self.peer.node });
@@ -639,6 +658,7 @@ impl PeerLink {
             address,
             rdma,
             trouble: self.trouble.clone(),
+            unreached_since: self.unreached_since,
             in_flight,
             channels,
             queues,

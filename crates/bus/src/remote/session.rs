@@ -113,6 +113,10 @@ pub(super) enum PeerError {
     Malformed(#[from] Malformed),
     #[error("no answer in time")]
     TimedOut,
+    #[error(
+        "small messages arrive and large ones do not: compare the MTU of the servers' interfaces with what the network between them carries"
+    )]
+    LosesLarge,
     #[error("{0}")]
     Other(String),
 }
@@ -414,6 +418,12 @@ fn refusal(status: NtStatus, reply: &Reply) -> Result<BusError, PeerError> {
         return Ok(BusError::NoSession);
     }
     Ok(wire::parse_refusal(data)?)
+}
+
+/// The question whether a large message comes through, and a large answer to it.
+pub(super) fn proof(tree: u32, node: FileId) -> SmbRequest {
+    let input = [0; wire::PROOF_BYTES];
+    SmbRequest::fsctl(tree, node, fsctl::BUS_PROVE, &input, wire::PROOF_BYTES as u32)
 }
 
 /// The question about the peer's disks.

@@ -29,6 +29,9 @@ pub use requests::{
     BusWrite, Control, SessionRequest, WriteTrailer, control_of, parse_control, parse_read_range,
     parse_session, parse_write, put_session, put_write, read_bytes,
 };
+/// Bytes of the question whether large messages come through, and of its answer: more than a packet of any network, and one SMB2 credit.
+pub const PROOF_BYTES: usize = 64 << 10;
+
 pub use statuses::{parse_status, parse_status_request, put_status, put_status_request};
 
 use types::BLOCK_BYTES;

@@ -6,7 +6,7 @@ use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
 use cluster::membership::shell::Link;
 use node::tasks::{Tasks, until};
-use node::{Membership, Node};
+use node::{Membership, Node, Unreached};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, Response};
@@ -109,8 +109,14 @@ impl Bus {
         }
     }
 
-    /// Follows the records: whose each disk is.
+    /// Follows the records: whose each disk is. Says which nodes are not reached.
     pub fn look(&self, node: &Node) {
+        let unreached = self.remote.peers().into_iter().filter_map(|peer| {
+            let since = peer.unreached_since?;
+            let why = peer.trouble.unwrap_or_else(|| "no answer in time".to_owned());
+            Some((peer.node, Unreached { since, address: peer.address, why }))
+        });
+        node.neighbours.set_unreached(unreached.collect());
         let disks = node.neighbours.disks();
         self.remote
             .set_disks(disks.iter().filter_map(|(disk, record)| Some((*disk, record.node?))).collect());

@@ -14,7 +14,7 @@ mod watch;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
 pub use standalone::StandaloneDisk;
-pub use watch::{FileState, FileWatch};
+pub use watch::{FileState, FileWatch, HostRoom, Reserved};
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::VecDeque;

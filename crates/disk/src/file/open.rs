@@ -157,7 +157,7 @@ impl OpenedFile {
 
     /// Looks after the file from now on.
     pub fn watch(&self) -> FileWatch {
-        FileWatch::new(&self.file, Path::new(&self.info.path))
+        FileWatch::new(&self.file, Path::new(&self.info.path), self.base_bytes)
     }
 }
 

@@ -402,3 +402,31 @@ fn a_watched_file_that_is_cut_renamed_or_removed_is_told_and_is_not_kept_open() 
     drop(opened);
     assert_eq!(look(), None);
 }
+
+#[test]
+fn room_that_is_reserved_beneath_a_file_is_taken_and_what_lies_there_stays() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disk");
+    create_file_disk(&path, 16 << 20).expect("a disk");
+    let file = std::fs::File::options().read(true).write(true).open(&path).expect("the file");
+    file.write_all_at(&[7; 4096], 2 << 20).expect("a write");
+    let opened =
+        OpenedFile::open(path.to_str().expect("a path"), FileDiskOptions::default()).expect("the disk");
+    let watch = opened.watch();
+    if watch.reserve(1 << 20, 4 << 20).expect("the kernel tells") == Reserved::NotHere {
+        // Not every file system can.
+        return;
+    }
+    let found = file.metadata().expect("a stat");
+    assert_eq!(found.len(), 16 << 20);
+    let taken_bytes = found.blocks() * 512;
+    assert!((4 << 20..6 << 20).contains(&taken_bytes), "{taken_bytes}");
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 2 << 20).expect("a read");
+    assert_eq!(block, [7; 4096]);
+    let room = watch.room().expect("the kernel tells").expect("a file");
+    assert!(path.starts_with(&room.mounted_at), "{room:?}");
+    drop(opened);
+    assert_eq!(watch.reserve(0, 4096).expect("nothing"), Reserved::NotHere);
+}

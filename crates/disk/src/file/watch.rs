@@ -2,7 +2,8 @@
 //!
 //! Asks the kernel, which may take its time if the file system hangs: for helper threads.
 
-use rustix::fs::FileType;
+use rustix::fs::{FallocateFlags, FileType, fallocate};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,21 +24,69 @@ pub enum FileState {
     Truncated(u64),
 }
 
+/// The file system that a disk's file lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoom {
+    /// Where it is mounted; the file's own path if that cannot be told.
+    pub mounted_at: PathBuf,
+    pub available_bytes: u64,
+}
+
+/// What became of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    Yes,
+    /// The host's file system has no room for it.
+    NoRoom,
+    /// It is a device, which has all of its room, or the file system cannot reserve any.
+    NotHere,
+}
+
 /// Looks after a file that is open as a disk. Does not keep it open.
 #[derive(Debug, Clone)]
 pub struct FileWatch {
     file: Weak<OwnedFd>,
     path: PathBuf,
+    /// Where the disk begins in the file.
+    base_bytes: u64,
     /// When it was opened; `None`: a device, whose node may come and go.
     size_bytes: Option<u64>,
 }
 
 impl FileWatch {
-    pub(super) fn new(file: &Descriptor, path: &Path) -> Self {
+    pub(super) fn new(file: &Descriptor, path: &Path, base_bytes: u64) -> Self {
         let stat = rustix::fs::fstat(file).ok();
         let regular = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         let size_bytes = regular.and_then(|stat| u64::try_from(stat.st_size).ok());
-        Self { file: Descriptor::downgrade(file), path: path.to_owned(), size_bytes }
+        Self { file: Descriptor::downgrade(file), path: path.to_owned(), base_bytes, size_bytes }
+    }
+
+    /// Has the host's file system keep room for bytes of the disk, whatever else comes to lie there: they are not changed.
+    ///
+    /// # Errors
+    /// The kernel's, but for want of room.
+    pub fn reserve(&self, offset: u64, len_bytes: u64) -> io::Result<Reserved> {
+        let Some(file) = self.size_bytes.and_then(|_| self.file.upgrade()) else {
+            return Ok(Reserved::NotHere);
+        };
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, self.base_bytes + offset, len_bytes) {
+            Ok(()) => Ok(Reserved::Yes),
+            Err(Errno::NOSPC | Errno::DQUOT) => Ok(Reserved::NoRoom),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => Ok(Reserved::NotHere),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks how much room there is in the file system of the file. `None`: it is a device, or not open any more.
+    ///
+    /// # Errors
+    /// The kernel cannot tell.
+    pub fn room(&self) -> io::Result<Option<HostRoom>> {
+        let Some(file) = self.size_bytes.and_then(|_| self.file.upgrade()) else { return Ok(None) };
+        let found = rustix::fs::fstatvfs(&file)?;
+        let device = rustix::fs::fstat(&file)?.st_dev;
+        let mounted_at = mount_of(device).unwrap_or_else(|| self.path.clone());
+        Ok(Some(HostRoom { mounted_at, available_bytes: found.f_bavail.saturating_mul(found.f_frsize) }))
     }
 
     /// Looks at the file. `None`: it is not open any more.
@@ -61,4 +110,16 @@ impl FileWatch {
             () => FileState::Whole,
         }))
     }
+}
+
+/// Where the file system with this device number is mounted (proc_pid_mountinfo(5): the third field is the number, the fifth the place).
+fn mount_of(device: u64) -> Option<PathBuf> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let place = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == number).then(|| fields.nth(1)).flatten()
+    })?;
+    // Spaces are written in octal there.
+    Some(PathBuf::from(place.replace("\\040", " ")))
 }

@@ -35,6 +35,8 @@ pub(crate) struct Client {
     pub doing: Option<(Doing, u64)>,
     /// Step at which the operation began.
     pub began: u64,
+    /// Virtual time at which it began.
+    pub since: u64,
     /// Virtual time at which it is given up.
     pub patience_until: u64,
     pub token: u64,

@@ -33,6 +33,8 @@ pub struct Coverage {
     pub all_away: u64,
     /// Times that a node took another one for dead.
     pub dead_nodes: u64,
+    /// Links that lost what is large for a while.
+    pub large_losses: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

@@ -53,6 +53,8 @@ pub(crate) enum Event {
 pub(crate) enum Healing {
     Restart(usize),
     Reconnect(usize, usize),
+    /// Nothing is lost any more for being large.
+    Large,
     Disk(usize),
     State,
     Scrub(usize, u64),

@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Slow,
     Add,
     AllAway,
+    /// A link loses what is large.
+    LoseLarge,
 }
 
 /// A fault that is about to strike.
@@ -38,7 +40,10 @@ impl Strike {
         let kind = course.random.pick(&kinds(&course.scenario))?;
         let node = course.random.below(nodes as u64) as usize;
         let disk = course.random.below(disks as u64) as usize;
-        let lasting = course.random.between(20, 900) * MILLISECOND;
+        let lasting = match kind {
+            Kind::LoseLarge => course.random.between(900, 2_500) * MILLISECOND,
+            _ => course.random.between(20, 900) * MILLISECOND,
+        };
         Some(Self { kind, node, disk, lasting })
     }
 }
@@ -52,7 +57,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 9] = [
+    let parts: [(bool, &[Kind]); 10] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
@@ -62,6 +67,7 @@ fn kinds(scenario: &Scenario) -> Vec<Kind> {
         (scenario.slow_disks, &[Kind::Slow; 2]),
         (scenario.addition, &[Kind::Add; 2]),
         (scenario.all_away, &[Kind::AllAway; 2]),
+        (scenario.large_loss, &[Kind::LoseLarge]),
     ];
     parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()
 }

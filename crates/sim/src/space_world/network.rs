@@ -13,7 +13,12 @@ use types::DiskId;
 pub(crate) struct Network {
     /// Pairs of nodes that do not hear each other, once for each fault that cuts them off.
     cut: Vec<(usize, usize)>,
+    /// Ways from one node to another on which what is large is lost.
+    loses_large: Vec<(usize, usize)>,
 }
+
+/// A connection on which nothing arrives any more, since something large was lost, is given up after so long: sooner than a disk is late.
+const SILENCE: u64 = 60 * MILLISECOND;
 
 impl Network {
     pub fn cut(&mut self, one: usize, other: usize) {
@@ -26,6 +31,20 @@ impl Network {
 
     pub fn reconnect_all(&mut self) {
         self.cut.clear();
+        self.loses_large.clear();
+    }
+
+    /// What is large is lost on these ways, until [`Network::carry_large`].
+    pub fn lose_large(&mut self, ways: impl IntoIterator<Item = (usize, usize)>) {
+        self.loses_large.extend(ways);
+    }
+
+    pub fn carry_large(&mut self) {
+        self.loses_large.clear();
+    }
+
+    pub fn loses_anything_large(&self) -> bool {
+        !self.loses_large.is_empty()
     }
 
     pub fn is_cut(&self, one: usize, other: usize) -> bool {
@@ -61,6 +80,11 @@ impl Network {
             }
             return;
         }
+        if self.loses_large.contains(&(from, node)) && matches!(request.operation, Operation::Write { .. }) {
+            let Request { volume, session, id, .. } = request;
+            let response = Response { from: disk, volume, session, id, result: Err(BusError::Unreachable) };
+            return course.after(SILENCE, Event::Response { to: from, from: node, incarnations, response });
+        }
         for _ in 0..times(course) {
             let late = match &request.operation {
                 Operation::Write { .. } if is_late_for_writes(course, record) => {
@@ -80,6 +104,12 @@ impl Network {
         let node = servers.disks[disk].node;
         let Some(to) = servers.owner_of_session(response.session) else { return };
         let incarnations = (servers.nodes[node].incarnation, servers.nodes[to].incarnation);
+        if self.loses_large.contains(&(node, to))
+            && matches!(response.result, Ok(space::message::Answer::Data { .. }))
+        {
+            let response = Response { result: Err(BusError::Unreachable), ..response.clone() };
+            return course.after(SILENCE, Event::Response { to, from: node, incarnations, response });
+        }
         for _ in 0..times(course) {
             if let Some(delay) = travel(course, node == to) {
                 let response = response.clone();

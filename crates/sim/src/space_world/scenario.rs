@@ -3,6 +3,10 @@
 use crate::random::Random;
 use cluster::Resiliency;
 
+/// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
+const LARGE_LOSS_OF: u64 = 12;
+const LARGE_LOSS_AT: u64 = 5;
+
 /// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
@@ -44,6 +48,8 @@ pub struct Scenario {
     pub all_away: bool,
     /// Calls to disks may take so long that dead nodes are known by their silence alone.
     pub patient_calls: bool,
+    /// Links lose what is large, one after the other, and nothing else is wrong: writes must go on.
+    pub large_loss: bool,
 }
 
 impl Scenario {
@@ -81,6 +87,7 @@ impl Scenario {
             slow_disks: random.chance(300),
             all_away: false,
             patient_calls: false,
+            large_loss: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -100,7 +107,22 @@ impl Scenario {
         }
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
+        if seed % LARGE_LOSS_OF == LARGE_LOSS_AT {
+            scenario.keep_only_large_loss();
+        }
         scenario
+    }
+
+    fn keep_only_large_loss(&mut self) {
+        self.large_loss = true;
+        if self.resiliency == Resiliency::Simple {
+            self.resiliency = Resiliency::TwoWay;
+        }
+        (self.message_loss, self.message_slow, self.state_loss) = (0, 0, 0);
+        (self.faults_ms, self.patience_ms, self.client_pause_us) = (4_000, 1_500, 3_000);
+        (self.crashes, self.partitions, self.takeovers, self.disk_faults) = (false, false, false, false);
+        (self.corruption, self.retirement, self.addition, self.tight) = (false, false, false, false);
+        (self.slow_disks, self.all_away, self.patient_calls, self.late_writes) = (false, false, false, false);
     }
 
     /// Slabs of each disk.

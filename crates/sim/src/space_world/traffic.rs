@@ -11,6 +11,10 @@ use space::coordinator::Phase;
 use std::collections::VecDeque;
 use types::{Lba, Monotonic};
 
+/// An operation may wait for a disk that is late, after it waited for a step of a job that waited for it, and for the record; not for as long
+/// as a link is bad.
+const STALLED: u64 = 700 * MILLISECOND;
+
 /// The clients and what they know together.
 ///
 /// A client has at most one operation in flight; the token of that operation is at one node at most.
@@ -157,6 +161,17 @@ impl Traffic {
         Turn::Finished { node }
     }
 
+    /// Names an operation that waits for longer than a disk which answers nothing is waited for, if there is one.
+    pub fn stalled(&self, now: u64) -> Option<String> {
+        let waits = |client: &&Client| client.doing.is_some() && now - client.since >= STALLED;
+        let client = self.clients.iter().find(waits)?;
+        Some(format!(
+            "stalled: {:?} waits since {} ms, and others could answer",
+            client.doing,
+            client.since / MILLISECOND
+        ))
+    }
+
     /// Gives a client's request to a node's coordinator; returns its token.
     pub fn ask(
         &mut self,
@@ -171,6 +186,7 @@ impl Traffic {
         self.clients[client] = Client {
             doing: Some((doing, token)),
             began: course.step,
+            since: course.now,
             patience_until: course.now + course.scenario.patience_ms * MILLISECOND,
             token,
         };

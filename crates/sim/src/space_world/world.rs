@@ -184,7 +184,12 @@ impl SpaceWorld {
                 }
             }
             Event::Heal(healing) => self.heal(healing),
-            Event::Manage => self.manager.look_after(&mut self.course, &self.servers, self.judge.record()),
+            Event::Manage => {
+                self.manager.look_after(&mut self.course, &self.servers, self.judge.record());
+                if self.course.scenario.large_loss {
+                    self.course.violate(self.traffic.stalled(self.course.now));
+                }
+            }
             Event::Heartbeat => self.beat(),
         }
     }
@@ -415,6 +420,7 @@ impl SpaceWorld {
                 self.pump_all();
             }
             Kind::AllAway => servers.send_all_away(course, lasting),
+            Kind::LoseLarge => self.lose_large(node, lasting),
             Kind::Corrupt => {
                 let (record, retired) = (self.judge.record(), self.manager.retired());
                 servers.rot(course, record, &self.traffic.history, retired);
@@ -424,6 +430,29 @@ impl SpaceWorld {
                 self.pump_all();
             }
         }
+    }
+
+    /// Loses what is large on the way from the node to another one, on the way back, or on both, if all copies are in sync: others could do
+    /// without those of one node.
+    fn lose_large(&mut self, node: usize, lasting: u64) {
+        let Self { course, servers, network, judge, .. } = self;
+        let copies = |record: &VolumeRecord| record.resiliency.copies();
+        let is_whole = judge.record().is_some_and(|record| {
+            record.stale.is_empty() && record.building.is_empty() && record.min_holders == copies(record)
+        });
+        if !is_whole || network.loses_anything_large() {
+            return;
+        }
+        let nodes = servers.nodes.len();
+        let other = (node + 1 + course.random.below(nodes as u64 - 1) as usize) % nodes;
+        let (there, back) = ((node, other), (other, node));
+        match course.random.below(3) {
+            0 => network.lose_large([there]),
+            1 => network.lose_large([back]),
+            _ => network.lose_large([there, back]),
+        }
+        course.coverage.large_losses += 1;
+        course.after(lasting, Event::Heal(Healing::Large));
     }
 
     fn crash(&mut self, node: usize, down_for: u64) {
@@ -449,6 +478,7 @@ impl SpaceWorld {
         match healing {
             Healing::Restart(node) => self.restart(node),
             Healing::Reconnect(node, other) => network.reconnect(node, other),
+            Healing::Large => network.carry_large(),
             Healing::State => self.state_down = false,
             Healing::Disk(disk) => servers.heal_disk(course, disk),
             Healing::Scrub(disk, lba) => {

@@ -51,10 +51,11 @@ pub mod fsctl {
     pub const BUS_MARK_LOST: u32 = 0x0009_2014;
     pub const BUS_REGIONS: u32 = 0x0009_2018;
     pub const BUS_STATUS: u32 = 0x0009_201C;
+    pub const BUS_PROVE: u32 = 0x0009_2020;
 
     /// Whether it is one of the storage bus.
     pub const fn is_of_bus(code: u32) -> bool {
-        code >= BUS_PROMISE && code <= BUS_STATUS
+        code >= BUS_PROMISE && code <= BUS_PROVE
     }
 }
 

@@ -16,6 +16,10 @@
 //!
 //! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
 //! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
+//!
+//! A disk is judged by the calls that it answers, never by the sessions that it opens: a network that loses large packets lets every session
+//! begin, and no write through. So a call that was sent once keeps its deadline over later sessions, and a disk that failed stays
+//! to be put out until it has answered all that it owed by then ([`Calls::trust_again`]).
 
 use super::Event;
 use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
@@ -112,6 +116,10 @@ struct Call {
     operation: Operation,
     /// Its id in the link's present session.
     sent: Option<RequestId>,
+    /// It was sent, in this session or in an earlier one: another session does not give its disk more time.
+    was_sent: bool,
+    /// It was waiting when its disk was not spoken to any more, and the disk owes it still.
+    is_owed: bool,
     deadline: Monotonic,
 }
 
@@ -130,6 +138,8 @@ struct Link {
     session: Option<SessionId>,
     /// Calls of operations and syncs that are with the disk, as a measure of its load.
     busy: u32,
+    /// The disk has failed, and has not answered since all that it owed by then.
+    has_failed: bool,
     /// Why it failed last.
     why: String,
 }
@@ -240,7 +250,6 @@ impl Calls {
         }
     }
 
-    /// Whether the disk's node is dead.
     /// The disks of nodes that are dead.
     pub fn down(&self) -> &BTreeSet<DiskId> {
         &self.down
@@ -336,7 +345,8 @@ impl Calls {
             self.expire_at = deadline;
         }
         self.expire_at = self.expire_at.min(deadline);
-        self.calls.insert(key, Call { disk, owner, operation, sent: None, deadline });
+        let (sent, was_sent, is_owed) = (None, false, false);
+        self.calls.insert(key, Call { disk, owner, operation, sent, was_sent, is_owed, deadline });
         if let Some(link) = self.links.get_mut(&disk) {
             link.busy += 1;
         }
@@ -349,7 +359,7 @@ impl Calls {
         let unopened = &mut self.unopened;
         let link = self.links.entry(disk).or_insert_with(|| {
             unopened.insert(disk);
-            Link { state, session: None, busy: 0, why: String::new() }
+            Link { state, session: None, busy: 0, has_failed: false, why: String::new() }
         });
         if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= setting.now) {
             self.open_session(disk, setting, membership);
@@ -383,6 +393,7 @@ impl Calls {
         let Some(call) = self.calls.get_mut(&key) else { return };
         let Some(link) = self.links.get(&call.disk) else { return };
         let (LinkState::Open, Some(session)) = (link.state, link.session) else { return };
+        call.was_sent = true;
         if let Some(old) = call.sent.replace(id) {
             self.wire.remove(&old);
         }
@@ -464,7 +475,20 @@ impl Calls {
             }
             Err(BusError::Store(error)) => self.finish(key, Err(Failure::Store(error))),
         }
+        if self.links.get(&disk).is_some_and(|link| link.has_failed) {
+            self.trust_again(disk, membership);
+        }
         Heard::Nothing
+    }
+
+    /// Counts on the disk, which has a session, unless it failed and has not answered since all that it owed by then.
+    fn trust_again(&mut self, disk: DiskId, membership: &mut Membership) {
+        let is_owed = |call: &Call| call.disk == disk && call.is_owed;
+        let owes = !Planted::SessionProvesDisk.is_planted() && self.calls.values().any(is_owed);
+        let is_open = |link: &&mut Link| link.state == LinkState::Open && !(link.has_failed && owes);
+        let Some(link) = self.links.get_mut(&disk).filter(is_open) else { return };
+        link.has_failed = false;
+        membership.cancel_expel(disk);
     }
 
     fn session_answered(
@@ -490,10 +514,12 @@ impl Calls {
                 }
                 self.set_link(disk, LinkState::Open);
                 membership.note_promise(disk, epoch);
-                membership.cancel_expel(disk);
+                self.trust_again(disk, membership);
                 let deadline = setting.now.after(setting.config.io_timeout);
                 for key in self.of_disk(disk) {
-                    if let Some(call) = self.calls.get_mut(&key) {
+                    if let Some(call) = self.calls.get_mut(&key)
+                        && (!call.was_sent || Planted::SessionProvesDisk.is_planted())
+                    {
                         call.deadline = deadline;
                     }
                     self.transmit(key, setting, membership);
@@ -567,6 +593,9 @@ impl Calls {
         let required = membership.is_required(disk);
         self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted(), setting);
         if required {
+            if let Some(link) = self.links.get_mut(&disk) {
+                link.has_failed = true;
+            }
             membership.want_expel(disk);
         } else {
             reports.leave(Next::Abandon(disk));
@@ -592,7 +621,7 @@ impl Calls {
             if all || call.operation.only_reads() {
                 self.finish(key, Err(Failure::Gone));
             } else {
-                call.deadline = deadline;
+                (call.deadline, call.is_owed) = (deadline, true);
             }
         }
     }

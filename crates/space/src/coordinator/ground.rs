@@ -75,4 +75,9 @@ impl Ground {
     pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
     }
+
+    /// Asks the disk again a little later, whose machine is short of something.
+    pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
+        self.calls.pause_disk(disk, why, &self.setting, &mut self.reports);
+    }
 }

@@ -10,6 +10,7 @@
 use super::chunks::Chunks;
 use super::wants::Wants;
 use crate::planted::Planted;
+pub(super) use crate::takeover::may_miss;
 use cluster::{Home, VolumeRecord};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -57,13 +58,6 @@ pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
     let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
     let known = disks.iter().copied().filter(in_home);
     record.homes_of(known).unwrap_or_default().min(usize::from(u8::MAX)) as u8
-}
-
-/// Tells whether by the record every chunk has an in-sync copy beside these disks.
-pub(super) fn may_miss(record: &VolumeRecord, disks: impl Iterator<Item = DiskId> + Clone) -> bool {
-    let homes = record.homes_of(disks.clone());
-    disks.count() < usize::from(record.min_holders)
-        || homes.is_some_and(|homes| homes < usize::from(record.min_homes))
 }
 
 /// Says in the next record how many copies, and in how many homes, every chunk has at least: by the chunk map if the volume is `serving`.

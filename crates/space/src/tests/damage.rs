@@ -418,6 +418,24 @@ fn a_block_is_lost_once_the_disk_that_has_it_is_out() {
 }
 
 #[test]
+fn a_disk_whose_file_cannot_grow_stays_and_a_write_waits_for_room_on_its_machine() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    bench.stores[1].set_fault(FakeFault::NoRoom);
+    let write = SpaceRequest::Write { lba: Lba(16), class: WriteClass::Fresh, data: filled(8, 6) };
+    let token = bench.start(write);
+    bench.pass(Duration::from_secs(20));
+    assert!(bench.answers().is_empty(), "one copy has it, and one has no room for it");
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)], "nobody is put out for that");
+    assert_eq!(bench.read(0, 8), [5; 8]);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(3));
+    let answers = bench.answers();
+    assert!(answers.iter().any(|done| done.token == token && done.result.is_ok()), "{answers:?}");
+    assert!(bench.copies_agree(16));
+}
+
+#[test]
 fn a_copy_that_has_no_room_to_be_made_equal_leaves_and_the_volume_serves_on() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 8, 5).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::coordinator::Coordinator;
 use crate::fake_store::FakeFault;
-use crate::message::{Operation, Request, Response};
+use crate::message::{BusError, Operation, Request, Response};
 use crate::replica::Replica;
 use cluster::FaultDomain;
 use pool::{DiskView, PoolView};
@@ -245,4 +245,28 @@ fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_b
             }
         }
     }
+}
+
+/// A network that loses large packets: sessions with disk 2 begin, and each connection is given up a second after a write that does not come through.
+#[test]
+fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_than_a_silent_one() {
+    let (mut wire, _) = two_disks();
+    let is_lost =
+        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
+    wire.write(7, 0, 9);
+    wire.carry(is_lost);
+    for _ in 0..7 {
+        wire.pass(1_000, is_lost);
+        for (from, Request { volume, session, id, .. }) in std::mem::take(&mut wire.held) {
+            let response = Response { from, volume, session, id, result: Err(BusError::Unreachable) };
+            wire.coordinator.handle_response(wire.now, response);
+        }
+        wire.carry(is_lost);
+    }
+    assert!(wire.done.contains(&7), "the write waits for a disk that takes none");
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1)]);
+    // The network carries everything again.
+    wire.held.clear();
+    wire.pass(20_000, |_, _| false);
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)]);
 }

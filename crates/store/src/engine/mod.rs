@@ -261,6 +261,16 @@ impl<D: Disk> Store<D> {
     pub fn chunks(&self) -> Vec<ChunkInfo> {
         self.slabs.chunks()
     }
+    /// The bytes (offset, length) beside the slabs that are written again and again, as the journal is; the metadata of a slab are written when it
+    /// is taken.
+    pub fn own_ranges(&self) -> [(u64, u64); 2] {
+        let Layout { metadata, versions, size_bytes, .. } = self.layout;
+        [(0, metadata), (versions, size_bytes - versions)]
+    }
+    /// The bytes (offset, length) of a slab.
+    pub fn slab_range(&self, slab: types::SlabIndex) -> (u64, u64) {
+        (self.layout.block_offset(slab, 0), self.layout.slab_bytes)
+    }
     pub fn slab_count(&self) -> u32 {
         self.layout.slab_count
     }

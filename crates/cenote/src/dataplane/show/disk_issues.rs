@@ -9,6 +9,7 @@ use node::damage::Damage;
 use node::disk_slot::DiskSlot;
 use node::events::Events;
 use node::volumes::Volumes;
+use node::{Asked, HostFull, Slow};
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
@@ -138,6 +139,57 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
         meaning: meaning.to_owned(),
         action,
     })
+}
+
+/// Tells that the file system which the disk's file lies in is full.
+pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
+    let HostFull { mounted_at, available_bytes, since_unix_s } = full;
+    let (path, mount) = (&slot.record.path, mounted_at.display());
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "host_file_system_full".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: *since_unix_s,
+        what: format!(
+            "the file system at {mount}, which {path} lies in, is full ({} free): the disk's file cannot grow",
+            show_size(*available_bytes)
+        ),
+        meaning: "Writes to new places wait, or are refused with STATUS_DISK_FULL, although the pool has room by its own count. What is \
+                  there can be read, changed and deleted; the disk stays in use."
+            .to_owned(),
+        action: format!(
+            "Make room in {mount}: remove other files there, or let that file system grow. A new disk in the same file system does not help. \
+             Files deleted on Cenote's volumes give room back there when a whole slab of the disk is free."
+        ),
+    }
+}
+
+/// Tells that the disk is much slower than its peers.
+pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
+    let Slow { asked, mean, peers, since_unix_s } = slow;
+    let (path, id) = (&slot.record.path, slot.record.id);
+    let asked = match asked {
+        Asked::Read => "read",
+        Asked::Write => "write",
+        Asked::Flush => "flush",
+    };
+    let millis = |time: &std::time::Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
+    HealthIssue {
+        health: Health::Warning,
+        code: "disk_slow".to_owned(),
+        target: format!("disk {id}"),
+        since_unix_s: *since_unix_s,
+        what: format!(
+            "{path} takes {} on average for a {asked}, and the other disks of its kind in the pool take {}",
+            millis(mean),
+            millis(peers)
+        ),
+        meaning: "Each durable write waits for the slowest of its copies. Nothing is lost, and the disk has answered all.".to_owned(),
+        action: format!(
+            "Look at its SMART data (`cenote disk show {id}`), cable and controller, and at what else uses it. If it stays so, have another \
+             disk take its place: `cenote disk replace {id} NEW`. This goes by itself a minute and a half after it is as quick as the others."
+        ),
+    }
 }
 
 /// Tells that the disk is being emptied.
@@ -321,6 +373,16 @@ mod tests {
             !issue.what.contains("written again") && !issue.meaning.contains("written again"),
             "{issue:?}"
         );
+    }
+
+    #[test]
+    fn a_disk_much_slower_than_its_peers_is_an_issue_with_both_figures() {
+        let millis = std::time::Duration::from_millis;
+        let slow = Slow { asked: Asked::Write, mean: millis(301), peers: millis(2), since_unix_s: 7 };
+        let issue = slow_disk(&slot(), &slow);
+        assert!(issue.code == "disk_slow" && issue.since_unix_s == 7, "{issue:?}");
+        let words = ["/dev/sdq1", "301.0 ms on average for a write", "take 2.0 ms"];
+        assert!(words.iter().all(|word| issue.what.contains(word)), "{issue:?}");
     }
 
     #[test]

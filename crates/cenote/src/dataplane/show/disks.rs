@@ -1,7 +1,8 @@
 //! Disks as the control plane is shown them.
 
 use super::disk_issues::{
-    changed_file, disk_faults, lost_disk, retiring_disk, table_fault, unrecorded_disk, went_back,
+    changed_file, disk_faults, full_host, lost_disk, retiring_disk, slow_disk, table_fault, unrecorded_disk,
+    went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
 use cluster::{DiskRecord, DiskState, FaultDomain};
@@ -58,6 +59,14 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
     if let Some(changed) = slot.store().and_then(|_| changed_file(slot)) {
         health = health.max(changed.health);
         issues.push(changed);
+    }
+    if let Some(full) = slot.host_full() {
+        health = Health::Unhealthy;
+        issues.push(full_host(slot, full));
+    }
+    if let Some(slow) = slot.store().and_then(|_| slot.slow()) {
+        health = health.max(Health::Warning);
+        issues.push(slow_disk(slot, slow));
     }
     if let Some((why, since_unix_s)) = &slot.unrecorded {
         issues.push(unrecorded_disk(slot, why, *since_unix_s));

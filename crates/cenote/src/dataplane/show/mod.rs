@@ -65,6 +65,7 @@ impl Show {
             pool.health = told.iter().map(|issue| issue.health).fold(pool.health, Health::max);
             issues.extend(told);
         }
+        issues.extend(peers::unreached_nodes(node));
         issues.extend(node.jobs.borrow().stopped().map(stopped_job));
         issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
         self.date_issues(&mut issues, node.tasks.unix_seconds());

@@ -1,11 +1,38 @@
 //! Other servers' disks, as they are reached.
 
+use super::SINCE_SEEN;
 use api::cluster::{BusChannel, BusPeer, BusPriority, BusQueue, BusState};
+use api::model::{Health, HealthIssue};
 use bus::{ChannelStatus, PeerState, PeerStatus, QueueStatus};
+use node::{Node, Unreached};
 use space::coordinator::LateReads;
 use space::message::Priority;
 use std::time::Duration;
 use types::LatencyHistogram;
+
+/// Tells of servers that live and whose disks are not reached.
+pub(super) fn unreached_nodes(node: &Node) -> Vec<HealthIssue> {
+    let unreached = node.neighbours.unreached(node.tasks.now());
+    unreached.iter().map(|(id, found)| unreached_node(&node.neighbours.name(*id), found)).collect()
+}
+
+fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> HealthIssue {
+    let at = address.map(|address| format!(" at {address}")).unwrap_or_default();
+    HealthIssue {
+        health: Health::Warning,
+        code: "node_unreached".to_owned(),
+        target: format!("node {name}"),
+        since_unix_s: SINCE_SEEN,
+        what: format!("its heartbeats arrive, and no connection to its disks{at} carries data: {why}"),
+        meaning: "Its disks have left the volumes that can do without them, and other volumes wait for them. If data reach most of the \
+                  other servers no more, this server lets its volumes go to one that can serve them."
+            .to_owned(),
+        action: format!(
+            "See to the network between this server and {name}: cables, MTU, firewall; `cenote node show {name}` has the addresses. Its \
+             disks are brought up to date by themselves when it is reached again."
+        ),
+    }
+}
 
 /// Shows how another server's disks are reached, and what was asked of them.
 pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {

@@ -49,14 +49,20 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
     let mut issues = Vec::new();
     if let Some(why) = node.keeper.trouble(pool.id) {
         issues.push(HealthIssue {
-            health: Health::Warning,
+            health: Health::Unhealthy,
             code: "pool_records".to_owned(),
             target: format!("pool {}", pool.name),
             since_unix_s: SINCE_SEEN,
             what: format!("its disks do not all carry its newest records: {why}"),
-            meaning: "All data is served. If the server's state is lost now, an import may not know what changed last."
+            meaning: "All data is served. If the server's state is lost now, an import knows nothing of volumes that were made since, and would \
+                      give their room away."
                 .to_owned(),
-            action: "Keep a copy of state.redb, and see to the disk that is named.".to_owned(),
+            action: match node.keeper.lacks_room(pool.id) {
+                true => "Delete volumes that are not needed, or copy some to another pool and delete them here, until this goes. Keep a copy of \
+                         the cluster's state until then."
+                    .to_owned(),
+                false => "See to the disk that is named: replace it if it stays so. Keep a copy of the cluster's state until then.".to_owned(),
+            },
         });
     }
     let follows =

@@ -62,17 +62,22 @@ pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<H
     })
 }
 
-/// Tells why changes stay in memory. `absent`: paths of members that are not there.
+/// Tells why changes stay in memory. `absent`: paths of members that are not there; `full_mounts`: full file systems that members' files lie in.
 pub(super) fn unwritten_changes(
     record: &VolumeRecord,
     error: &FsError,
-    absent: &str,
+    (absent, full_mounts): (&str, &str),
     since_unix_s: u64,
 ) -> HealthIssue {
     let waits = "Nothing is lost: what was acknowledged as durable is on the disks, the rest stays in memory and would be lost in a crash, as \
                  always. What is there can be read. Who waits for a write is answered with the error after half a minute.";
     let again = "It is tried again by itself, every 30 seconds at the latest.";
     let (what, meaning, action) = match error {
+        FsError::NoSpace | FsError::Unavailable if !full_mounts.is_empty() => (
+            format!("it waits for room in the file system that disks' files lie in: {full_mounts}"),
+            waits,
+            format!("Make room in {full_mounts}: a new disk there does not help. {again}"),
+        ),
         FsError::NoSpace => (
             "it waits for room in the pool".to_owned(),
             waits,
@@ -221,9 +226,11 @@ mod tests {
             (FsError::Unavailable, "/dev/sdq", "missing: /dev/sdq", "Bring the disks back"),
             (FsError::Unavailable, "", "too few can be reached", "cluster state"),
         ] {
-            let issue = unwritten_changes(&record, &error, absent, 7);
+            let issue = unwritten_changes(&record, &error, (absent, ""), 7);
             assert!(issue.what.contains(what) && issue.action.contains(action), "{issue:?}");
             assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
+            let full = unwritten_changes(&record, &FsError::NoSpace, ("", "/srv"), 7);
+            assert!(full.what.contains("/srv") && full.action.starts_with("Make room in /srv"), "{full:?}");
             assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
         }
     }

@@ -165,7 +165,8 @@ fn add_issues(
     if let Some((error, lasted)) = unwritten {
         let since_unix_s = node.tasks.unix_seconds().saturating_sub(lasted.as_secs());
         let absent = absent_members(record, &node.disks);
-        issues.push(unwritten_changes(record, &error, &absent, since_unix_s));
+        let full = full_mounts(record, &node.disks);
+        issues.push(unwritten_changes(record, &error, (&absent, &full), since_unix_s));
     }
     issues.extend(statistics.and_then(|found| full_volume(record, &found)));
     if let Some((damage, since_unix_s)) = read_only {
@@ -176,6 +177,14 @@ fn add_issues(
         let place = (first.0, disks_of_lost(node, id), node.damaged_files.in_words(id, None));
         issues.push(lost_blocks(record, blocks, &place, since_unix_s));
     }
+}
+
+/// Names full file systems that files of the volume's disks lie in.
+fn full_mounts(record: &VolumeRecord, disks: &Disks) -> String {
+    let slots = disks.slots();
+    let members = record.in_sync.iter().filter_map(|disk| slots.get(disk)?.host_full());
+    let mounts: BTreeSet<String> = members.map(|full| full.mounted_at.display().to_string()).collect();
+    mounts.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the paths of disks that hold the last writes and are not there.

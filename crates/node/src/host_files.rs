@@ -1,0 +1,174 @@
+//! What the file system of the host keeps room for beneath a disk's file.
+//!
+//! A disk's file is thin: it takes room as it is written, and a host file system that is full refuses it. Data are refused then, with
+//! STATUS_DISK_FULL, as in a full pool; but what frees room again, deletions and checkpoints, must go on, and what was acknowledged must be
+//! applied. So the host keeps room for the store's own areas, and for slabs of class `Append`, which hold the volumes' journals and trees:
+//! within a second of when a disk is opened, or such a slab is taken. A slab that is given back gives its room back too. Promises: nothing is changed that
+//! the file holds.
+
+use crate::counted::CountedDisk;
+use disk::{FileWatch, HostRoom, Reserved};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use store::Store;
+use types::SlabIndex;
+
+/// A file system that was full is told of until it has so much room again.
+const ROOM_AGAIN_BYTES: u64 = 64 << 20;
+
+/// A host file system that refuses to let a disk's file grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFull {
+    pub mounted_at: PathBuf,
+    pub available_bytes: u64,
+    pub since_unix_s: u64,
+}
+
+/// What is kept beneath one disk, as far as is known.
+#[derive(Debug, Default)]
+pub(crate) struct HostFile {
+    has_own: bool,
+    slabs: BTreeSet<SlabIndex>,
+    /// Nothing can be reserved there: it is a device.
+    is_elsewhere: bool,
+    /// Writes that were refused for want of room, as of the last look.
+    refused: u64,
+    pub full: Option<HostFull>,
+}
+
+/// What is to be reserved beneath one disk.
+pub(crate) struct Wanted {
+    own: Vec<(u64, u64)>,
+    slabs: Vec<(SlabIndex, (u64, u64))>,
+    /// Slabs that need nothing any more.
+    released: Vec<SlabIndex>,
+    refused: u64,
+    looks_at_room: bool,
+}
+
+/// What was reserved.
+pub(crate) struct Kept {
+    has_own: bool,
+    slabs: Vec<SlabIndex>,
+    released: Vec<SlabIndex>,
+    is_elsewhere: bool,
+    lacks_room: bool,
+    refused: u64,
+    room: Option<HostRoom>,
+}
+
+impl HostFile {
+    /// Says what is yet to be reserved.
+    pub fn wanted(&self, store: &Store<CountedDisk>) -> Wanted {
+        let refused = store.health().no_space;
+        let looks_at_room = refused != self.refused || self.full.is_some();
+        let mut wanted =
+            Wanted { own: Vec::new(), slabs: Vec::new(), released: Vec::new(), refused, looks_at_room };
+        if self.is_elsewhere {
+            return wanted;
+        }
+        if !self.has_own {
+            wanted.own.extend(store.own_ranges());
+        }
+        let appended = store.chunks().into_iter().filter(|chunk| chunk.append).map(|chunk| chunk.slab);
+        let appended: BTreeSet<SlabIndex> = appended.collect();
+        let new = appended.difference(&self.slabs);
+        wanted.slabs.extend(new.map(|slab| (*slab, store.slab_range(*slab))));
+        wanted.released.extend(self.slabs.difference(&appended));
+        wanted
+    }
+
+    /// Takes notice of what was reserved.
+    pub fn note(&mut self, kept: Kept, path: &str, unix_s: u64) {
+        let Kept { has_own, slabs, released, is_elsewhere, lacks_room, refused, room } = kept;
+        self.has_own |= has_own;
+        self.is_elsewhere |= is_elsewhere;
+        self.slabs.extend(slabs);
+        for slab in released {
+            self.slabs.remove(&slab);
+        }
+        let is_refused = refused > self.refused;
+        self.refused = refused;
+        let Some(HostRoom { mounted_at, available_bytes }) = room else { return };
+        let is_full = lacks_room || is_refused || self.full.is_some() && available_bytes < ROOM_AGAIN_BYTES;
+        if is_full && self.full.is_none() {
+            let mount = mounted_at.display();
+            tracing::error!(path, %mount, available_bytes, "the file system that a disk's file lies in is full");
+        }
+        let since_unix_s = self.full.as_ref().map_or(unix_s, |full| full.since_unix_s);
+        self.full = is_full.then_some(HostFull { mounted_at, available_bytes, since_unix_s });
+    }
+}
+
+impl Wanted {
+    /// Reserves it; blocks.
+    pub fn reserve(self, watch: &FileWatch) -> Kept {
+        let Self { own, slabs, released, refused, looks_at_room } = self;
+        let mut kept = Kept {
+            has_own: false,
+            slabs: Vec::new(),
+            released,
+            is_elsewhere: false,
+            lacks_room: false,
+            refused,
+            room: None,
+        };
+        let mut reserve = |(offset, bytes): (u64, u64)| match watch.reserve(offset, bytes) {
+            Ok(Reserved::Yes) => true,
+            Ok(Reserved::NoRoom) => {
+                kept.lacks_room = true;
+                false
+            }
+            Ok(Reserved::NotHere) => {
+                kept.is_elsewhere = true;
+                false
+            }
+            // It is tried again in a second.
+            Err(_) => false,
+        };
+        let has_own = !own.is_empty() && own.into_iter().all(&mut reserve);
+        let done: Vec<SlabIndex> =
+            slabs.into_iter().filter(|(_, range)| reserve(*range)).map(|(slab, _)| slab).collect();
+        (kept.has_own, kept.slabs) = (has_own, done);
+        if looks_at_room || kept.lacks_room {
+            kept.room = watch.room().ok().flatten();
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(refused: u64, lacks_room: bool, available_bytes: u64) -> Kept {
+        let room = HostRoom { mounted_at: "/srv".into(), available_bytes };
+        Kept {
+            has_own: true,
+            slabs: vec![SlabIndex(1)],
+            released: Vec::new(),
+            is_elsewhere: false,
+            lacks_room,
+            refused,
+            room: Some(room),
+        }
+    }
+
+    #[test]
+    fn a_full_file_system_is_told_from_the_first_refusal_until_it_has_room() {
+        let mut host = HostFile::default();
+        host.note(kept(0, false, 5), "/srv/a", 1);
+        assert_eq!(host.full, None, "little room is no refusal");
+        host.note(kept(3, false, 0), "/srv/a", 2);
+        let full = |available_bytes, since_unix_s| {
+            Some(HostFull { mounted_at: "/srv".into(), available_bytes, since_unix_s })
+        };
+        assert_eq!(host.full, full(0, 2));
+        host.note(kept(3, false, 5), "/srv/a", 3);
+        assert_eq!(host.full, full(5, 2));
+        host.note(kept(3, false, ROOM_AGAIN_BYTES), "/srv/a", 4);
+        assert_eq!(host.full, None);
+        host.note(kept(3, true, ROOM_AGAIN_BYTES), "/srv/a", 5);
+        assert_eq!(host.full, full(ROOM_AGAIN_BYTES, 5), "a slab of metadata has no room");
+    }
+}

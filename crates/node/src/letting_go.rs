@@ -1,0 +1,120 @@
+//! A node whose data do not reach the others lets its volumes go to one that they do reach.
+//!
+//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by all that the others hear, and no write of its
+//! volumes comes through. Promises: a volume is let go only if most of the nodes that have copies of it cannot be reached from here, while
+//! all of them live, and if these have everything without the disks of this node: so one bad link never moves a volume, since the disk at
+//! its other end leaves instead. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
+//! safe: the next owner claims the record, and disks refuse old epochs (I2, I3).
+
+use crate::neighbours::Neighbours;
+use crate::pools::Pools;
+use crate::state::State;
+use crate::tasks::{Tasks, until};
+use crate::volumes::Volumes;
+use cluster::{StateError, Typed, VolumeRecord};
+use space::takeover::{self, View};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use types::{NodeId, VolumeId};
+
+/// Lets volumes go.
+#[derive(Clone)]
+pub(crate) struct LettingGo {
+    pub tasks: Rc<Tasks>,
+    pub volumes: Rc<Volumes>,
+    pub pools: Rc<Pools>,
+    pub neighbours: Rc<Neighbours>,
+    pub state: State,
+    pub is_running: Rc<Cell<bool>>,
+}
+
+impl LettingGo {
+    /// Begins to let go what others could serve and this node cannot.
+    pub fn look(&self) {
+        let unreached: BTreeSet<NodeId> = self.neighbours.unreached(self.tasks.now()).into_keys().collect();
+        if self.is_running.get() || unreached.is_empty() {
+            return;
+        }
+        let served: Vec<VolumeId> = {
+            let entries = self.volumes.entries();
+            entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
+        };
+        let Some(own) = self.neighbours.own() else { return };
+        let view = self.neighbours.view();
+        let better_elsewhere = |volume: &VolumeId| {
+            let record = self.record(*volume);
+            record.is_some_and(|record| takeover::is_better_elsewhere(&record, &view, own, &unreached))
+        };
+        let leaving: Vec<VolumeId> = served.into_iter().filter(better_elsewhere).collect();
+        if leaving.is_empty() {
+            return;
+        }
+        self.is_running.set(true);
+        let (letting_go, view) = (self.clone(), view.clone());
+        self.tasks.spawn(async move {
+            for volume in leaving {
+                letting_go.let_go(volume, own, &view).await;
+            }
+            letting_go.is_running.set(false);
+        });
+    }
+
+    fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
+        self.pools.space(self.volumes.pool_of(volume).ok()?)?.record(volume)
+    }
+
+    /// Withdraws the volume, as its node's death would, and records that another node has it.
+    async fn let_go(&self, volume: VolumeId, own: NodeId, view: &View) {
+        let Ok(pool) = self.volumes.pool_of(volume) else { return };
+        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        let name = self.volumes.name(volume);
+        tracing::error!(
+            %volume,
+            name,
+            "data do not reach most of the servers that have copies of a volume, although their heartbeats arrive: it is let go"
+        );
+        served.dismount();
+        self.volumes.note_stopped(volume, self.tasks.now());
+        until(|| served.is_sole().then_some(())).await;
+        drop(served);
+        // What clients were answered is on the others' disks; nothing more is answered from here.
+        if let Some(space) = self.pools.space(pool) {
+            space.forget_volume(volume);
+        }
+        let view = view.clone();
+        match self.state.change(move |state| pass_to_another(state, volume, own, &view)).await {
+            Ok(Some(node)) => {
+                tracing::warn!(%volume, name, to = %node, "another node opens a volume that this one let go");
+                self.volumes.note_claimed_elsewhere(volume);
+            }
+            Ok(None) => self.volumes.note_ended(volume, "no other node would have it".to_owned()),
+            Err(error) => {
+                let why = format!("that another node is to open it cannot be recorded: {error}");
+                tracing::warn!(%volume, name, why, "a volume stays here");
+                self.volumes.note_ended(volume, why);
+            }
+        }
+    }
+}
+
+/// Records that another node is to open a volume of `own`, which nothing is answered of any more there; `None`: nobody could, or another one has it.
+fn pass_to_another(
+    state: &cluster::State,
+    volume: VolumeId,
+    own: NodeId,
+    view: &View,
+) -> Result<Option<NodeId>, StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(None) };
+    let mut record = found.value;
+    if record.owner != Some(own) {
+        return Ok(record.owner);
+    }
+    let Some(next) = takeover::next(&record, view, own) else { return Ok(None) };
+    record.before = takeover::may_answer(&record, Some(next));
+    record.before.retain(|node| *node != own);
+    (record.owner, record.coordinator) = (Some(next), 0);
+    record.tried.push(own);
+    state.write(&record, found.revision)?;
+    Ok(Some(next))
+}

@@ -1,0 +1,196 @@
+//! How long a disk takes for what it is asked, beside its peers.
+//!
+//! Each durable write waits for the slowest of its copies, so that one disk which takes a third of a second for a request, and never fails, slows a whole
+//! pool down. Compared are the mean times of what disks were asked within windows of [`WINDOW`], by kind of operation, with the median of a disk's
+//! peers: present disks of the same pool, kind of medium and server. Promises: disks that are all alike slow are no news; a disk counts as slow after
+//! two windows in a row, and as well again after three.
+
+use crate::counted::Counters;
+use std::time::Duration;
+
+/// Long enough for a burst of large requests to pass.
+pub(crate) const WINDOW: Duration = Duration::from_secs(30);
+/// A mean of fewer operations says nothing.
+const OPERATIONS_MIN: u64 = 10;
+/// A disk that takes so many times as long as its peers is slow; one that takes less than half of that is well again.
+const TIMES: u32 = 8;
+/// No mean below is slow: of flash, and of spinning disks, which take longer with a deep queue.
+const LEAST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
+/// Windows in a row after which a disk counts as slow, and after which it does no more.
+const WINDOWS_SLOW: u8 = 2;
+const WINDOWS_WELL: u8 = 3;
+
+/// What a disk was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Read,
+    Write,
+    Flush,
+}
+
+impl Asked {
+    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
+}
+
+/// A disk that is much slower than its peers, as of the last window that showed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slow {
+    pub asked: Asked,
+    pub mean: Duration,
+    /// The median of its peers' means.
+    pub peers: Duration,
+    pub since_unix_s: u64,
+}
+
+/// Mean times of one window, by kind; `None`: too few operations.
+pub(crate) type Means = [Option<Duration>; 3];
+
+/// What is known of one disk's pace.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Operations and their times, by kind, when the last window ended.
+    seen: [(u64, Duration); 3],
+    /// Windows in a row that said other than `slow` does.
+    contrary: u8,
+    slow: Option<Slow>,
+}
+
+impl Pace {
+    pub fn slow(&self) -> Option<&Slow> {
+        self.slow.as_ref()
+    }
+
+    /// Ends a window.
+    pub(crate) fn measure(&mut self, counters: &Counters) -> Means {
+        let histograms = [&counters.read_latency, &counters.write_latency, &counters.flush_latency];
+        std::array::from_fn(|kind| {
+            let histogram = histograms[kind].borrow();
+            let now = (histogram.count(), histogram.sum());
+            let before = std::mem::replace(&mut self.seen[kind], now);
+            let (count, sum) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+            (count >= OPERATIONS_MIN).then(|| sum / u32::try_from(count).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// Takes what the last window showed.
+    pub(crate) fn judge(&mut self, own: &Means, peers: &[Means], is_rotational: bool, unix_s: u64) {
+        let found = slowest(own, peers, is_rotational, TIMES);
+        let is_contrary = match &mut self.slow {
+            None => found.is_some(),
+            Some(slow) => match &found {
+                Some((asked, mean, peers)) => {
+                    (slow.asked, slow.mean, slow.peers) = (*asked, *mean, *peers);
+                    false
+                }
+                // A window in which nothing could be compared says nothing.
+                None if own.iter().all(Option::is_none) => return,
+                None => slowest(own, peers, is_rotational, TIMES / 2).is_none(),
+            },
+        };
+        self.contrary = if is_contrary { self.contrary + 1 } else { 0 };
+        match found {
+            Some((asked, mean, peers)) if self.slow.is_none() && self.contrary >= WINDOWS_SLOW => {
+                self.slow = Some(Slow { asked, mean, peers, since_unix_s: unix_s });
+                self.contrary = 0;
+            }
+            None if self.slow.is_some() && self.contrary >= WINDOWS_WELL => {
+                (self.slow, self.contrary) = (None, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The kind of operation for which the disk takes most time beyond its peers, if that is so many times as long: its mean and theirs.
+fn slowest(
+    own: &Means,
+    peers: &[Means],
+    is_rotational: bool,
+    times: u32,
+) -> Option<(Asked, Duration, Duration)> {
+    let least = LEAST[usize::from(is_rotational)];
+    let of_kind = Asked::ALL.into_iter().enumerate().filter_map(|(kind, asked)| {
+        let mean = own[kind].filter(|mean| *mean >= least)?;
+        let mut others: Vec<Duration> = peers.iter().filter_map(|means| means[kind]).collect();
+        others.sort_unstable();
+        let median = *others.get(others.len() / 2)?;
+        (mean >= median.saturating_mul(times)).then_some((asked, mean, median))
+    });
+    of_kind.max_by_key(|(_, mean, _)| *mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Means of writes alone.
+    fn writes(mean_ms: u64) -> Means {
+        [None, Some(millis(mean_ms)), None]
+    }
+
+    fn after(windows: &[(u64, u64)], is_rotational: bool) -> Option<Slow> {
+        let mut pace = Pace::default();
+        for (at, (own, peers)) in windows.iter().enumerate() {
+            pace.judge(&writes(*own), &[writes(*peers), writes(*peers)], is_rotational, at as u64);
+        }
+        pace.slow().cloned()
+    }
+
+    #[test]
+    fn a_disk_is_slow_after_two_windows_and_well_after_three() {
+        assert_eq!(after(&[(300, 2)], false), None);
+        let slow = after(&[(300, 2), (310, 3)], false).expect("slow");
+        assert_eq!((slow.asked, slow.mean, slow.peers), (Asked::Write, millis(310), millis(3)));
+        assert_eq!(after(&[(300, 2), (2, 2), (300, 2)], false), None, "one good window between");
+        assert!(after(&[(300, 2), (300, 2), (2, 2), (2, 2)], false).is_some());
+        assert_eq!(after(&[(300, 2), (300, 2), (2, 2), (2, 2), (2, 2)], false), None);
+        let since = after(&[(2, 2), (300, 2), (300, 2), (400, 2)], false).expect("slow").since_unix_s;
+        assert_eq!(since, 2, "it tells of its beginning and of its last window");
+    }
+
+    #[test]
+    fn disks_that_are_all_slow_or_a_little_slower_are_no_news() {
+        assert_eq!(after(&[(300, 280); 5], false), None);
+        assert_eq!(after(&[(300, 60); 5], false), None, "five times as long");
+        assert_eq!(after(&[(40, 1); 5], false), None, "nobody notices");
+        assert_eq!(after(&[(120, 5); 5], true), None, "a spinning disk with a deep queue");
+        assert!(after(&[(300, 5); 5], true).is_some());
+    }
+
+    #[test]
+    fn a_disk_without_work_or_without_peers_is_judged_by_nothing() {
+        let mut pace = Pace::default();
+        for _ in 0..5 {
+            pace.judge(&writes(300), &[], false, 0);
+            pace.judge(&writes(300), &[[None; 3]], false, 0);
+        }
+        assert_eq!(pace.slow(), None);
+        pace.judge(&writes(300), &[writes(1)], false, 0);
+        pace.judge(&writes(300), &[writes(1)], false, 0);
+        assert!(pace.slow().is_some());
+        for _ in 0..5 {
+            pace.judge(&[None; 3], &[writes(1)], false, 0);
+        }
+        assert!(pace.slow().is_some(), "nothing was seen since");
+    }
+
+    #[test]
+    fn a_window_counts_what_was_asked_within_it() {
+        let (counters, mut pace) = (Counters::default(), Pace::default());
+        let record = |times: u64, taken: u64| {
+            for _ in 0..times {
+                counters.write_latency.borrow_mut().record(millis(taken));
+            }
+        };
+        record(20, 1);
+        assert_eq!(pace.measure(&counters), writes(1));
+        record(20, 300);
+        assert_eq!(pace.measure(&counters), writes(300));
+        record(5, 300);
+        assert_eq!(pace.measure(&counters), [None; 3]);
+    }
+}
