@@ -51,6 +51,7 @@ pub mod import;
 pub mod join_token;
 pub mod membership;
 mod memory;
+pub mod node_trust;
 pub mod nodes;
 mod records;
 mod redb_engine;

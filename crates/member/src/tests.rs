@@ -138,8 +138,6 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         certificate_sha256: String::new(),
         certificate_serial: String::new(),
         earlier_certificates: Vec::new(),
-        bus_secret: None,
-        bus_generation: 0,
         rack: String::new(),
         chassis: String::new(),
         version: "0.1.0".into(),
