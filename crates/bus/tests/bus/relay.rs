@@ -11,7 +11,7 @@ use smb::auth::{
 };
 use smb::crypto::PreauthHash;
 use smb::wire::{CreateRequestBody, FILE_OPEN, Header, HeaderFlags, U32};
-use smb_client::{Connection, Event, Options, Request, Token};
+use smb_client::{Connection, Event, Options, Request, Signing, Token};
 use smb_server::{ConnectionId, ConnectionInfo, Transport};
 use space::message::{BusError, Operation};
 use std::io::{Read, Write};
@@ -244,7 +244,8 @@ impl Between {
         let info = ConnectionInfo { peer, local: peer, transport: Transport::Tcp };
         let prover = accounts_of(&world.certificates, ONE, false).prover().unwrap();
         let credentials = NodeCredentials { prover, peer: TWO };
-        let options = Options::default();
+        // It asks the server for nothing.
+        let options = Options { signing: Signing::IfRequired, ..Options::default() };
         let random = Box::new(random);
         let client = Connection::of_node(options, credentials, "node", wall_clock(), random, None).unwrap();
         let server = &mut world.nodes[1].serving.as_mut().unwrap().server;
