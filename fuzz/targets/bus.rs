@@ -2,7 +2,7 @@
 #![no_main]
 
 use bus::{Exports, wire};
-use cluster::{FaultDomain, MemoryClient, MemoryState};
+use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use libfuzzer_sys::fuzz_target;
 use smb::wire::fsctl;
 use space::coordinator::Config;
@@ -11,7 +11,7 @@ use space::local::LocalSpace;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Buf, Payload};
-use types::{DiskId, Monotonic, Sid};
+use types::{DiskId, Epoch, Monotonic, PoolId, Sid, VolumeId};
 use volume::backend::{
     AccessToken, Backend, ByteRange, Caller, Event, OpenDevice, OpenId, Operation, OperationId, Privileges, Reply,
     SessionId, ShareOptions, ShareRoot, Standing,
@@ -51,7 +51,7 @@ fn parse(input: &[u8]) {
 
 fn caller(session: u64) -> Caller {
     let token = AccessToken {
-        user: Sid::cluster_nodes(),
+        user: Sid::cluster_nodes().child(2).expect("a node"),
         primary_group: Sid::cluster_nodes(),
         groups: vec![Sid::cluster_nodes()],
         privileges: Privileges::empty(),
@@ -102,6 +102,11 @@ fn request(kind: u8, which: u8, bytes: &[u8], opens: &[OpenId]) -> Operation {
 
 fn serve(mut input: &[u8]) {
     let state = MemoryState::new();
+    let (volume, pool) = (VolumeId::from_bytes([0; 16]), PoolId::from_bytes([1; 16]));
+    let mut record =
+        VolumeRecord::new(volume, pool, "v", Resiliency::Simple, 1 << 30, Provisioning::Thin, vec![DISK], 0);
+    record.epoch = Epoch(1 << 20);
+    state.write(&record, 0).expect("a record");
     let space: LocalSpace<FakeStore, MemoryClient> =
         LocalSpace::new(state.client(), Config::default(), 1024, 0, Monotonic(1));
     space.attach_disk(DISK, FakeStore::new(1024, 4), FaultDomain::default()).expect("a disk");

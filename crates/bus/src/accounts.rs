@@ -1,60 +1,29 @@
-//! The machine accounts of nodes, and the share that only they reach.
+//! The nodes as the SMB server knows them, and the share that only they reach.
 //!
-//! A node has an account `node-<id>$` on every other node, as computers have in a domain, whose password is the random secret in the
-//! node's record. Each secret that it gets later has an account of its own, `node-<id>-<generation>$`, so that sessions end with the secret
-//! that they began by ([`crate::Rotation`]). Promises: such an account reaches `bus$` and nothing else; nobody else reaches `bus$`; when an account is taken away,
+//! A node logs on by its certificate ([`smb::auth::NodeProver`]), which nobody can relay, and is known then by an account of its own, `node-<id>$`,
+//! which has no password. Promises: such an account reaches `bus$` and nothing else; nobody else reaches `bus$`; when a node is taken away,
 //! its sessions end with the server's next review of accounts and shares ([`smb_server::Server::directory_changed`]).
 
 use crate::{SHARE, VOLUME};
-use smb::auth::NtHash;
+use cluster::node_trust::{NodeTrust, NotProven};
+use smb::auth::{NodeProver, NodeRefused};
 use smb::rpc::AccountEntry;
-use smb_server::{Account, Directory, Share};
-use std::collections::BTreeMap;
+use smb_server::{Account, Directory, NodeAccount, Share};
 use std::fmt;
-use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
-use types::{NodeId, Sid};
+use types::{FileTime, NodeId, Sid};
 use volume::backend::{AccessToken, Privileges, ShareOptions};
-use zeroize::Zeroizing;
 
 /// All that a share can grant (MS-SMB2 2.2.13.1).
 const FULL_ACCESS: u32 = 0x001F_01FF;
 
-/// A node's secret: 32 random bytes, which are never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<[u8; 32]>);
-
-impl Secret {
-    pub fn new(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    /// The NT hash of the password: the secret in hexadecimal digits.
-    pub(crate) fn nt_hash(&self) -> NtHash {
-        let mut password = Zeroizing::new(String::with_capacity(64));
-        for byte in self.0.iter() {
-            // A string takes whatever is written to it.
-            let _ = write!(password, "{byte:02x}");
-        }
-        NtHash::from_password(&password)
-    }
+/// The name under which a node is known where users have theirs.
+pub fn account_name(node: NodeId) -> String {
+    format!("node-{node}$")
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-/// The name of a node's machine account for its secret of that generation, 0 for its first.
-pub fn account_name(node: NodeId, generation: u32) -> String {
-    match generation {
-        0 => format!("node-{node}$"),
-        _ => format!("node-{node}-{generation}$"),
-    }
-}
-
-/// Whether a name has the form of a node's machine account, whatever its case.
+/// Whether a name has the form of a node's machine account, whatever its case. Versions that log on by passwords had such with a second
+/// number as well.
 pub fn is_account_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let number = lower.strip_prefix("node-").and_then(|rest| rest.strip_suffix('$'));
@@ -63,16 +32,65 @@ pub fn is_account_name(name: &str) -> bool {
     [number, generation].iter().all(|number| number.parse::<u32>().is_ok())
 }
 
-/// The SID of a node's machine account.
+/// Returns the SID of a node.
 fn account_sid(node: NodeId) -> Sid {
     Sid::cluster_nodes().child(node.0).unwrap_or_else(Sid::cluster_nodes)
 }
 
-/// One version of the accounts.
+/// Says which node has logged on; `None`: it is none.
+pub(crate) fn node_of(token: &AccessToken) -> Option<NodeId> {
+    let node = NodeId(token.user.relative_id()?);
+    (token.user == account_sid(node)).then_some(node)
+}
+
+/// Proves this node to others and others to it, as the records were at one moment.
+#[derive(Debug)]
+struct Prover(NodeTrust);
+
+impl NodeProver for Prover {
+    fn cluster(&self) -> [u8; 16] {
+        self.0.cluster().into_bytes()
+    }
+
+    fn own(&self) -> NodeId {
+        self.0.own()
+    }
+
+    fn certificate(&self) -> &[u8] {
+        self.0.certificate()
+    }
+
+    fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.0.sign(message).ok()
+    }
+
+    fn verify(
+        &self,
+        node: NodeId,
+        certificate: &[u8],
+        message: &[u8],
+        signature: &[u8],
+        now: FileTime,
+    ) -> Result<(), NodeRefused> {
+        self.0.verify(node, certificate, message, signature, unix_s_of(now)).map_err(|why| match why {
+            NotProven::Unknown => NodeRefused::Unknown,
+            NotProven::NotItsCertificate => NodeRefused::NotItsCertificate,
+            NotProven::BadCertificate => NodeRefused::BadCertificate,
+            NotProven::BadSignature => NodeRefused::BadSignature,
+        })
+    }
+}
+
+/// Returns seconds since 1970-01-01.
+fn unix_s_of(time: FileTime) -> u64 {
+    const TICKS_PER_S: u64 = 10_000_000;
+    time.0.saturating_sub(FileTime::UNIX_EPOCH.0) / TICKS_PER_S
+}
+
+/// One version of what is known of nodes.
 #[derive(Default)]
 struct Version {
-    /// By lower-cased name.
-    accounts: BTreeMap<String, Account>,
+    prover: Option<Arc<Prover>>,
     share: Option<Arc<Share>>,
 }
 
@@ -80,46 +98,55 @@ struct Version {
 #[derive(Clone, Default)]
 pub struct NodeAccounts(Arc<RwLock<Arc<Version>>>);
 
+impl fmt::Debug for NodeAccounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodeAccounts").field(&self.current().prover).finish()
+    }
+}
+
 impl NodeAccounts {
-    /// Exchanges all of them: nodes, generations and secrets. `encrypt`: only encrypted requests reach the share. The server is to be told afterwards
+    /// Exchanges all that is known. `encrypt`: only encrypted requests reach the share. The server is to be told afterwards
     /// ([`smb_server::Server::directory_changed`]).
-    pub fn set<'a>(&self, nodes: impl IntoIterator<Item = (NodeId, u32, &'a Secret)>, encrypt: bool) {
-        let accounts: BTreeMap<String, Account> = nodes
-            .into_iter()
-            .map(|(node, generation, secret)| {
-                let token = AccessToken {
-                    user: account_sid(node),
-                    primary_group: Sid::cluster_nodes(),
-                    // Neither Everyone nor Authenticated Users: no other share lets such an account in.
-                    groups: vec![Sid::cluster_nodes()],
-                    privileges: Privileges::empty(),
-                };
-                let name = account_name(node, generation);
-                let nt_hash = *secret.nt_hash().as_bytes();
-                (name.clone(), Account { name, nt_hash, enabled: true, token: Arc::new(token) })
-            })
-            .collect();
-        let share = (!accounts.is_empty()).then(|| {
-            Arc::new(Share {
-                name: SHARE.to_owned(),
-                comment: String::new(),
-                volume: VOLUME,
-                path: String::new(),
-                options: ShareOptions { no_caching: true, ..ShareOptions::default() },
-                encrypt,
-                access: vec![(Sid::cluster_nodes(), FULL_ACCESS)],
-            })
+    pub fn set(&self, trust: NodeTrust, encrypt: bool) {
+        let share = Arc::new(Share {
+            name: SHARE.to_owned(),
+            comment: String::new(),
+            volume: VOLUME,
+            path: String::new(),
+            options: ShareOptions { no_caching: true, ..ShareOptions::default() },
+            encrypt,
+            access: vec![(Sid::cluster_nodes(), FULL_ACCESS)],
         });
+        let version = Version { prover: Some(Arc::new(Prover(trust))), share: Some(share) };
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Version { accounts, share });
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(version);
     }
 
     fn current(&self) -> Arc<Version> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// By what this node proves itself and others; `None`: it is in no cluster, or does not know yet.
+    pub fn prover(&self) -> Option<Arc<dyn NodeProver>> {
+        Some(self.current().prover.clone()?)
+    }
+
+    fn node(&self, node: NodeId) -> Option<NodeAccount> {
+        let current = self.current();
+        let prover = current.prover.as_ref()?;
+        prover.0.nodes().find(|known| *known == node && node != prover.0.own())?;
+        let token = AccessToken {
+            user: account_sid(node),
+            primary_group: Sid::cluster_nodes(),
+            // Neither Everyone nor Authenticated Users: no other share lets such an account in.
+            groups: vec![Sid::cluster_nodes()],
+            privileges: Privileges::empty(),
+        };
+        Some(NodeAccount { name: account_name(node), token: Arc::new(token) })
+    }
 }
 
-/// A directory with the accounts of nodes and the share `bus$` beside what it holds.
+/// A directory with the nodes and the share `bus$` beside what it holds.
 pub struct WithNodes<D> {
     pub inner: D,
     pub nodes: NodeAccounts,
@@ -127,12 +154,6 @@ pub struct WithNodes<D> {
 
 impl<D: Directory> Directory for WithNodes<D> {
     fn account(&self, domain: &str, user: &str) -> Option<Account> {
-        // Users' names cannot end so (MS-SAMR 3.1.1.6), but an imported one might: a node's name is a node's.
-        if user.ends_with('$')
-            && let Some(account) = self.nodes.current().accounts.get(&user.to_lowercase())
-        {
-            return Some(account.clone());
-        }
         self.inner.account(domain, user)
     }
 
@@ -160,5 +181,13 @@ impl<D: Directory> Directory for WithNodes<D> {
 
     fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
         self.inner.account_by_name(name)
+    }
+
+    fn node_prover(&self) -> Option<Arc<dyn NodeProver>> {
+        self.nodes.prover()
+    }
+
+    fn node(&self, node: NodeId) -> Option<NodeAccount> {
+        self.nodes.node(node)
     }
 }

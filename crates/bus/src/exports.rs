@@ -4,6 +4,7 @@
 //! id within its session is given here, in the order in which requests came: SMB2 delivers each at most once, so that no two have one.
 //! Promises: whatever was taken in is answered, when its session with the disk ends, its peer's session does or its time is over at the latest.
 
+use crate::accounts::node_of;
 use crate::wire::{self, Malformed};
 use cluster::ClusterState;
 use smb::wire::fsctl;
@@ -17,7 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use store::api::StoreError;
-use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NtStatus, NumberMap, VolumeId, attribute};
+use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NodeId, NtStatus, NumberMap, VolumeId, attribute};
 use volume::backend::{
     Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, OperationId,
     OplockLevel, Refusal, RefusalDetail, Reply, Ruling, ShareRoot, Standing, WideString,
@@ -25,8 +26,8 @@ use volume::backend::{
 
 /// The disks of this node, as requests of other nodes reach them.
 pub trait LocalDisks {
-    /// Takes a request of a peer. A disk that is not here answers [`BusError::Unreachable`].
-    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request);
+    /// Takes a request of a peer, which is of node `from`. A disk that is not here answers [`BusError::Unreachable`].
+    fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
     /// The peer is gone: nothing of it is to be answered any more.
@@ -38,8 +39,8 @@ pub trait LocalDisks {
 }
 
 impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
-    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request) {
-        self.handle_remote(peer, disk, request);
+    fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
+        self.handle_remote(peer, from, disk, request);
     }
 
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>) {
@@ -100,6 +101,8 @@ fn is_of(id: u64, open: u64) -> bool {
 struct Open {
     number: u64,
     peer: PeerId,
+    /// Whose session with the peer it is.
+    from: NodeId,
     standing: Standing,
     target: Target,
 }
@@ -199,9 +202,12 @@ impl<L: LocalDisks> Inner<L> {
         match request {
             Asked::OpenRoot { .. } => Some(Ok(Reply::Root(ShareRoot::VOLUME))),
             Asked::Create(create) if create.path.is_empty() => {
+                let Some(from) = node_of(&create.caller.token) else {
+                    return Some(Err(NtStatus::ACCESS_DENIED));
+                };
                 let (peer, standing) = (PeerId(create.caller.session.0), create.caller.standing);
                 let number = self.free_number();
-                let open = Open { number, peer, standing, target: Target::Node };
+                let open = Open { number, peer, from, standing, target: Target::Node };
                 self.opens.insert(number & OPEN_MASK, open);
                 Some(Ok(Reply::Created(Box::new(node_opened(OpenId(number))))))
             }
@@ -275,17 +281,18 @@ impl<L: LocalDisks> Inner<L> {
             Err(error) => return malformed(error),
         };
         let (volume, session, epoch) = (asked.volume(), asked.session(), asked.epoch());
+        let Some(from) = node_of(&request.caller.token) else { return Some(Err(NtStatus::ACCESS_DENIED)) };
         let peer = PeerId(request.caller.session.0);
         self.end_older(peer, disk, volume, (epoch, session));
         let number = self.free_number();
         let id = (number & OPEN_MASK) << COUNTER_BITS;
         let target = Target::Session { disk, volume, session, epoch, next: 1 };
-        let opens = Some(Open { number, peer, standing: request.caller.standing, target });
+        let opens = Some(Open { number, peer, from, standing: request.caller.standing, target });
         let pending = Pending { operation, peer, disk, kind: Kind::Session, since: now, opens };
         self.pending.insert(id, pending);
         let (id, priority) = (RequestId(id), Priority::Client);
         let request = Request { volume, session, id, epoch, priority, operation: asked.operation() };
-        self.disks.handle(peer, disk, request);
+        self.disks.handle(peer, from, disk, request);
         None
     }
 
@@ -310,7 +317,7 @@ impl<L: LocalDisks> Inner<L> {
         *epoch = said.map_or(*epoch, |said| said.max(*epoch));
         let id = (open.0 & OPEN_MASK) << COUNTER_BITS | *next;
         *next += 1;
-        let (peer, disk) = (found.peer, *disk);
+        let (peer, from, disk) = (found.peer, found.from, *disk);
         let request = Request {
             volume: *volume,
             session: *session,
@@ -321,7 +328,7 @@ impl<L: LocalDisks> Inner<L> {
             operation: asked,
         };
         self.pending.insert(id, Pending { operation, peer, disk, kind, since: now, opens: None });
-        self.disks.handle(peer, disk, request);
+        self.disks.handle(peer, from, disk, request);
         None
     }
 

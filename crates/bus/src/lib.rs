@@ -4,8 +4,8 @@
 //! SMB2 requests into requests for local replicas. [`Remote`] is the other end: a [`space::message::Transport`] to disks of other
 //! nodes, on the data plane's loop. What each operation looks like on the wire stands in [`wire`].
 //!
-//! Who may: the machine accounts of nodes ([`NodeAccounts`]), which may go nowhere else. Messages are signed always, and encrypted if
-//! that is set.
+//! Who may: the nodes by their certificates ([`NodeAccounts`]), which may go nowhere else. Both ends demand that messages are signed, and
+//! encrypted if that is set.
 //!
 //! Promises: a change is carried out at most once, and only within the session that it was asked in; whatever was asked is answered
 //! in bounded time, with [`space::message::BusError::Unreachable`] at once when the last connection is lost; payload is not copied between
@@ -17,17 +17,15 @@
 mod accounts;
 mod exports;
 mod remote;
-mod rotation;
 mod served;
 pub mod wire;
 
-pub use accounts::{NodeAccounts, Secret, WithNodes, account_name, is_account_name};
+pub use accounts::{NodeAccounts, WithNodes, account_name, is_account_name};
 pub use exports::{Exports, LocalDisks};
 pub use remote::{
     BusEvent, ChannelStatus, Peer, PeerCounters, PeerState, PeerStatus, Port, QueueStatus, Remote,
     RemoteOptions, Windows, at_each,
 };
-pub use rotation::{BusKey, Rotation};
 pub use served::Served;
 
 /// The name of the hidden share.

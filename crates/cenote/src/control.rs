@@ -328,7 +328,7 @@ pub struct DataPlaneOptions {
     pub state: State,
     /// `None`: a single server.
     pub cluster: Option<ClusterOptions>,
-    /// The machine accounts of all nodes, of which a single server has none.
+    /// The nodes that may use the bus, of which a single server has none.
     pub accounts: bus::NodeAccounts,
     /// Places to look for labelled disks besides the paths recorded in the state.
     pub disk_paths: Vec<PathBuf>,

@@ -471,7 +471,7 @@ fn begin_cluster(
     keys: member::ClusterKeys,
 ) -> Result<(Arc<DaemonServer>, Arc<ClusterControl>), DaemonError> {
     let (data, state, key) = (data.to_owned(), parts.state.clone(), parts.key.clone());
-    let server = Arc::new(DaemonServer::new(parts));
+    let server = Arc::new(DaemonServer::new(data.clone(), parts));
     if let Some(identity) = &identity {
         server.begin_liveness(identity.facts.clone())?;
     }

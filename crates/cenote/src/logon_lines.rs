@@ -46,8 +46,16 @@ fn write(audit: &AuditLog, lines: &Receiver<LogonLine>) {
             LogonAction::Delayed => Outcome::Done,
             LogonAction::Failed | LogonAction::Refused | LogonAction::LeftOut => Outcome::Refused,
         };
-        // A server that starts does not know the others' accounts at once: that is no user's doing.
-        let actor = if bus::is_account_name(&line.user) { "bus" } else { "smb" };
+        // No password opens what nodes may, and no user has such a name.
+        let is_old_node = bus::is_account_name(&line.user);
+        let actor = if is_old_node { "bus" } else { "smb" };
+        if is_old_node {
+            tracing::warn!(
+                source = line.source,
+                "a server tries to reach this one's disks by a password, as older versions do, and is refused: all servers of a cluster run the \
+                 same version (see Upgrade in docs/CLUSTER.md)"
+            );
+        }
         let event = AuditEvent {
             unix_s: unix_now_s(),
             actor,

@@ -190,7 +190,7 @@ async fn open(
         let key = Arc::new(identity.seal_key()?);
         let (state, engine) = member::open_state(Some(&identity), &places)?;
         let heartbeats = Shared::default();
-        let liveness = begin_liveness(&identity, &state, &key, &heartbeats, keys.listen)?;
+        let liveness = begin_liveness(&data, &identity, &state, &key, &heartbeats, keys.listen)?;
         let name = identity.facts.name.clone();
         let server = Arc::new(Witness { heartbeats });
         let parts = ClusterParts { data, keys, state, key, engine, server };
@@ -201,6 +201,7 @@ async fn open(
 
 /// Heartbeats with a data plane that is not there: what it is told is dropped, and it turns whenever it is asked for a sign of life.
 fn begin_liveness(
+    data: &Path,
     identity: &Identity,
     state: &State,
     key: &Arc<SealKey>,
@@ -223,6 +224,7 @@ fn begin_liveness(
     let listen = listen.ok_or_else(|| DaemonError::Setup("the cluster's port has no address".into()))?;
     let parts = LivenessParts {
         facts: identity.facts.clone(),
+        data: data.to_owned(),
         state: state.clone(),
         key: key.clone(),
         control,

@@ -175,7 +175,7 @@ pub fn found_cluster(
     };
     let issued = issue(&made.authority, applicant, &proof_context(name), now_unix_s)?;
     let with_etcd = !applicant.uses_other_etcd;
-    let node = record_of(applicant, FIRST_NODE, &issued, with_etcd, key, now_unix_s)?;
+    let node = record_of(applicant, FIRST_NODE, &issued, with_etcd, now_unix_s);
     let transaction = Transaction::default()
         .when(cluster.key(), 0)
         .put(cluster.key(), cluster.encode())
@@ -241,7 +241,7 @@ fn try_admit(
     let with_etcd = check_etcd(applicant, &members)?;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = issue(&authority, applicant, &context, now_unix_s)?;
-    let node = record_of(applicant, cluster.value.next_node, &issued, with_etcd, key, now_unix_s)?;
+    let node = record_of(applicant, cluster.value.next_node, &issued, with_etcd, now_unix_s);
     let next = ClusterRecord { next_node: NodeId(node.id.0 + 1), ..cluster.value };
     let used = JoinTokenRecord { used_by: Some(applicant.name.clone()), ..token.value };
     let transaction = Transaction::default()
@@ -341,8 +341,8 @@ pub fn renew(
     certify(state, cluster, found, &issued, now_unix_s)
 }
 
-/// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, and each
-/// server that stays another secret for the bus: the one that leaves has known all of them.
+/// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, since the
+/// one that leaves has known it. What the others prove themselves by on the bus, their certificates' keys, none but themselves ever had.
 ///
 /// # Errors
 /// [`Refused`].
@@ -399,8 +399,7 @@ fn try_remove(
     if others.filter(|member| !member.value.is_witness).count() == 0 {
         return Err(Refused::LastNode(found.value.name.clone()));
     }
-    let removed =
-        NodeRecord { state: NodeState::Removed, etcd: None, bus_secret: None, ..found.value.clone() };
+    let removed = NodeRecord { state: NodeState::Removed, etcd: None, ..found.value.clone() };
     cluster.value.revoke(removed.certificate_serials().map(str::to_owned), now_unix_s);
     cluster.value.heartbeat_key = ClusterRecord::new_heartbeat_key(cluster.value.id, key)?;
     let mut transaction = Transaction::default()
@@ -408,17 +407,6 @@ fn try_remove(
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
-    for Stored { revision, value: member } in &members {
-        if member.id == removed.id || member.is_witness {
-            continue;
-        }
-        let next = NodeRecord {
-            bus_secret: Some(NodeRecord::new_bus_secret(member.id, key)?),
-            bus_generation: member.bus_generation.wrapping_add(1),
-            ..member.clone()
-        };
-        transaction = transaction.when(next.key(), *revision).put(next.key(), next.encode());
-    }
     // What is on retired disks has its copies made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
         if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
@@ -574,12 +562,11 @@ fn record_of(
     id: NodeId,
     issued: &Issued,
     with_etcd: bool,
-    key: &SealKey,
     now_unix_s: u64,
-) -> Result<NodeRecord, SealError> {
+) -> NodeRecord {
     let etcd = applicant.etcd.filter(|_| with_etcd);
     let etcd = etcd.map(|addresses| member_of(&applicant.name, addresses));
-    Ok(NodeRecord {
+    NodeRecord {
         id,
         name: applicant.name.clone(),
         server_guid: applicant.server_guid,
@@ -595,15 +582,13 @@ fn record_of(
         certificate_serial: issued.serial.clone(),
         certified_unix_s: now_unix_s,
         earlier_certificates: Vec::new(),
-        bus_secret: (!applicant.is_witness).then(|| NodeRecord::new_bus_secret(id, key)).transpose()?,
-        bus_generation: 0,
         rack: applicant.rack.clone(),
         chassis: applicant.chassis.clone(),
         version: applicant.version.clone(),
         joined_unix_s: now_unix_s,
         state: NodeState::Up,
         is_witness: applicant.is_witness,
-    })
+    }
 }
 
 /// What can be told without looking at the cluster.

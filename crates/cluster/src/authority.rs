@@ -115,6 +115,14 @@ impl NodeKey {
         Zeroizing::new(self.0.serialize_pem())
     }
 
+    /// Signs by ECDSA with SHA-256; in ASN.1.
+    ///
+    /// # Errors
+    /// [`AuthorityError::Certificate`] if the system has no random numbers.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, AuthorityError> {
+        Ok(self.0.sign(message)?)
+    }
+
     /// What is sent to an authority. `context`: what the proof is good for, so that it is not good for anything else.
     ///
     /// # Errors

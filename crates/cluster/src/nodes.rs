@@ -27,8 +27,6 @@ pub const FIRST_NODE: NodeId = NodeId(1);
 
 /// Certificates that are kept beside a server's present one: of renewals whose answer was lost, one after the other.
 const EARLIER_CERTIFICATES_MAX: usize = 4;
-/// Bytes of the secret by which a server logs on to the others' disks.
-const BUS_SECRET_BYTES: usize = 32;
 const HEARTBEAT_KEY_BYTES: usize = 32;
 
 /// Why a name is none for a server or a cluster.
@@ -139,20 +137,12 @@ impl ClusterRecord {
     }
 }
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
 fn is_zero_s(seconds: &u64) -> bool {
     *seconds == 0
 }
 
 fn heartbeat_label(cluster: Uuid) -> String {
     format!("heartbeats of cluster {cluster}")
-}
-
-fn bus_label(node: NodeId) -> String {
-    format!("bus of server {node}")
 }
 
 fn seal_random<const BYTES: usize>(key: &SealKey, of: &str) -> Result<Sealed, SealError> {
@@ -226,12 +216,6 @@ pub struct NodeRecord {
     /// The last few before that, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_certificates: Vec<EarlierCertificate>,
-    /// The secret by which it logs on to the others' disks: 32 bytes, sealed. A witness has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bus_secret: Option<Sealed>,
-    /// How often that was exchanged for another one.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub bus_generation: u32,
     #[serde(default)]
     pub rack: String,
     #[serde(default)]
@@ -298,23 +282,6 @@ impl NodeRecord {
         let rack = if self.rack.is_empty() { &self.chassis } else { &self.rack };
         FaultDomain { rack: rack.clone(), node: self.name.clone(), enclosure: String::new() }
     }
-
-    /// A new random secret for the bus, sealed.
-    ///
-    /// # Errors
-    /// [`SealError::Random`].
-    pub fn new_bus_secret(node: NodeId, key: &SealKey) -> Result<Sealed, SealError> {
-        seal_random::<BUS_SECRET_BYTES>(key, &bus_label(node))
-    }
-
-    /// The secret for the bus; a witness has none, whatever its record says.
-    ///
-    /// # Errors
-    /// [`SealError::DoesNotOpen`].
-    pub fn open_bus_secret(&self, key: &SealKey) -> Result<Option<Zeroizing<Vec<u8>>>, SealError> {
-        let sealed = self.bus_secret.as_ref().filter(|_| !self.is_witness);
-        sealed.map(|sealed| key.open(&bus_label(self.id), &sealed.0)).transpose()
-    }
 }
 
 /// The servers of the cluster, removed ones left out, by number.
@@ -353,12 +320,39 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_secret_opens_only_for_its_own_server() {
-        let directory = tempfile::tempdir().unwrap();
-        let key = SealKey::open_or_create(&directory.path().join("key")).unwrap();
-        let sealed = NodeRecord::new_bus_secret(NodeId(2), &key).unwrap();
-        assert_eq!(key.open(&bus_label(NodeId(2)), &sealed.0).unwrap().len(), BUS_SECRET_BYTES);
-        assert!(key.open(&bus_label(NodeId(3)), &sealed.0).is_err());
+    fn records_that_name_a_secret_for_the_bus_as_they_once_did_are_read() {
+        let now = NodeRecord { is_witness: true, ..record() };
+        let mut before: serde_json::Value = serde_json::to_value(&now).unwrap();
+        before["bus_secret"] = "sealed".into();
+        before["bus_generation"] = 3.into();
+        assert_eq!(serde_json::from_value::<NodeRecord>(before).unwrap(), now);
+    }
+
+    fn record() -> NodeRecord {
+        let address = "10.1.0.11:445".parse().unwrap();
+        NodeRecord {
+            id: NodeId(2),
+            name: "node-2".into(),
+            server_guid: Uuid::nil(),
+            addresses: Vec::new(),
+            smb: address,
+            rdma: None,
+            api: address,
+            cluster: address,
+            heartbeat: address,
+            etcd: None,
+            public_key: String::new(),
+            certificate_sha256: String::new(),
+            certificate_serial: String::new(),
+            certified_unix_s: 0,
+            earlier_certificates: Vec::new(),
+            rack: String::new(),
+            chassis: String::new(),
+            version: "0.1.0".into(),
+            joined_unix_s: 0,
+            state: NodeState::Up,
+            is_witness: false,
+        }
     }
 
     #[test]

@@ -151,8 +151,6 @@ pub(crate) fn record(number: u8, runs_etcd: bool) -> NodeRecord {
         certificate_serial: String::new(),
         certified_unix_s: 0,
         earlier_certificates: Vec::new(),
-        bus_secret: None,
-        bus_generation: 0,
         rack: String::new(),
         chassis: String::new(),
         version: "0.1.0".into(),

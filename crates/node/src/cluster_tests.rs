@@ -308,7 +308,7 @@ impl Rig {
                 let reached = owners.get(&disk).filter(|owner| !self.cut.contains(&(*from, **owner)));
                 let to = reached.and_then(|owner| self.nodes.get(owner));
                 if let Some(to) = to.filter(|to| !to.is_dead && !running.is_dead) {
-                    to.node.handle_remote(PeerId(from.0.into()), disk, request);
+                    to.node.handle_remote(PeerId(from.0.into()), *from, disk, request);
                 }
             }
         }

@@ -238,6 +238,10 @@ impl Node {
                 self.lost.borrow_mut().push(*volume);
             }
         }
+        if let LocalEvent::EpochRefused { volume, disk, node, epoch, recorded } = &event {
+            let (epoch, recorded) = (epoch.0, recorded.map(|epoch| epoch.0));
+            tracing::warn!(%volume, %disk, %node, epoch, recorded, "a node named an epoch that the volume's record never gave it, and was refused");
+        }
         self.events.note(event, unix_s);
     }
 

@@ -53,11 +53,11 @@ impl Node {
         self.following.incarnation()
     }
 
-    /// Takes a request of another node's coordinator; answered by [`Node::poll_remote`].
-    pub fn handle_remote(&self, peer: PeerId, disk: DiskId, request: Request) {
+    /// Takes a request of the coordinator of node `from`; answered by [`Node::poll_remote`].
+    pub fn handle_remote(&self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
         let space = self.space_of(disk).or_else(|| self.pools.spaces().into_iter().next());
         if let Some(space) = space {
-            space.handle_remote(peer, disk, request);
+            space.handle_remote(peer, from, disk, request);
         }
     }
 

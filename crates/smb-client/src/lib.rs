@@ -72,5 +72,5 @@ pub use location::{Location, LocationError};
 pub use logon::{Logon, LogonError};
 pub use operation::{Reply, Request};
 pub use options::{Encryption, Options, RDMA_PORT, RdmaDevice, Signing, Transport};
-pub use smb::auth::{Credentials, NtHash};
+pub use smb::auth::{Credentials, NodeCredentials, NtHash};
 pub use smb_transport::client::Outgoing;

@@ -1,8 +1,9 @@
 //! Accounts and shares, as the daemon answers them from memory.
 
+use smb::auth::NodeProver;
 use smb::rpc::AccountEntry;
 use std::sync::Arc;
-use types::{Sid, VolumeId};
+use types::{NodeId, Sid, VolumeId};
 use volume::backend::{AccessToken, ShareOptions};
 
 /// An account that a client names.
@@ -15,13 +16,45 @@ pub struct Account {
     pub token: Arc<AccessToken>,
 }
 
-/// The password by which somebody logged on: its NT hash, which can only be compared.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Credential([u8; 16]);
+/// A node of this server's cluster, which logs on by its certificate.
+#[derive(Debug, Clone)]
+pub struct NodeAccount {
+    pub name: String,
+    pub token: Arc<AccessToken>,
+}
 
-impl Credential {
-    pub fn of(account: &Account) -> Self {
-        Self(account.nt_hash)
+/// By what somebody logged on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// The password's NT hash, which can only be compared.
+    Password([u8; 16]),
+    Certificate(NodeId),
+}
+
+/// Who logged on, by what, and what that allows.
+pub(crate) struct Subject {
+    pub name: String,
+    pub credential: Credential,
+    pub token: Arc<AccessToken>,
+}
+
+impl Subject {
+    /// Is a user whose password is right.
+    ///
+    /// `None`: what nodes may is not had by a password, which can be relayed.
+    pub fn user(account: Account) -> Option<Self> {
+        let Account { name, nt_hash, enabled, token } = account;
+        let stands = enabled && !token.groups.contains(&Sid::cluster_nodes());
+        stands.then_some(Self { name, credential: Credential::Password(nt_hash), token })
+    }
+
+    pub fn node(node: NodeId, account: NodeAccount) -> Self {
+        let NodeAccount { name, token } = account;
+        Self { name, credential: Credential::Certificate(node), token }
+    }
+
+    pub fn is_node(&self) -> bool {
+        matches!(self.credential, Credential::Certificate(_))
     }
 }
 
@@ -63,4 +96,12 @@ pub trait Directory {
     fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry>;
     /// Finds an account or group by its name, whatever its case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
+    /// By what nodes of this server's cluster log on; `None`: it is in none.
+    fn node_prover(&self) -> Option<Arc<dyn NodeProver>> {
+        None
+    }
+    /// Finds a node of this server's cluster.
+    fn node(&self, _node: NodeId) -> Option<NodeAccount> {
+        None
+    }
 }

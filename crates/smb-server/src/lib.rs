@@ -35,7 +35,7 @@ mod server;
 mod state;
 
 pub use config::{Config, Limits};
-pub use directory::{Account, Directory, Share};
+pub use directory::{Account, Directory, NodeAccount, Share};
 pub use lists::{Caching, Gauges, OpenInfo, SessionInfo};
 pub use logon::audit::{LogonAction, LogonLine};
 pub use server::Server;

@@ -22,6 +22,8 @@ pub enum Planted {
     DeadDisksWaitedFor,
     /// A disk that has a corrupt block is put out.
     CorruptExpelsDisk,
+    /// A disk promises whatever epoch another node names.
+    EpochsBelieved,
     /// A pool of which disks are away for a moment is taken for full.
     FullWhenAway,
     /// A state change whose outcome is unknown counts as committed.
@@ -96,13 +98,14 @@ impl Planted {
         Self::StaleSinceTooLate,
     ];
 
-    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time; and one that
+    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes that lie; and one that
     /// needs a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 17] = [
+    pub const OF_DISKS: [Self; 18] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
         Self::CorruptExpelsDisk,
+        Self::EpochsBelieved,
         Self::FullWhenAway,
         Self::HedgeStaleCopy,
         Self::HostExpelsDisk,

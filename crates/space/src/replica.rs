@@ -254,7 +254,8 @@ impl<S: BlockStore> Replica<S> {
             let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });
         }
-        self.store.settle(request.volume, settled);
+        // Nothing later than what the coordinator itself stamps can be complete, whatever it says.
+        self.store.settle(request.volume, settled.min(request.epoch));
         self.sessions.insert(request.volume, session);
         self.opening.retain(|(_, waiting)| waiting.volume != request.volume);
         self.opening.push((peer, request));

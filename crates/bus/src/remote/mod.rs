@@ -15,7 +15,7 @@ mod session;
 pub use channels::at_each;
 pub use queue::Windows;
 
-use crate::accounts::Secret;
+use crate::accounts::NodeAccounts;
 use peer::PeerLink;
 use queue::Queued;
 use smb_client::RdmaDevice;
@@ -37,15 +37,13 @@ pub struct Peer {
     pub addresses: Vec<SocketAddr>,
     /// Where it listens by SMB Direct; tried first, if there are any.
     pub rdma: Vec<SocketAddr>,
-    /// The name of this node's machine account ([`crate::account_name`]).
-    pub account: String,
-    /// This node's own secret, which the peer knows from the cluster's records.
-    pub secret: Secret,
 }
 
 /// Settings of the connecting side.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
+    /// By what this node proves itself to the others, and they to it.
+    pub nodes: NodeAccounts,
     /// With a request unanswered and nothing heard for so long, a connection counts as lost.
     pub silence: Duration,
     /// How long connecting may take, and how long logging on.
@@ -69,6 +67,7 @@ pub struct RemoteOptions {
 impl Default for RemoteOptions {
     fn default() -> Self {
         Self {
+            nodes: NodeAccounts::default(),
             silence: Duration::from_secs(2),
             dial_timeout: Duration::from_secs(2),
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),

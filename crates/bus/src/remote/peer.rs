@@ -12,7 +12,7 @@ use super::{
 use crate::{SHARE, wire};
 use smb::wire::{CreateResponse, Dialect, FileId};
 use smb_client::{
-    Binding, Channel, ClientError, Connection, Credentials, Encryption, Options, RdmaDevice, Reply,
+    Binding, Channel, ClientError, Connection, Encryption, NodeCredentials, Options, RdmaDevice, Reply,
     Request as SmbRequest, Signing, Token,
 };
 use smb_transport::client::{Link, LinkError, Way};
@@ -134,13 +134,8 @@ impl Making<'_> {
     fn channel(&self, place: Place, way: Way, binding: Option<Binding>) -> Result<Box<Channel>, PeerError> {
         let Self { peer, options, common } = self;
         let server = place.address.ip().to_string();
-        let credentials = Credentials::User {
-            user: peer.account.clone(),
-            domain: String::new(),
-            workstation: String::new(),
-            hash: peer.secret.nt_hash(),
-            target_name: format!("cifs/{server}"),
-        };
+        let prover = common.options.nodes.prover().ok_or(PeerError::Unproven)?;
+        let credentials = NodeCredentials { prover, peer: peer.node };
         let of_link = options.of_link(common.options.dial_timeout);
         let mut options = (*options).clone();
         options.client_guid = common.client_guid;
@@ -149,10 +144,7 @@ impl Making<'_> {
             // Without random bytes no key and no nonce is safe: there is nothing to go on with.
             getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
         });
-        let connection = match binding {
-            None => Connection::new(options, credentials, &server, wall_clock(), random),
-            Some(binding) => Connection::bind(options, credentials, &server, wall_clock(), random, binding),
-        };
+        let connection = Connection::of_node(options, credentials, &server, wall_clock(), random, binding)?;
         let link = Link::new(common.driver, way, &of_link)
             .map_err(|error: LinkError| PeerError::Client(error.into()))?;
         Ok(Box::new(Channel::new(connection, link, 0, common.now)))
@@ -590,7 +582,7 @@ impl PeerLink {
 
     /// Ends the connection, if there is one, and answers what was asked. The next attempt begins after a pause.
     fn lost(&mut self, error: &PeerError, now: Monotonic, up: &mut Up<'_>) {
-        let why = &error.to_string();
+        let why = &error.told();
         if self.trouble.as_ref() != Some(why) {
             let address = self.address();
             tracing::warn!(node = %self.peer.node, ?address, why, "the storage bus does not reach a node");

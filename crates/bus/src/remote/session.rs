@@ -117,6 +117,8 @@ pub(super) enum PeerError {
         "small messages arrive and large ones do not: compare the MTU of the servers' interfaces with what the network between them carries"
     )]
     LosesLarge,
+    #[error("this server does not know by which certificate it proves itself yet")]
+    Unproven,
     #[error("{0}")]
     Other(String),
 }
@@ -126,6 +128,16 @@ impl PeerError {
     pub fn is_refused_logon(&self) -> bool {
         let unknown = NtStatus::LOGON_FAILURE;
         matches!(self, Self::Client(ClientError::Status { status, .. }) if *status == unknown)
+    }
+
+    /// Says what is wrong, to people.
+    pub fn told(&self) -> String {
+        if self.is_refused_logon() {
+            return "it takes no logon by this server's certificate (LOGON_FAILURE): it has not read of it yet, or it runs an older version, which knows \
+                    passwords only (all servers of a cluster run the same version: see Upgrade in docs/CLUSTER.md)"
+                .to_owned();
+        }
+        self.to_string()
     }
 
     /// Whether the connection was ended from outside.

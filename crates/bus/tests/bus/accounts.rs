@@ -1,18 +1,24 @@
 //! Who may reach the bus, and where else nodes may go; and bad input from who may.
 
-use crate::world::{Carried, PASSWORD, World, disk, secret};
-use bus::{SHARE, account_name};
-use smb::auth::{Credentials, NtHash};
+use crate::world::{Carried, OTHER_VOLUME, PASSWORD, World, disk, wall_clock};
+use bus::{NodeAccounts, SHARE};
+use cluster::authority::NodeKey;
+use cluster::node_trust::NodeTrust;
+use smb::auth::{Credentials, NodeCredentials, NtHash};
 use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
     fsctl,
 };
-use smb_client::{Binding, Channel, Connection, Options, Reply, Request, Token};
+use smb_client::{Binding, Channel, Connection, Options, Random, Reply, Request, Token};
 use smb_transport::client::{Link, Way};
 use std::net::TcpStream;
 use std::time::Duration;
 use sys::{Buf, Payload, monotonic_now};
 use types::{FileTime, NodeId, NtStatus};
+
+fn random() -> Random {
+    Box::new(|bytes: &mut [u8]| getrandom::fill(bytes).unwrap())
+}
 
 /// A client of node 2, on the world's own loop.
 struct Raw {
@@ -21,44 +27,39 @@ struct Raw {
     last: u64,
 }
 
-fn hex(node: u8) -> String {
-    [node; 32].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Raw {
-    fn log_on(world: &mut World, user: &str, password: &str) -> Result<Self, String> {
-        Self::begin(world, user, password, None)
-    }
-
-    /// One more channel of a session.
-    fn bind(world: &mut World, user: &str, password: &str, binding: Binding) -> Result<Self, String> {
-        Self::begin(world, user, password, Some(binding))
-    }
-
-    fn begin(
-        world: &mut World,
-        user: &str,
-        password: &str,
-        binding: Option<Binding>,
-    ) -> Result<Self, String> {
-        let address = world.nodes[1].serving.as_ref().unwrap().address;
-        let stream = TcpStream::connect(address).unwrap();
-        let options = Options { client_guid: [3; 16], ..Options::default() };
-        let link =
-            Link::new(&world.driver, Way::Tcp(stream), &options.of_link(Duration::from_secs(5))).unwrap();
+    /// Logs on by a password.
+    fn log_on(world: &mut World, user: &str) -> Result<Self, String> {
         let credentials = Credentials::User {
             user: user.into(),
             domain: String::new(),
             workstation: String::new(),
-            hash: NtHash::from_password(password),
+            hash: NtHash::from_password(PASSWORD),
             target_name: "cifs/node".into(),
         };
-        let random = Box::new(|bytes: &mut [u8]| getrandom::fill(bytes).unwrap());
-        let wall = FileTime(133_000_000_000_000_000);
-        let connection = match binding {
-            None => Connection::new(options.clone(), credentials, "node", wall, random),
-            Some(binding) => Connection::bind(options.clone(), credentials, "node", wall, random, binding),
-        };
+        let options = Self::options();
+        Self::begin(world, Connection::new(options, credentials, "node", wall_clock(), random()))
+    }
+
+    /// Logs on as a node, by what it shows.
+    fn as_node(world: &mut World, trust: NodeTrust, binding: Option<Binding>) -> Result<Self, String> {
+        let accounts = NodeAccounts::default();
+        accounts.set(trust, false);
+        let credentials = NodeCredentials { prover: accounts.prover().unwrap(), peer: NodeId(2) };
+        let connection =
+            Connection::of_node(Self::options(), credentials, "node", wall_clock(), random(), binding);
+        Self::begin(world, connection.map_err(|error| error.to_string())?)
+    }
+
+    fn options() -> Options {
+        Options { client_guid: [3; 16], ..Options::default() }
+    }
+
+    fn begin(world: &mut World, connection: Connection) -> Result<Self, String> {
+        let address = world.nodes[1].serving.as_ref().unwrap().address;
+        let (stream, options) = (TcpStream::connect(address).unwrap(), Self::options());
+        let link =
+            Link::new(&world.driver, Way::Tcp(stream), &options.of_link(Duration::from_secs(5))).unwrap();
         let mut raw = Self { channel: Channel::new(connection, link, 0, monotonic_now()), options, last: 0 };
         let mut failure = None;
         world.until("the logon is over", |_| {
@@ -114,51 +115,85 @@ impl Raw {
 #[test]
 fn users_do_not_reach_the_bus() {
     let mut world = World::new(2, Carried::Tcp);
-    let mut ana = Raw::log_on(&mut world, "ana", PASSWORD).ok().unwrap();
+    let mut ana = Raw::log_on(&mut world, "ana").ok().unwrap();
     assert_eq!(ana.connect(&mut world, SHARE), Err(NtStatus::ACCESS_DENIED));
     assert!(ana.connect(&mut world, "IPC$").is_ok());
 }
 
 #[test]
+fn no_password_makes_anybody_a_node() {
+    let mut world = World::new(2, Carried::Tcp);
+    let refused = Raw::log_on(&mut world, "node-1$").err().unwrap();
+    assert!(refused.contains("ACCESS_DENIED"), "{refused}");
+    let unknown = Raw::log_on(&mut world, "node-2$").err().unwrap();
+    assert!(unknown.contains("LOGON_FAILURE"), "{unknown}");
+}
+
+#[test]
 fn nodes_reach_nothing_but_the_bus() {
     let mut world = World::new(2, Carried::Tcp);
-    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(1)).ok().unwrap();
+    let trust = world.certificates.trust(NodeId(1));
+    let mut node = Raw::as_node(&mut world, trust, None).ok().unwrap();
     assert_eq!(node.connect(&mut world, "files"), Err(NtStatus::ACCESS_DENIED));
     assert_eq!(node.connect(&mut world, "IPC$"), Err(NtStatus::ACCESS_DENIED));
     assert!(node.connect(&mut world, SHARE).is_ok());
 }
 
 #[test]
-fn a_node_with_another_secret_is_no_node() {
+fn a_node_is_known_by_a_certificate_that_is_on_record() {
     let mut world = World::new(2, Carried::Tcp);
-    let refused = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(9)).err().unwrap();
+    // By whoever has the authority's key: a server that was removed, say.
+    let key = NodeKey::generate().unwrap();
+    let now_unix_s = (wall_clock().0 - FileTime::UNIX_EPOCH.0) / 10_000_000;
+    let forged = world.certificates.issue(NodeId(1), &key, now_unix_s);
+    let forger = world.certificates.trust_showing(NodeId(1), &key.pem(), &forged.pem);
+    let refused = Raw::as_node(&mut world, forger, None).err().unwrap();
     assert!(refused.contains("LOGON_FAILURE"), "{refused}");
-    let unknown = Raw::log_on(&mut world, &account_name(NodeId(7), 0), &hex(7)).err().unwrap();
-    assert!(unknown.contains("LOGON_FAILURE"), "{unknown}");
-    assert_eq!(format!("{:?}", secret(9)), "Secret", "no secret is shown");
+    // Somebody who has the certificate, and not its key.
+    let genuine = world.certificates.certificate(NodeId(1));
+    let thief = world.certificates.trust_showing(NodeId(1), &key.pem(), genuine);
+    let refused = Raw::as_node(&mut world, thief, None).err().unwrap();
+    assert!(refused.contains("LOGON_FAILURE"), "{refused}");
+    let renewed = world.certificates.renew(NodeId(1), 0);
+    let accounts = world.nodes[1].serving.as_ref().unwrap().accounts.clone();
+    accounts.set(world.certificates.trust(NodeId(2)), false);
+    let key = world.certificates.key(NodeId(1));
+    let after = world.certificates.trust_showing(NodeId(1), &key, &renewed.pem);
+    assert!(Raw::as_node(&mut world, after, None).is_ok(), "a renewed certificate is good");
+    let before = world.certificates.trust(NodeId(1));
+    assert!(Raw::as_node(&mut world, before, None).is_ok(), "and so is the one before");
 }
 
 #[test]
 fn a_stranger_to_a_session_gets_no_channel_of_it() {
     let mut world = World::new(2, Carried::Tcp);
-    let name = account_name(NodeId(1), 0);
-    let victim = Raw::log_on(&mut world, &name, &hex(1)).ok().unwrap();
+    let trust = |world: &World, node| world.certificates.trust(NodeId(node));
+    let one = trust(&world, 1);
+    let victim = Raw::as_node(&mut world, one, None).ok().unwrap();
     let (session, own) = (victim.channel.connection.session_id(), victim.channel.connection.binding());
-    // Another session of the same account proves nothing; its secret alone does not either.
-    let other = Raw::log_on(&mut world, &name, &hex(1)).ok().unwrap();
+    // Another session of the same node proves nothing; its certificate alone does not either.
+    let one = trust(&world, 1);
+    let other = Raw::as_node(&mut world, one, None).ok().unwrap();
     let stranger = other.channel.connection.binding().unwrap().to_session(session);
-    let refused = Raw::bind(&mut world, &name, &hex(1), stranger).err().unwrap();
+    let one = trust(&world, 1);
+    let refused = Raw::as_node(&mut world, one, Some(stranger)).err().unwrap();
     assert!(refused.contains("ACCESS_DENIED"), "{refused}");
-    // Another node that had the session's keys would still have to be the same node.
-    let refused = Raw::bind(&mut world, &account_name(NodeId(2), 0), &hex(2), own.clone().unwrap());
-    assert!(refused.err().unwrap().contains("ACCESS_DENIED"));
+    // A node that had the session's keys would still have to be the same node.
+    let mut three = World::new(3, Carried::Tcp);
+    let one = trust(&three, 1);
+    let victim_of_three = Raw::as_node(&mut three, one, None).ok().unwrap();
+    let binding = victim_of_three.channel.connection.binding();
+    let third = trust(&three, 3);
+    let refused = Raw::as_node(&mut three, third, binding).err().unwrap();
+    assert!(refused.contains("ACCESS_DENIED"), "{refused}");
     let channels = |world: &mut World| {
         let now = monotonic_now();
         let sessions = world.nodes[1].serving.as_mut().unwrap().server.sessions(now);
         sessions.iter().map(|session| session.connections.len()).max()
     };
     assert_eq!(channels(&mut world), Some(1));
-    let bound = Raw::bind(&mut world, &name, &hex(1), own.unwrap());
+    let one = trust(&world, 1);
+    let bound = Raw::as_node(&mut world, one, own);
     assert!(bound.is_ok());
     assert_eq!(channels(&mut world), Some(2));
 }
@@ -168,7 +203,8 @@ fn malformed_requests_are_refused_and_change_nothing() {
     let mut world = World::new(2, Carried::Tcp);
     world.settle(0);
     world.open(0, disk(2), 1, 5).unwrap();
-    let mut node = Raw::log_on(&mut world, &account_name(NodeId(1), 0), &hex(1)).ok().unwrap();
+    let trust = world.certificates.trust(NodeId(1));
+    let mut node = Raw::as_node(&mut world, trust, None).ok().unwrap();
     let tree = node.connect(&mut world, SHARE).unwrap();
     let name = disk(2).to_string();
     for (path, context) in [
@@ -186,7 +222,7 @@ fn malformed_requests_are_refused_and_change_nothing() {
         NtStatus::OBJECT_NAME_NOT_FOUND
     );
     let context = bus::wire::put_session(
-        types::VolumeId::from_bytes([8; 16]),
+        OTHER_VOLUME,
         types::Epoch(1),
         space::message::SessionId(1),
         types::Epoch(0),

@@ -326,9 +326,10 @@ fn a_peer_that_is_silent_on_all_channels_is_given_up_as_soon_as_on_one() {
 #[test]
 fn all_channels_of_a_node_that_leaves_end_at_once() {
     let mut world = doubled(Carried::Tcp);
-    let own = crate::world::secret(2);
+    world.certificates.remove(NodeId(1));
+    let trust = world.certificates.trust(NodeId(2));
     let serving = world.nodes[1].serving.as_mut().unwrap();
-    serving.accounts.set([(NodeId(2), 0, &own)], false);
+    serving.accounts.set(trust, false);
     serving.server.directory_changed(sys::monotonic_now());
     assert_eq!(serving.exports.session_count(), 0, "at the return");
     assert!(!serving.server.sessions(sys::monotonic_now()).iter().any(|session| session.user == "node-1$"));
@@ -387,7 +388,7 @@ fn wired() -> (World, [Wire; 2]) {
     let server = world.nodes[1].serving.as_ref().unwrap().address;
     let wires = [Wire::to(server), Wire::to(server)];
     let addresses = wires.iter().map(|wire| wire.address).collect();
-    let peer = Peer { addresses, ..peer_at(1, 2, server) };
+    let peer = Peer { addresses, ..peer_at(2, server) };
     world.nodes[0].remote.set_peers(vec![peer]);
     world.until_channels(0, 2);
     (world, wires)

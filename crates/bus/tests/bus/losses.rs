@@ -97,10 +97,11 @@ fn a_node_that_leaves_the_cluster_is_out_at_once() {
     world.settle(0);
     world.settle(1);
     world.open(0, disk(2), 1, 5).unwrap();
-    let serving = world.nodes[1].serving.as_mut().unwrap();
     // Node 1 is removed: node 2 knows only itself any more.
-    let own = crate::world::secret(2);
-    serving.accounts.set([(NodeId(2), 0, &own)], false);
+    world.certificates.remove(NodeId(1));
+    let trust = world.certificates.trust(NodeId(2));
+    let serving = world.nodes[1].serving.as_mut().unwrap();
+    serving.accounts.set(trust, false);
     serving.server.directory_changed(sys::monotonic_now());
     assert_eq!(serving.exports.session_count(), 0, "at the return");
     world.until("node 1 is out", |world| world.state(0, 2) != PeerState::Ready);
@@ -133,7 +134,7 @@ fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     let peers = world.nodes[0].remote.peers();
     assert_eq!(peers.len(), 2);
     let good = world.nodes[2].serving.as_ref().unwrap().address;
-    world.nodes[0].remote.set_peers(vec![peer_at(1, 2, address), peer_at(1, 3, good)]);
+    world.nodes[0].remote.set_peers(vec![peer_at(2, address), peer_at(3, good)]);
     world.until("it is tried six times", |_| rubbish.is_finished());
     rubbish.join().unwrap();
     assert_eq!(world.state(0, 3), PeerState::Ready, "the good peer is not disturbed");

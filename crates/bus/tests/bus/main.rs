@@ -5,6 +5,7 @@ mod channels;
 mod losses;
 mod operations;
 mod queues;
+mod relay;
 mod spaces;
 mod tshark;
 mod world;

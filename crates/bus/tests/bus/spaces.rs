@@ -20,7 +20,8 @@ fn volume_of(world: &World, resiliency: Resiliency) {
     let pool = PoolId::from_bytes([1; 16]);
     let thin = Provisioning::Thin;
     let record = VolumeRecord::new(VOLUME_OF_TESTS, pool, "data", resiliency, size, thin, disks, 0);
-    world.state.write(&record, 0).unwrap();
+    let before = world.state.read::<VolumeRecord>(&record.id.to_string()).unwrap().unwrap();
+    world.state.write(&record, before.revision).unwrap();
 }
 
 /// A world whose first node has the volume open.

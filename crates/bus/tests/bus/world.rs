@@ -1,10 +1,11 @@
 //! Nodes with an SMB server, disks in memory and a bus to the others, on one event loop.
 
 use bus::{
-    BusEvent, Exports, NodeAccounts, Peer, PeerState, PeerStatus, Port, Remote, RemoteOptions, Secret,
-    Served, VOLUME, WithNodes, account_name,
+    BusEvent, Exports, NodeAccounts, Peer, PeerState, PeerStatus, Port, Remote, RemoteOptions, Served,
+    VOLUME, WithNodes,
 };
-use cluster::{FaultDomain, MemoryClient, MemoryState};
+use cluster::node_trust::fixture::TestCluster;
+use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
 use smb::auth::NtHash;
@@ -24,10 +25,10 @@ use space::message::{
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use sys::driver::{Driver, DriverChoice};
 use sys::{Buf, Payload, monotonic_now};
-use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, Sid, VolumeId};
+use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, PoolId, Sid, VolumeId};
 use volume::backend::{AccessToken, Backend, Event, OperationId, Privileges, Ruling, ShareOptions, Standing};
 
 /// Blocks of a slab.
@@ -41,8 +42,16 @@ pub fn disk(number: u8) -> DiskId {
     DiskId::from_bytes([number; 16])
 }
 
-pub fn secret(node: u8) -> Secret {
-    Secret::new([node; 32])
+pub fn wall_clock() -> FileTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    FileTime::from_unix_nanos(since.as_nanos() as i128)
+}
+
+/// What a node knows of the others, and shows of itself.
+pub fn accounts_of(cluster: &TestCluster, node: NodeId, encrypt: bool) -> NodeAccounts {
+    let accounts = NodeAccounts::default();
+    accounts.set(cluster.trust(node), encrypt);
+    accounts
 }
 
 pub type Space = LocalSpace<FakeStore, MemoryClient>;
@@ -61,19 +70,27 @@ impl Backend for NoFiles {
     fn handle_timeout(&mut self, _: Monotonic) {}
 }
 
-/// One user, `ana`, who may do anything that users may.
+/// One user, `ana`, who may do anything that users may; and an account that has come to be called like a node's, and to be in the nodes' group.
 pub struct People;
 
 impl Directory for People {
     fn account(&self, _domain: &str, user: &str) -> Option<Account> {
-        (user == "ana").then(|| Account {
+        let (user_sid, groups) = match user {
+            "ana" => (
+                Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
+                vec![Sid::everyone(), Sid::authenticated_users(), Sid::administrators()],
+            ),
+            "node-1$" => (Sid::cluster_nodes().child(1).unwrap(), vec![Sid::cluster_nodes()]),
+            _ => return None,
+        };
+        Some(Account {
             name: user.to_owned(),
             nt_hash: *NtHash::from_password(PASSWORD).as_bytes(),
             enabled: true,
             token: Arc::new(AccessToken {
-                user: Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
+                user: user_sid,
                 primary_group: Sid::users(),
-                groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::administrators()],
+                groups,
                 privileges: Privileges::all(),
             }),
         })
@@ -225,9 +242,8 @@ impl Serving {
             SmbDirectLimits::default(),
         );
         let directory = WithNodes { inner: People, nodes: accounts.clone() };
-        let wall = FileTime(133_000_000_000_000_000);
-        let mut server =
-            Server::new(Config::new([9; 16], "NODE"), directory, random(), monotonic_now(), wall);
+        let config = Config::new([9; 16], "NODE");
+        let mut server = Server::new(config, directory, random(), monotonic_now(), wall_clock());
         let exports = Exports::new(space);
         server.add_volume(VOLUME, Served::Bus(exports.clone()));
         server.add_volume(VolumeId::from_bytes([1; 16]), Served::Volume(NoFiles));
@@ -274,6 +290,7 @@ pub struct World {
     /// The state of the cluster, which every node reaches.
     pub state: MemoryState,
     pub nodes: Vec<Node>,
+    pub certificates: TestCluster,
     carried: Carried,
     /// By how many of their addresses nodes know each other.
     paths: usize,
@@ -289,15 +306,16 @@ impl World {
     pub fn with_options(count: u8, carried: Carried, set: impl Fn(&mut RemoteOptions)) -> Self {
         let driver = Driver::new(DriverChoice::Automatic).unwrap();
         let state = MemoryState::new();
-        let accounts = NodeAccounts::default();
-        let secrets: Vec<(NodeId, Secret)> =
-            (1..=count).map(|node| (NodeId(node.into()), secret(node))).collect();
-        accounts.set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), carried == Carried::Encrypted);
+        write_record(&state);
+        let now_unix_s = (wall_clock().0 - FileTime::UNIX_EPOCH.0) / 10_000_000;
+        let certificates = TestCluster::new(count.into(), now_unix_s);
         let nodes = (1..=count).map(|number| {
+            let accounts = accounts_of(&certificates, NodeId(number.into()), carried == Carried::Encrypted);
             let store = FakeStore::new(SLAB, 64);
             let stores = BTreeMap::from([(disk(number), store)]);
             let space = space_of(&state, NodeId(number.into()), &stores);
             let mut options = RemoteOptions {
+                nodes: accounts.clone(),
                 encrypt: carried == Carried::Encrypted,
                 pauses: (Duration::from_millis(10), Duration::from_millis(100)),
                 ..RemoteOptions::default()
@@ -306,7 +324,7 @@ impl World {
             let remote = Remote::new(&driver, options, monotonic_now()).unwrap();
             Node {
                 id: NodeId(number.into()),
-                serving: Some(Serving::start(&driver, space.clone(), accounts.clone())),
+                serving: Some(Serving::start(&driver, space.clone(), accounts)),
                 space,
                 stores,
                 port: remote.port(),
@@ -315,8 +333,8 @@ impl World {
             }
         });
         let nodes = nodes.collect();
-        let mut world =
-            Self { nodes, driver: driver.clone(), state: state.clone(), carried, paths: 1, last_id: 0 };
+        let (driver, state) = (driver.clone(), state.clone());
+        let mut world = Self { nodes, certificates, driver, state, carried, paths: 1, last_id: 0 };
         world.introduce();
         world
     }
@@ -357,8 +375,6 @@ impl World {
                     node: *id,
                     addresses: if self.carried == Carried::Rdma { vec![] } else { addresses },
                     rdma: if self.carried == Carried::Rdma { rdma } else { vec![] },
-                    account: account_name(node.id, 0),
-                    secret: secret(node.id.0 as u8),
                 })
             });
             node.remote.set_peers(peers.collect());
@@ -518,11 +534,7 @@ impl World {
     /// It starts again, at other addresses.
     pub fn restart(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        let accounts = NodeAccounts::default();
-        let secrets: Vec<(NodeId, Secret)> =
-            (1..=9).map(|node| (NodeId(node.into()), secret(node))).collect();
-        accounts
-            .set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), self.carried == Carried::Encrypted);
+        let accounts = accounts_of(&self.certificates, node.id, self.carried == Carried::Encrypted);
         for store in node.stores.values() {
             store.crash(|| false);
         }
@@ -533,14 +545,23 @@ impl World {
 }
 
 pub const VOLUME_OF_TESTS: VolumeId = VolumeId::from_bytes([7; 16]);
+pub const OTHER_VOLUME: VolumeId = VolumeId::from_bytes([8; 16]);
 
-/// Node `own`'s record of node `node`, at this address of TCP.
-pub fn peer_at(own: u8, node: u32, address: SocketAddr) -> Peer {
-    Peer {
-        node: NodeId(node),
-        addresses: vec![address],
-        rdma: Vec::new(),
-        account: account_name(NodeId(own.into()), 0),
-        secret: secret(own),
+/// The record of the tests' volume has given all epochs that tests name.
+fn write_record(state: &MemoryState) {
+    for volume in [VOLUME_OF_TESTS, OTHER_VOLUME] {
+        let (pool, disks) = (PoolId::from_bytes([1; 16]), vec![disk(1), disk(2)]);
+        let thin = Provisioning::Thin;
+        let mut record = VolumeRecord::new(volume, pool, "data", Resiliency::TwoWay, 1 << 30, thin, disks, 0);
+        record.epoch = EPOCH_OF_TESTS;
+        state.write(&record, 0).unwrap();
     }
+}
+
+/// The epoch of the record of the tests' volume.
+pub const EPOCH_OF_TESTS: Epoch = Epoch(1000);
+
+/// The record of node `node`, at this address of TCP.
+pub fn peer_at(node: u32, address: SocketAddr) -> Peer {
+    Peer { node: NodeId(node), addresses: vec![address], rdma: Vec::new() }
 }

@@ -6,26 +6,30 @@
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use crate::pulse::Pulse;
-use bus::{BusKey, NodeAccounts, Peer, Rotation, Secret};
-use cluster::identity::Facts;
+use bus::{NodeAccounts, Peer};
+use cluster::identity::{Facts, Identity, IdentityError};
 use cluster::membership::shell::{Heartbeats, Link, Peers, Surroundings};
 use cluster::membership::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
+use cluster::node_trust::{NodeTrust, OwnPapers, TrustError};
 use cluster::nodes::{self, ClusterRecord, Sealed};
 use cluster::seal::{SealError, SealKey};
 use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use node::NodeLife;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
 use tokio::sync::oneshot;
-use types::{NodeId, Repeated};
+use types::{Monotonic, NodeId, Repeated};
 
 /// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it is looked whether a certificate that was renewed is here by now.
+const LOOK_FOR_CERTIFICATE: Duration = Duration::from_secs(1);
 /// A life that a server records while it is held dead: if the verdict stands for so long, it is about that life.
 const VERDICT_STANDS: Duration = Duration::from_secs(1);
 
@@ -40,8 +44,12 @@ pub enum LivenessError {
     Io(#[from] std::io::Error),
     #[error("the state has no records of this server's cluster")]
     NoCluster,
-    #[error("the bus secret on record of server {0} is none")]
-    Secret(NodeId),
+    #[error("the files of this server's cluster are gone")]
+    NoFiles,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
@@ -51,7 +59,7 @@ pub enum LivenessError {
 /// What the thread and the data plane share.
 #[derive(Clone, Default)]
 pub struct Shared {
-    /// The machine accounts of all nodes.
+    /// The nodes that may use the bus, and their certificates.
     pub accounts: NodeAccounts,
     pub link: Link,
     /// Whether each other server lives, if heartbeats tell.
@@ -75,6 +83,8 @@ impl Shared {
 /// What it works with.
 pub struct LivenessParts {
     pub facts: Facts,
+    /// The data directory, whose certificate the node shows.
+    pub data: PathBuf,
     pub state: State,
     pub key: Arc<SealKey>,
     pub control: ControlHandle,
@@ -99,7 +109,7 @@ impl Liveness {
     /// # Errors
     /// [`LivenessError`].
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
-        let LivenessParts { facts, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
+        let LivenessParts { facts, data, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
         let socket = cluster::membership::bind(listen)
             .map_err(|source| LivenessError::Listen { address: listen, source })?;
@@ -122,6 +132,7 @@ impl Liveness {
         });
         let following = Following {
             me: facts.node,
+            data,
             state,
             key,
             control,
@@ -130,8 +141,7 @@ impl Liveness {
             watch,
             is_due: true,
             heartbeat_key: cluster.heartbeat_key,
-            rotation: Rotation::default(),
-            accepted: Vec::new(),
+            shown: None,
             bus_by_rdma,
             peers: Vec::new(),
             members: Vec::new(),
@@ -139,6 +149,7 @@ impl Liveness {
             dead: BTreeMap::new(),
             told: BTreeMap::new(),
             unreadable: Repeated::default(),
+            unshown: Repeated::default(),
         };
         let is_stopped = stopped.clone();
         let thread = std::thread::Builder::new().name("cluster-nodes".into());
@@ -177,6 +188,7 @@ fn random() -> std::io::Result<u64> {
 
 struct Following {
     me: NodeId,
+    data: PathBuf,
     state: State,
     key: Arc<SealKey>,
     control: ControlHandle,
@@ -188,9 +200,8 @@ struct Following {
     members: Vec<NodeRecord>,
     /// By which heartbeats are signed.
     heartbeat_key: Sealed,
-    rotation: Rotation,
-    /// By which keys nodes are let in, as the data plane was told.
-    accepted: Vec<(NodeId, BusKey)>,
+    /// When it was last looked which certificate this node shows, and whether it was the one on record.
+    shown: Option<(Monotonic, bool)>,
     bus_by_rdma: bool,
     /// As the data plane was told.
     peers: Vec<Peer>,
@@ -199,6 +210,7 @@ struct Following {
     dead: BTreeMap<NodeId, Dead>,
     told: BTreeMap<NodeId, NodeLife>,
     unreadable: Repeated,
+    unshown: Repeated,
 }
 
 fn concerns(changes: &Changes) -> bool {
@@ -225,11 +237,24 @@ impl Following {
             }
             // What the verdicts are told about is what was read at least once.
             if !self.members.is_empty() {
-                self.tell_keys();
+                self.try_to_tell_certificates();
+                self.tell_peers();
                 self.tell();
             }
             if woken.recv_timeout(LOOK_EVERY).is_ok() {
                 while woken.try_recv().is_ok() {}
+            }
+        }
+    }
+
+    fn try_to_tell_certificates(&mut self) {
+        match self.tell_certificates() {
+            Ok(()) => drop(self.unshown.note_success()),
+            Err(error) => {
+                self.shown = Some((monotonic_now(), false));
+                if self.unshown.note_failure() {
+                    tracing::warn!(%error, "this server has no certificate to show to the others; it looks again");
+                }
             }
         }
     }
@@ -249,42 +274,42 @@ impl Following {
         if members == self.members {
             return Ok(());
         }
-        let mut keys = BTreeMap::new();
-        for member in &members {
-            let Some(opened) = member.open_bus_secret(&self.key)? else { continue };
-            let secret: [u8; 32] =
-                opened.as_slice().try_into().map_err(|_| LivenessError::Secret(member.id))?;
-            let key = BusKey { generation: member.bus_generation, secret: Secret::new(secret) };
-            keys.insert(member.id, key);
-        }
-        self.rotation.note(keys, monotonic_now());
         let others = members.iter().filter(|member| member.id != self.me);
         let heard = others.map(|member| Member { node: member.id, address: member.heartbeat });
         self.heartbeats.set_members(heard.collect());
         self.members = members;
+        self.shown = None;
         Ok(())
     }
 
-    /// Tells the data plane by which keys nodes log on to each other's disks, if that has changed: by the records, or as time goes by.
-    fn tell_keys(&mut self) {
+    /// Tells the SMB server and the bus which certificates nodes have, and which this one shows: when the records change, and when a certificate
+    /// that is on record already comes to be here.
+    fn tell_certificates(&mut self) -> Result<(), LivenessError> {
         let now = monotonic_now();
-        let accepted = self.rotation.accepted(now);
-        if accepted != self.accepted {
-            let accounts = accepted.iter().map(|(node, key)| (*node, key.generation, &key.secret));
-            self.shared.accounts.set(accounts, false);
-            let (reply, _) = oneshot::channel();
-            self.control.send(Command::DirectoryChanged { reply });
-            self.accepted = accepted;
+        if self.shown.is_some_and(|(at, is_last)| is_last || now.since(at) < LOOK_FOR_CERTIFICATE) {
+            return Ok(());
         }
-        // A witness reaches no disks, and has none.
-        let Some(own) = self.rotation.shown(self.me, now) else { return };
+        let Identity { facts, certificate, authority, key, .. } =
+            Identity::open(&self.data)?.ok_or(LivenessError::NoFiles)?;
+        let papers = OwnPapers { certificate: &certificate, authority: &authority, key: &key };
+        let trust = NodeTrust::new(facts.id, self.me, &papers, &self.members)?;
+        let own = self.members.iter().find(|member| member.id == self.me);
+        let is_last = own.is_none_or(|own| trust.shows(own));
+        self.shared.accounts.set(trust, false);
+        let (reply, _) = oneshot::channel();
+        self.control.send(Command::DirectoryChanged { reply });
+        self.shown = Some((now, is_last));
+        Ok(())
+    }
+
+    /// Tells the data plane where the others are, if that has changed.
+    fn tell_peers(&mut self) {
+        // A witness has no disks.
         let others = self.members.iter().filter(|member| member.id != self.me && !member.is_witness);
         let peer = |member: &NodeRecord| Peer {
             node: member.id,
             addresses: bus::at_each(Some(member.smb), &member.addresses),
             rdma: bus::at_each(member.rdma.filter(|_| self.bus_by_rdma), &member.addresses),
-            account: bus::account_name(self.me, own.generation),
-            secret: own.secret.clone(),
         };
         let peers: Vec<Peer> = others.map(peer).collect();
         if peers != self.peers {

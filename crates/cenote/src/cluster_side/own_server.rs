@@ -13,6 +13,7 @@ use cluster::membership::Timing;
 use cluster::seal::SealKey;
 use member::OwnServer;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
@@ -34,6 +35,8 @@ pub struct ServerParts {
 
 /// See the module.
 pub struct DaemonServer {
+    /// The data directory.
+    data: PathBuf,
     parts: ServerParts,
     /// It is in a cluster.
     has_bus: AtomicBool,
@@ -53,14 +56,20 @@ pub fn cluster_options(facts: &Facts, shared: &Shared, channels: u32) -> Cluster
         node: facts.node,
         name: facts.name.clone(),
         lease: Timing::default().lease,
-        bus: bus::RemoteOptions { channels, ..bus::RemoteOptions::default() },
+        bus: bus::RemoteOptions { nodes: shared.accounts.clone(), channels, ..bus::RemoteOptions::default() },
         heartbeats: shared.link.clone(),
     }
 }
 
 impl DaemonServer {
-    pub fn new(parts: ServerParts) -> Self {
-        Self { parts, has_bus: AtomicBool::new(false), liveness: Mutex::default(), port: Mutex::default() }
+    pub fn new(data: PathBuf, parts: ServerParts) -> Self {
+        Self {
+            data,
+            parts,
+            has_bus: AtomicBool::new(false),
+            liveness: Mutex::default(),
+            port: Mutex::default(),
+        }
     }
 
     /// Begins to hear the other servers, of a server that is in a cluster.
@@ -71,6 +80,7 @@ impl DaemonServer {
         let ServerParts { control, state, key, pulse, heartbeats, listen, bus_by_rdma, .. } = &self.parts;
         let liveness = Liveness::start(LivenessParts {
             facts,
+            data: self.data.clone(),
             state: state.clone(),
             key: key.clone(),
             control: control.clone(),

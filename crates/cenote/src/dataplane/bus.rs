@@ -13,7 +13,7 @@ use space::message::{PeerId, Request, Response};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use sys::driver::Driver;
-use types::{DiskId, Monotonic};
+use types::{DiskId, Monotonic, NodeId};
 
 /// By then this server has heard of others that are told to stop at the same time: each says so at once, and again with each heartbeat.
 const OTHERS_HEARD: Duration = Duration::from_millis(300);
@@ -24,9 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(super) struct NodeDisks(pub Weak<Node>);
 
 impl LocalDisks for NodeDisks {
-    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request) {
+    fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
         if let Some(node) = self.0.upgrade() {
-            node.handle_remote(peer, disk, request);
+            node.handle_remote(peer, from, disk, request);
         }
     }
 

@@ -550,32 +550,30 @@ fn leased(node: u32) -> (Heartbeats, Link) {
 
 fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
     let state = cluster::State::open(&directory.join("state.redb")).expect("a state");
-    let accounts = ::bus::NodeAccounts::default();
-    let secrets = [1, 2].map(|node| (NodeId(node), ::bus::Secret::new([node as u8; 32])));
-    accounts.set(secrets.iter().map(|(node, secret)| (*node, 0, secret)), false);
+    let certificates = cluster::node_trust::fixture::TestCluster::new(2, cluster::clock::unix_now_s());
     let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("an address"));
     let mut number = 0;
     let links = [1, 2].map(leased);
     let planes = listeners.map(|listener| {
         number += 1;
+        let accounts = ::bus::NodeAccounts::default();
+        accounts.set(certificates.trust(NodeId(number)), false);
         let options = ClusterOptions {
             node: NodeId(number),
             name: format!("node-{number}"),
             lease: Duration::from_millis(500),
-            bus: ::bus::RemoteOptions::default(),
+            bus: ::bus::RemoteOptions { nodes: accounts.clone(), ..::bus::RemoteOptions::default() },
             heartbeats: links[number as usize - 1].1.clone(),
         };
-        start_with(state.clone(), listener, Some(options), accounts.clone())
+        start_with(state.clone(), listener, Some(options), accounts)
     });
     for (at, plane) in planes.iter().enumerate() {
         let other = 1 - at;
         let peer = ::bus::Peer {
-            node: secrets[other].0,
+            node: NodeId(other as u32 + 1),
             addresses: vec![addresses[other]],
             rdma: Vec::new(),
-            account: ::bus::account_name(secrets[at].0, 0),
-            secret: secrets[at].1.clone(),
         };
         assert!(plane.control.send(ClusterCommand::Peers(vec![peer]).into()));
         tell_life(plane, &[(1, true), (2, true)]);

@@ -58,16 +58,19 @@ fn no_cluster(
         other: member::OtherEtcd::default(),
     };
     let (_, engine) = member::open_state(None, &places).unwrap();
-    let server = crate::cluster_side::DaemonServer::new(crate::cluster_side::ServerParts {
-        control: control.clone(),
-        state: state.clone(),
-        key: key.clone(),
-        pulse: Default::default(),
-        heartbeats: crate::cluster_side::Shared::default(),
-        listen: None,
-        bus_by_rdma: false,
-        bus_channels: 0,
-    });
+    let server = crate::cluster_side::DaemonServer::new(
+        data.to_owned(),
+        crate::cluster_side::ServerParts {
+            control: control.clone(),
+            state: state.clone(),
+            key: key.clone(),
+            pulse: Default::default(),
+            heartbeats: crate::cluster_side::Shared::default(),
+            listen: None,
+            bus_by_rdma: false,
+            bus_channels: 0,
+        },
+    );
     let parts = member::ClusterParts {
         data: data.to_owned(),
         keys: Config::default().cluster_keys(None, uuid::Uuid::nil()),

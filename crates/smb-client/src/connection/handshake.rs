@@ -2,7 +2,7 @@
 
 use super::{Binding, Ciphers, Connection, Event, Limits, Negotiated, Session, Transforms};
 use crate::{ClientError, Encryption, Options, Signing};
-use smb::auth::{Credentials, Initiator, InitiatorStep};
+use smb::auth::{Initiator, InitiatorStep};
 use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
     CONTEXT_ENCRYPTION, CONTEXT_NETNAME, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_RDMA_TRANSFORM, CONTEXT_SIGNING,
@@ -118,7 +118,7 @@ pub(crate) fn negotiate_request(options: &Options, server: Option<&str>, salt: &
 impl Connection {
     pub(super) fn begin(
         &mut self,
-        credentials: Credentials,
+        initiator: Initiator,
         server: &str,
         now: FileTime,
         binding: Option<Binding>,
@@ -127,7 +127,7 @@ impl Connection {
         (self.random)(&mut salt);
         let body = negotiate_request(&self.options, Some(server), &salt);
         let mut handshake = Handshake {
-            initiator: Initiator::new(credentials),
+            initiator,
             hash: PreauthHash::default(),
             now,
             cipher: None,
@@ -270,7 +270,11 @@ impl Connection {
             return Err(Self::fail("a channel of another session"));
         }
         if status == NtStatus::MORE_PROCESSING_REQUIRED {
+            let before = handshake.hash;
             handshake.hash.update(message);
+            if self.dialect() == Some(Dialect::Smb311) {
+                handshake.initiator.hear(before, handshake.hash);
+            }
             return match handshake.initiator.step(&token, handshake.now, &mut *self.random)? {
                 InitiatorStep::Send(answer) => {
                     self.session_request(handshake, &answer);
@@ -298,7 +302,8 @@ impl Connection {
         key: &[u8],
     ) -> Result<Session, ClientError> {
         let is_nobody = flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
-        if is_nobody && !self.options.allow_guest {
+        let is_node = handshake.initiator.is_of_node();
+        if is_nobody && (is_node || !self.options.allow_guest) {
             return Err(ClientError::NotOffered("a session of the user's own (only one as guest)"));
         }
         let negotiated = self.negotiated.as_ref().ok_or(Self::fail("a session before the dialect"))?;
@@ -313,7 +318,8 @@ impl Connection {
             signing: None,
             proof: None,
             ciphers: None,
-            must_sign: self.options.signing == Signing::Required
+            must_sign: is_node
+                || self.options.signing == Signing::Required
                 || negotiated.security_mode.contains(SecurityMode::SIGNING_REQUIRED),
             must_encrypt: self.options.encryption == Encryption::Required
                 || flags.contains(SessionFlags::ENCRYPT_DATA),
@@ -328,7 +334,7 @@ impl Connection {
                 return Err(smb::crypto::CryptoError::NotAuthentic.into());
             }
             let signing = Rc::new(signing);
-            session.proof = Some(signing.clone());
+            session.proof = Some(if is_node { Rc::new(keys.node_binding_key()) } else { signing.clone() });
             session.signing = Some(signing);
             if let Some(cipher) = handshake.cipher {
                 let (seal, open) = keys.client_ciphers(cipher)?;

@@ -14,8 +14,8 @@ use handshake::Handshake;
 pub(crate) use handshake::negotiate_request;
 pub(crate) use payload::Protection;
 use payload::Transforms;
-use smb::auth::Credentials;
-use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
+use smb::auth::{Credentials, Initiator, NodeCredentials};
+use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningAlgorithm, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
 use smb_transport::client::Outgoing;
 use std::cell::RefCell;
@@ -72,7 +72,7 @@ struct Session {
     id: u64,
     /// Of this channel.
     signing: Option<Rc<SigningKey>>,
-    /// Of the session's first channel: it proves further ones to the server.
+    /// It proves further channels to the server: of the session's first channel, or of a node's session as a whole.
     proof: Option<Rc<SigningKey>>,
     ciphers: Option<Rc<Ciphers>>,
     /// All requests are signed.
@@ -87,12 +87,27 @@ pub struct Binding {
     session_id: u64,
     dialect: Dialect,
     proof: Rc<SigningKey>,
+    /// By which the session's channels sign.
+    signing: SigningAlgorithm,
     ciphers: Option<Rc<Ciphers>>,
     must_sign: bool,
     must_encrypt: bool,
 }
 
 impl Binding {
+    /// The options of a channel that agrees on what the session's first one did.
+    fn fit(&self, options: Options) -> Options {
+        let cipher = self.ciphers.as_ref().map(|ciphers| ciphers.seal.borrow().cipher());
+        Options {
+            oldest: self.dialect,
+            newest: self.dialect,
+            ciphers: cipher.into_iter().collect(),
+            signing_algorithms: vec![self.signing],
+            previous_session_id: 0,
+            ..options
+        }
+    }
+
     /// The same for another session, which the server has to refuse: for tests of that.
     #[doc(hidden)]
     pub fn to_session(self, session_id: u64) -> Self {
@@ -168,7 +183,7 @@ impl Connection {
         now: FileTime,
         random: Random,
     ) -> Self {
-        Self::start(options, credentials, server, now, random, None)
+        Self::start(options, Initiator::new(credentials), server, now, random, None)
     }
 
     /// Starts a further channel of a session (MS-SMB2 3.2.4.1.7).
@@ -180,21 +195,33 @@ impl Connection {
         random: Random,
         binding: Binding,
     ) -> Self {
-        let cipher = binding.ciphers.as_ref().map(|ciphers| ciphers.seal.borrow().cipher());
-        let options = Options {
-            oldest: binding.dialect,
-            newest: binding.dialect,
-            ciphers: cipher.into_iter().collect(),
-            signing_algorithms: vec![binding.proof.algorithm()],
-            previous_session_id: 0,
-            ..options
+        let options = binding.fit(options);
+        Self::start(options, Initiator::new(credentials), server, now, random, Some(binding))
+    }
+
+    /// Starts with NEGOTIATE, to log on as a node of a cluster at another one; `binding`: to a further channel of such a session.
+    ///
+    /// # Errors
+    /// [`ClientError::Auth`] if it is the node itself that is meant.
+    pub fn of_node(
+        options: Options,
+        credentials: NodeCredentials,
+        server: &str,
+        now: FileTime,
+        mut random: Random,
+        binding: Option<Binding>,
+    ) -> Result<Self, ClientError> {
+        let initiator = Initiator::of_node(credentials, &mut *random)?;
+        let options = match &binding {
+            Some(binding) => binding.fit(options),
+            None => Options { oldest: Dialect::Smb311, newest: Dialect::Smb311, ..options },
         };
-        Self::start(options, credentials, server, now, random, Some(binding))
+        Ok(Self::start(options, initiator, server, now, random, binding))
     }
 
     fn start(
         options: Options,
-        credentials: Credentials,
+        initiator: Initiator,
         server: &str,
         now: FileTime,
         random: Random,
@@ -220,7 +247,7 @@ impl Connection {
             payloads_signed: 0,
             is_stalled: false,
         };
-        connection.begin(credentials, server, now, binding);
+        connection.begin(initiator, server, now, binding);
         connection
     }
 
@@ -232,6 +259,7 @@ impl Connection {
             session_id: session.id,
             dialect,
             proof: session.proof.clone()?,
+            signing: session.signing.as_ref()?.algorithm(),
             ciphers: session.ciphers.clone(),
             must_sign: session.must_sign,
             must_encrypt: session.must_encrypt,

@@ -1,7 +1,7 @@
 //! SESSION_SETUP (MS-SMB2 3.3.5.5): logon, logon anew, further channels; held and refused as the guard says.
 
 use super::expect_done;
-use crate::directory::{Account, Credential, Directory};
+use crate::directory::{Account, Directory, Subject};
 use crate::exchange::{Body, Context, Element, Step, Until};
 use crate::logon::audit::LogonAction;
 use crate::logon::guard::{Admission, Attempt, Outcome, Ticket, UserName, lateness};
@@ -99,7 +99,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::REQUEST_NOT_ACCEPTED);
     }
     if dialect == Dialect::Smb311 {
+        let before = setup.preauth;
         setup.preauth.update(element.bytes());
+        setup.acceptor.hear(before, setup.preauth);
     }
     let wishes = Wishes {
         signing_required: request.security_mode & SecurityMode::SIGNING_REQUIRED.bits() as u8 != 0,
@@ -301,7 +303,10 @@ fn find_setup<B: Backend, D: Directory>(
     }
     let found = state.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let names = ServerNames::standalone(&state.config.server_name);
-    let acceptor = Acceptor::new(names);
+    let mut acceptor = Acceptor::new(names);
+    if let Some(prover) = state.directory.node_prover() {
+        acceptor = acceptor.with_nodes(prover);
+    }
     let setup = Setup { acceptor, preauth: found.preauth, purpose, challenge, is_repeated, is_held: false };
     found.setups_begun = found.setups_begun.saturating_add(1);
     let host = found.info.peer.ip().into();
@@ -368,7 +373,9 @@ fn check_channel_fits<B: Backend, D: Directory>(
     let connection = state.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let session = context.session(&state.sessions)?;
     let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
-    let (theirs, ours) = (key.algorithm(), connection.signing);
+    let ours = connection.signing;
+    // A node's session is proven by a key of its own, whatever its channels sign by.
+    let theirs = if session.is_node() { ours } else { key.algorithm() };
     // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
     if theirs != ours && theirs == SigningAlgorithm::AesGmac {
         return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
@@ -439,7 +446,7 @@ fn shortened(target: &str) -> String {
 fn is_welcome<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    account: &Account,
+    user: &str,
     target: &str,
 ) -> bool {
     let Some(found) = state.connections.get(context.connection) else { return true };
@@ -455,13 +462,31 @@ fn is_welcome<B: Backend, D: Directory>(
             if refused { "it is refused" } else { "it is taken, as all it can do has to be signed" };
         tracing::warn!(
             %peer,
-            user = account.name,
+            user,
             meant_for = name,
             "a client logs on that looked for a server of another name; {outcome}. If it is a name of this server, add it to smb.names"
         );
         state.told.other_names.insert(name, ());
     }
     !refused
+}
+
+/// Finds as whom somebody acts who has proven to be this; or why nobody may be.
+fn subject_of(
+    directory: &impl Directory,
+    identity: &Identity,
+    account: Option<Account>,
+) -> Result<Subject, &'static str> {
+    match identity {
+        Identity::Anonymous => Err("anonymous logons are not allowed"),
+        Identity::User { .. } => {
+            account.and_then(Subject::user).ok_or("this account does not log on by a password")
+        }
+        Identity::Node(node) => directory
+            .node(*node)
+            .map(|account| Subject::node(*node, account))
+            .ok_or("the node is none of the cluster any more"),
+    }
 }
 
 fn logged_on<B: Backend, D: Directory>(
@@ -473,22 +498,20 @@ fn logged_on<B: Backend, D: Directory>(
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
     let key = context.session_key()?;
-    let account = match &accepted.identity {
-        Identity::Anonymous => None,
-        Identity::User { .. } => account,
-    };
-    let Some(account) = account else {
-        state.counters.logons_failed += 1;
-        let detail = "anonymous logons are not allowed".to_owned();
-        note_logon(state, context, LogonAction::Failed, None, detail, now);
-        return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
+    let subject = match subject_of(&state.directory, &accepted.identity, account) {
+        Ok(subject) => subject,
+        Err(why) => {
+            state.counters.logons_failed += 1;
+            note_logon(state, context, LogonAction::Failed, None, why.to_owned(), now);
+            return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
+        }
     };
     if let Identity::User { target_name: Some(target), .. } = &accepted.identity
-        && !is_welcome(state, context, &account, target)
+        && !is_welcome(state, context, &subject.name, target)
     {
         state.counters.logons_failed += 1;
         let detail = format!("the client meant to log on to {}", shortened(target));
-        note_logon(state, context, LogonAction::Failed, Some(&account.name), detail, now);
+        note_logon(state, context, LogonAction::Failed, Some(&subject.name), detail, now);
         return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
     }
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
@@ -499,12 +522,16 @@ fn logged_on<B: Backend, D: Directory>(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let flags = match setup.purpose {
-        SetupPurpose::New => establish(state, context, &setup.preauth, wishes, account, &accepted, now)?,
+        SetupPurpose::New => establish(state, context, &setup.preauth, wishes, subject, &accepted, now)?,
         SetupPurpose::Reauthentication => {
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            session.credential = Credential::of(&account);
-            session.token = account.token;
-            session.account = account.name;
+            // A session stays what its first logon made it: of a node, with what is demanded of nodes, or not.
+            if subject.is_node() || session.is_node() {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            session.credential = subject.credential;
+            session.token = subject.token;
+            session.account = subject.name;
             let flags = session.flags;
             for tree in policy::stand_on_new_logon(session) {
                 state.end_tree(key, tree, now);
@@ -514,7 +541,7 @@ fn logged_on<B: Backend, D: Directory>(
         SetupPurpose::Binding => {
             let has_room = state.sessions.has_room(key, CHANNEL_BYTES);
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            if session.token.user != account.token.user {
+            if session.token.user != subject.token.user || session.is_node() != subject.is_node() {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Refused no earlier: the first leg of every binding is answered alike (`Bindings`).
@@ -548,7 +575,7 @@ fn establish<B: Backend, D: Directory>(
     context: &Context,
     preauth: &PreauthHash,
     wishes: Wishes,
-    account: Account,
+    subject: Subject,
     accepted: &Accepted,
     now: Monotonic,
 ) -> Result<SessionFlags, NtStatus> {
@@ -556,7 +583,7 @@ fn establish<B: Backend, D: Directory>(
     if let Some(previous) = wishes.previous_session
         && previous != key
         && let Some(old) = state.sessions.get(previous)
-        && old.token.user == account.token.user
+        && old.token.user == subject.token.user
         && old.state == SessionState::Valid
     {
         // The client lost its connection before the server noticed: its durable opens wait for it.
@@ -567,7 +594,7 @@ fn establish<B: Backend, D: Directory>(
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let dialect = found.dialect().ok_or(NtStatus::USER_SESSION_DELETED)?;
     let host = found.info.peer.ip().into();
-    let mut session = Session::new(dialect, found.client_guid, account, host, now);
+    let mut session = Session::new(dialect, found.client_guid, subject, host, now);
     let keys = SessionKeys::new(schedule(dialect, preauth), &accepted.session_key[..]);
     if let Some(cipher) = found.cipher {
         let pair = keys.server_ciphers(cipher).map_err(|_| NtStatus::INTERNAL_ERROR)?;
@@ -577,11 +604,12 @@ fn establish<B: Backend, D: Directory>(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let signing = Rc::new(keys.signing_key(found.signing));
-    session.signing = Some(signing.clone());
+    session.signing =
+        Some(if session.is_node() { Rc::new(keys.node_binding_key()) } else { signing.clone() });
     session.bindings = Bindings::new(context.to.message_id);
     session.channels.push(Channel { connection: context.connection, signing });
     session.encrypt = require_encryption;
-    session.signing_required = require_signing
+    session.signing_required |= require_signing
         || wishes.signing_required
         || found.client_security_mode.contains(SecurityMode::SIGNING_REQUIRED);
     if session.encrypt {

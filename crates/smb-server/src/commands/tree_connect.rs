@@ -12,7 +12,7 @@ use smb::wire::{
     TreeConnectRequest, TreeConnectResponseBody,
 };
 use std::sync::Arc;
-use types::{NtStatus, Sid};
+use types::NtStatus;
 use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
 /// What anybody who logged on may do on IPC$.
@@ -55,7 +55,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     }
     if share.eq_ignore_ascii_case("IPC$") {
         // A node of the cluster has one share to go to; pipes tell of accounts and shares, which are none of its business.
-        if context.session(&state.sessions)?.token.groups.contains(&Sid::cluster_nodes()) {
+        if context.session(&state.sessions)?.is_node() {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let tree = Tree {

@@ -18,7 +18,7 @@ use super::sessions::{Session, Sessions};
 use super::share_figures::FiguresSlot;
 use super::tree::{Target, Tree};
 use super::volumes::Volumes;
-use crate::directory::{Account, Credential, Directory, Share};
+use crate::directory::{Credential, Directory, Share, Subject};
 use std::collections::HashMap;
 use std::sync::Arc;
 use types::Monotonic;
@@ -49,11 +49,18 @@ impl Logon {
         Self { account: account.clone(), credential: *credential, token: token.clone() }
     }
 
+    /// Finds who logged on as the directory has it today, if nobody else would log on by that now.
+    fn find(&self, directory: &impl Directory) -> Option<Subject> {
+        match self.credential {
+            Credential::Password(_) => Subject::user(directory.account("", &self.account)?),
+            Credential::Certificate(node) => Some(Subject::node(node, directory.node(node)?)),
+        }
+    }
+
     /// Whom the user acts as today; `None`: the logon is not good any more.
-    fn today(&self, account: Option<&Account>) -> Option<Arc<AccessToken>> {
-        let account = account?;
-        let Account { name: _, nt_hash: _, enabled, token } = account;
-        let stands = *enabled && self.credential == Credential::of(account) && token.has_all_of(&self.token);
+    fn today(&self, subject: Option<&Subject>) -> Option<Arc<AccessToken>> {
+        let Subject { name: _, credential, token } = subject?;
+        let stands = self.credential == *credential && token.has_all_of(&self.token);
         stands.then(|| if *token == self.token { self.token.clone() } else { token.clone() })
     }
 }
@@ -112,7 +119,8 @@ fn narrows(old: &Share, new: &Share) -> bool {
 /// One comparison of what there is with the directory of today.
 pub(crate) struct Review<'a, D> {
     directory: &'a D,
-    accounts: HashMap<String, Option<Account>>,
+    /// By account, and whether it is a node's.
+    subjects: HashMap<(String, bool), Option<Subject>>,
     shares: HashMap<String, Option<Arc<Share>>>,
     /// By the address of the standing, which is kept beside its ruling so that the address stays its own.
     rulings: HashMap<usize, (Standing, Ruling)>,
@@ -120,16 +128,14 @@ pub(crate) struct Review<'a, D> {
 
 impl<'a, D: Directory> Review<'a, D> {
     pub fn new(directory: &'a D) -> Self {
-        Self { directory, accounts: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
+        Self { directory, subjects: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
     }
 
     /// Whom a session's user acts as today; `None`: the session ends.
     pub fn token(&mut self, logon: &Logon) -> Option<Arc<AccessToken>> {
-        if !self.accounts.contains_key(&logon.account) {
-            let found = self.directory.account("", &logon.account);
-            self.accounts.insert(logon.account.clone(), found);
-        }
-        logon.today(self.accounts.get(&logon.account)?.as_ref())
+        let is_node = matches!(logon.credential, Credential::Certificate(_));
+        let found = self.subjects.entry((logon.account.clone(), is_node));
+        logon.today(found.or_insert_with(|| logon.find(self.directory)).as_ref())
     }
 
     fn share(&mut self, name: &str) -> Option<Arc<Share>> {

@@ -8,7 +8,7 @@ use super::keys::{OpenKey, SessionKey};
 use super::session_shares::{Holder, SessionShares};
 use super::share_uses::ShareUses;
 use super::tree::Tree;
-use crate::directory::{Account, Credential};
+use crate::directory::{Credential, Subject};
 use smallvec::SmallVec;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Dialect, Guid, SessionFlags};
@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Monotonic, NtStatus, PeerHost, Sid};
+use types::{Monotonic, NtStatus, PeerHost};
 use volume::backend::{AccessToken, Caller, ShareRoot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,8 @@ pub(crate) struct Session {
     /// Requests that are not encrypted are refused.
     pub encrypt: bool,
     pub channels: SmallVec<[Channel; 1]>,
-    /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone.
+    /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone. A node's session has one for
+    /// that alone.
     pub signing: Option<Rc<SigningKey>>,
     pub bindings: Bindings,
     pub sealing: Option<SealingKey>,
@@ -78,26 +79,27 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of `account`, which has logged on from `host`.
+    /// A session of `subject`, who has logged on from `host`.
     pub fn new(
         dialect: Dialect,
         client_guid: Guid,
-        account: Account,
+        subject: Subject,
         host: PeerHost,
         now: Monotonic,
     ) -> Self {
         Self {
             state: SessionState::Valid,
-            holder: Holder { user: account.token.user.clone(), host },
+            holder: Holder { user: subject.token.user.clone(), host },
             counted_bytes: 0,
             client: ClientSlot::default(),
             dialect,
             client_guid,
-            credential: Credential::of(&account),
-            account: account.name,
-            token: account.token,
+            // The server's own demand: whoever stands between two nodes changes nothing, whatever their settings are.
+            signing_required: subject.is_node(),
+            credential: subject.credential,
+            account: subject.name,
+            token: subject.token,
             flags: SessionFlags::empty(),
-            signing_required: false,
             encrypt: false,
             channels: SmallVec::new(),
             signing: None,
@@ -115,6 +117,11 @@ impl Session {
             read_bytes: 0,
             written_bytes: 0,
         }
+    }
+
+    /// Whether a node of the cluster logged on, by its certificate.
+    pub fn is_node(&self) -> bool {
+        matches!(self.credential, Credential::Certificate(_))
     }
 
     /// Where what its client asks is counted.
@@ -311,7 +318,7 @@ impl Sessions {
         {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        session.client = match session.token.groups.contains(&Sid::cluster_nodes()) {
+        session.client = match session.is_node() {
             true => self.clients.enter_server(),
             false => self.clients.enter(session.holder.host),
         };

@@ -1,8 +1,11 @@
-//! The accepting side: SPNEGO or bare NTLMSSP in, tokens and a verdict out.
+//! The accepting side: SPNEGO, around NTLM or a node's logon, or bare NTLMSSP in, tokens and a verdict out.
 
+use super::node::{Heard, NodeAcceptor, NodeProver};
 use super::ntlm::{Direction, NtlmAcceptor, NtlmStep, SIGNATURE, SecurityContext};
 use super::spnego::{Mechanism, NegState, NegTokenInit, NegTokenResp, NegotiationToken, encode_resp};
 use super::{Accepted, AccountLookup, Denied, DeniedReason, Identity, ServerNames, Step, TOKEN_BYTES_MAX};
+use crate::crypto::PreauthHash;
+use std::sync::Arc;
 use types::FileTime;
 
 /// Longest encoded MechTypeList in bytes that is kept until the logon is over; 32 identifiers of common length fill half of it.
@@ -11,6 +14,10 @@ const MECHANISMS_BYTES_MAX: usize = 1024;
 /// One logon of one client: fed with tokens until it is done or denied. Keeps a few KiB between them at most.
 pub struct Acceptor {
     ntlm: NtlmAcceptor,
+    /// Set on a node of a cluster.
+    node: Option<NodeAcceptor>,
+    /// The hash of what was said around the token that comes next.
+    heard: Option<Heard>,
     framing: Framing,
 }
 
@@ -27,13 +34,27 @@ enum Framing {
         /// NTLM was not what the client wanted most, so that its list has to be protected (RFC 4178 section 5).
         list_mic_required: bool,
     },
+    /// SPNEGO around the logon of a node.
+    Node,
     /// The verdict has been given.
     Over,
 }
 
 impl Acceptor {
     pub fn new(names: ServerNames) -> Self {
-        Self { ntlm: NtlmAcceptor::new(names), framing: Framing::Unknown }
+        Self { ntlm: NtlmAcceptor::new(names), node: None, heard: None, framing: Framing::Unknown }
+    }
+
+    /// Takes logons of nodes as well.
+    #[must_use]
+    pub fn with_nodes(self, prover: Arc<dyn NodeProver>) -> Self {
+        Self { node: Some(NodeAcceptor::new(prover)), ..self }
+    }
+
+    /// Tells the preauthentication integrity hash before and behind the message that brings the next token. Without it, as before SMB 3.1.1,
+    /// no node logs on.
+    pub fn hear(&mut self, before: PreauthHash, behind: PreauthHash) {
+        self.heard = Some(Heard { before, behind });
     }
 
     /// The user whose password the next token would have looked at; `None`: it would have none looked at. So a caller can decide
@@ -45,7 +66,7 @@ impl Acceptor {
                 Ok(NegotiationToken::Resp(resp)) => self.ntlm.claimed_user(resp.token?),
                 _ => None,
             },
-            Framing::Unknown | Framing::Over => None,
+            Framing::Unknown | Framing::Node | Framing::Over => None,
         }
     }
 
@@ -62,6 +83,7 @@ impl Acceptor {
         } else {
             self.try_step(token, accounts, now, random)
         };
+        self.heard = None;
         let step = outcome.unwrap_or_else(Step::Denied);
         if !matches!(step, Step::Continue(_)) {
             self.framing = Framing::Over;
@@ -90,6 +112,11 @@ impl Acceptor {
                 Ok(NegotiationToken::Resp(_)) => Err(DeniedReason::OutOfSequence.into()),
                 Err(_) => Err(DeniedReason::Malformed.into()),
             },
+            Framing::Node => match NegotiationToken::parse(token) {
+                Ok(NegotiationToken::Resp(resp)) => self.node_proof(&resp, now),
+                Ok(NegotiationToken::Init(_)) => Err(DeniedReason::OutOfSequence.into()),
+                Err(_) => Err(DeniedReason::Malformed.into()),
+            },
             Framing::Negotiated { .. } => match NegotiationToken::parse(token) {
                 Ok(NegotiationToken::Resp(resp)) => self.next(&resp, accounts, now, random),
                 Ok(NegotiationToken::Init(_)) => Err(DeniedReason::OutOfSequence.into()),
@@ -106,6 +133,9 @@ impl Acceptor {
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Step, Denied> {
+        if self.node.is_some() && init.mechanisms == [Some(Mechanism::CenoteNode)] {
+            return self.node_hello(init, random);
+        }
         if !init.mechanisms.contains(&Some(Mechanism::Ntlm)) {
             return Err(DeniedReason::Unsupported.into());
         }
@@ -131,6 +161,35 @@ impl Acceptor {
             token: answer.as_deref(),
             mechanism_list_mic: None,
         })))
+    }
+
+    /// A node begins: it proposes nothing else, so that there is no list to be changed on the way.
+    fn node_hello(
+        &mut self,
+        init: &NegTokenInit<'_>,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Step, Denied> {
+        let (Some(node), Some(token)) = (&mut self.node, init.token) else {
+            return Err(DeniedReason::Malformed.into());
+        };
+        let answer = node.hello(token, self.heard, random)?;
+        self.framing = Framing::Node;
+        Ok(Step::Continue(encode_resp(&NegTokenResp {
+            state: Some(NegState::AcceptIncomplete),
+            mechanism: Some(Mechanism::CenoteNode),
+            token: Some(&answer),
+            mechanism_list_mic: None,
+        })))
+    }
+
+    fn node_proof(&mut self, resp: &NegTokenResp<'_>, now: FileTime) -> Result<Step, Denied> {
+        let (Some(node), Some(token)) = (&mut self.node, resp.token) else {
+            return Err(DeniedReason::Malformed.into());
+        };
+        let (node, session_key) = node.proof(token, self.heard, now)?;
+        let state = Some(NegState::AcceptCompleted);
+        let token = encode_resp(&NegTokenResp { state, ..NegTokenResp::default() });
+        Ok(Step::Done(Box::new(Accepted { identity: Identity::Node(node), session_key, token })))
     }
 
     fn next(
@@ -179,7 +238,7 @@ fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>) -> Step {
 
 fn name_denied(reason: DeniedReason, identity: &Identity) -> Denied {
     match identity {
-        Identity::Anonymous => reason.into(),
+        Identity::Anonymous | Identity::Node(_) => reason.into(),
         Identity::User { user, domain, .. } => {
             Denied { reason, user: Some(user.clone()), domain: Some(domain.clone()) }
         }

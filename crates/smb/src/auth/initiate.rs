@@ -1,21 +1,32 @@
-//! The initiating side: NTLMv2 inside SPNEGO.
+//! The initiating side: NTLMv2, or the logon of a node, inside SPNEGO.
 
+use super::node::{Heard, NodeCredentials, NodeInitiator};
 use super::ntlm::{Direction, NtlmInitiator, SecurityContext};
 use super::spnego::{Mechanism, NegState, NegTokenResp, NegotiationToken, encode_init, encode_resp};
 use super::{Credentials, InitiateError, SessionKey, TOKEN_BYTES_MAX};
+use crate::crypto::PreauthHash;
 use types::FileTime;
 
 /// One logon at one server.
 pub struct Initiator {
-    ntlm: NtlmInitiator,
+    way: Way,
+    /// The hash of what was said around the token that comes next.
+    heard: Option<Heard>,
     first: Vec<u8>,
     mechanisms: Vec<u8>,
     state: State,
 }
 
+enum Way {
+    Ntlm(NtlmInitiator),
+    Node(Box<NodeInitiator>),
+}
+
 enum State {
     AwaitChallenge,
     AwaitVerdict(SecurityContext),
+    /// Of a node.
+    AwaitWelcome(SessionKey),
     Over,
 }
 
@@ -31,7 +42,31 @@ impl Initiator {
     pub fn new(credentials: Credentials) -> Self {
         let ntlm = NtlmInitiator::new(credentials);
         let (first, mechanisms) = encode_init(&[Mechanism::Ntlm], ntlm.negotiate());
-        Self { ntlm, first, mechanisms, state: State::AwaitChallenge }
+        Self { way: Way::Ntlm(ntlm), heard: None, first, mechanisms, state: State::AwaitChallenge }
+    }
+
+    /// One node's logon at another one.
+    ///
+    /// # Errors
+    /// [`InitiateError`] if it is the node itself that is meant.
+    pub fn of_node(
+        credentials: NodeCredentials,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Self, InitiateError> {
+        let node = Box::new(NodeInitiator::new(credentials, random)?);
+        let (first, mechanisms) = encode_init(&[Mechanism::CenoteNode], node.hello());
+        Ok(Self { way: Way::Node(node), heard: None, first, mechanisms, state: State::AwaitChallenge })
+    }
+
+    /// Whether it is a node's logon.
+    pub fn is_of_node(&self) -> bool {
+        matches!(self.way, Way::Node(_))
+    }
+
+    /// Tells the preauthentication integrity hash before and behind the message that brought the next token. Without it, as before SMB 3.1.1,
+    /// no node logs on.
+    pub fn hear(&mut self, before: PreauthHash, behind: PreauthHash) {
+        self.heard = Some(Heard { before, behind });
     }
 
     /// The first token.
@@ -43,7 +78,8 @@ impl Initiator {
     pub fn session_key(&self) -> Option<&SessionKey> {
         match &self.state {
             State::AwaitVerdict(context) => Some(context.session_key()),
-            _ => None,
+            State::AwaitWelcome(key) => Some(key),
+            State::AwaitChallenge | State::Over => None,
         }
     }
 
@@ -63,6 +99,7 @@ impl Initiator {
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitChallenge => self.challenged(token, now, random),
             State::AwaitVerdict(context) => self.verdict(token, &context),
+            State::AwaitWelcome(key) => welcomed(token, key),
             State::Over => Err(InitiateError::OutOfSequence),
         }
     }
@@ -74,17 +111,30 @@ impl Initiator {
         random: &mut dyn FnMut(&mut [u8]),
     ) -> Result<InitiatorStep, InitiateError> {
         let resp = parse_resp(token)?;
-        if resp.mechanism.is_some_and(|mechanism| mechanism != Mechanism::Ntlm) {
+        let own = if self.is_of_node() { Mechanism::CenoteNode } else { Mechanism::Ntlm };
+        if resp.mechanism.is_some_and(|mechanism| mechanism != own) {
             return Err(InitiateError::Unsupported);
         }
         let challenge = resp.token.ok_or(InitiateError::Malformed)?;
-        let (authenticate, context) = self.ntlm.authenticate(challenge, now, random)?;
+        let ntlm = match &self.way {
+            Way::Ntlm(ntlm) => ntlm,
+            Way::Node(node) => {
+                let (proof, key) = node.prove(challenge, self.heard.take(), now)?;
+                self.state = State::AwaitWelcome(key);
+                let token = Some(&proof[..]);
+                return Ok(InitiatorStep::Send(encode_resp(&NegTokenResp {
+                    token,
+                    ..NegTokenResp::default()
+                })));
+            }
+        };
+        let (authenticate, context) = ntlm.authenticate(challenge, now, random)?;
         let mic = context.sign_first(Direction::ClientToServer, &self.mechanisms);
         let answer = encode_resp(&NegTokenResp {
             state: None,
             mechanism: None,
             token: Some(&authenticate),
-            mechanism_list_mic: self.ntlm.has_key().then_some(&mic[..]),
+            mechanism_list_mic: ntlm.has_key().then_some(&mic[..]),
         });
         self.state = State::AwaitVerdict(context);
         Ok(InitiatorStep::Send(answer))
@@ -104,6 +154,14 @@ impl Initiator {
             }
         }
         Ok(InitiatorStep::Done(context.session_key().clone()))
+    }
+}
+
+/// The node is in. What proves that to have come from the other node is the signature of the message with the session's key.
+fn welcomed(token: &[u8], key: SessionKey) -> Result<InitiatorStep, InitiateError> {
+    match parse_resp(token)?.state {
+        Some(NegState::AcceptCompleted) => Ok(InitiatorStep::Done(key)),
+        _ => Err(InitiateError::Rejected),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Who is at the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), as state machines without I/O.
+//! Who is at the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), and around the logon of a cluster's nodes ([`node`]),
+//! as state machines without I/O.
 //!
 //! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded work on any input;
 //! passwords and keys wiped when dropped and never printed; the same way for a wrong password and an unknown user. Never
@@ -7,15 +8,17 @@
 mod accept;
 mod der;
 mod initiate;
+mod node;
 mod ntlm;
 mod spnego;
 
 pub use accept::Acceptor;
 pub use initiate::{Initiator, InitiatorStep};
+pub use node::{NodeCredentials, NodeProver, NodeRefused};
 pub use ntlm::NtHash;
 pub use spnego::{Mechanism, server_hint};
 
-use types::NtStatus;
+use types::{NodeId, NtStatus};
 use zeroize::Zeroizing;
 
 /// Longest token in bytes that is looked at: Kerberos tickets with many groups stay below it.
@@ -73,6 +76,8 @@ pub enum Identity {
         /// The service the client believes to talk to, such as `cifs/server`, if it said so.
         target_name: Option<String>,
     },
+    /// A node of this server's cluster, by its certificate.
+    Node(NodeId),
 }
 
 /// The outcome of one token.
@@ -130,6 +135,12 @@ pub enum DeniedReason {
     OtherTarget,
     #[error("the answer came too late, or the client's clock is wrong")]
     Expired,
+    #[error("a node's logon needs SMB 3.1.1")]
+    NoPreauthIntegrity,
+    #[error("a node's logon was meant for another node, or is that of this node itself")]
+    OtherNode,
+    #[error("a node is not proven: {0}")]
+    Node(NodeRefused),
 }
 
 impl From<DeniedReason> for Denied {
@@ -178,6 +189,8 @@ pub enum InitiateError {
     WrongMechanismListMic,
     #[error("the server's token came out of sequence")]
     OutOfSequence,
+    #[error("the server is not the node that was meant: {0}")]
+    NotTheNode(NodeRefused),
 }
 
 #[cfg(test)]

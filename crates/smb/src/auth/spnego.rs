@@ -11,6 +11,11 @@ const GENERAL_STRING: u8 = 0x1B;
 const APPLICATION: u8 = 0x60;
 /// Most mechanisms a client may propose.
 const MECHANISMS_MAX: usize = 32;
+/// The identifier of [`Mechanism::CenoteNode`].
+const NODE_OID: [u8; 20] = [
+    0x69, 0x81, 0xDE, 0x9B, 0xBD, 0x94, 0xC7, 0xC0, 0xEA, 0xBA, 0x8D, 0x9A, 0xA0, 0xF1, 0xBA, 0xA8, 0x83,
+    0xFA, 0xB6, 0x13,
+];
 /// 1.3.6.1.5.5.2
 const SPNEGO_OID: &[u8] = &[0x2B, 0x06, 0x01, 0x05, 0x05, 0x02];
 
@@ -27,6 +32,8 @@ pub enum Mechanism {
     Kerberos,
     /// 1.2.840.48018.1.2.2, the identifier that Windows 2000 misspelled and everybody still sends.
     KerberosMicrosoft,
+    /// 2.25.147686980516572261364260758202649320211, made of a UUID (X.667): a node of a cluster, by its certificate ([`super::node`]).
+    CenoteNode,
 }
 
 impl Mechanism {
@@ -35,11 +42,12 @@ impl Mechanism {
             Self::Ntlm => &[0x2B, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x02, 0x02, 0x0A],
             Self::Kerberos => &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x12, 0x01, 0x02, 0x02],
             Self::KerberosMicrosoft => &[0x2A, 0x86, 0x48, 0x82, 0xF7, 0x12, 0x01, 0x02, 0x02],
+            Self::CenoteNode => &NODE_OID,
         }
     }
 
     fn from_object_identifier(bytes: &[u8]) -> Option<Self> {
-        [Self::Ntlm, Self::Kerberos, Self::KerberosMicrosoft]
+        [Self::Ntlm, Self::Kerberos, Self::KerberosMicrosoft, Self::CenoteNode]
             .into_iter()
             .find(|mechanism| mechanism.object_identifier() == bytes)
     }

@@ -59,6 +59,12 @@ impl<'a> SessionKeys<'a> {
         }
     }
 
+    /// The key by which further channels of a node's session are proven: apart from the keys of channels, and of an algorithm without nonces.
+    /// Each channel counts its messages from zero, so that by AES-GMAC several of them would use one nonce of one key.
+    pub fn node_binding_key(&self) -> SigningKey {
+        SigningKey::new(SigningAlgorithm::AesCmac, &self.application_key())
+    }
+
     /// The server's pair: seals towards the client, opens what the client sealed.
     ///
     /// # Errors

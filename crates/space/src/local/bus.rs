@@ -7,7 +7,7 @@ use crate::message::{BusError, PeerId, Request, Response, Transport, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
-use types::DiskId;
+use types::{DiskId, Epoch, VolumeId};
 
 /// The ways to disks.
 ///
@@ -86,6 +86,17 @@ impl<S: BlockStore> Bus<S> {
             Some(replica) => replica.handle_peer(peer, request),
             None => self.peer_answers.push((peer, unreachable(to, &request))),
         }
+    }
+
+    /// Answers a request of another node's coordinator without asking the disk.
+    pub fn refuse_peer(&mut self, peer: PeerId, from: DiskId, request: &Request, error: BusError) {
+        let Request { volume, session, id, .. } = *request;
+        self.peer_answers.push((peer, Response { from, volume, session, id, result: Err(error) }));
+    }
+
+    /// Returns what a disk of this node has promised the volume; none: the disk is not here.
+    pub fn promised(&self, disk: DiskId, volume: VolumeId) -> Option<Epoch> {
+        Some(self.replicas.get(&disk)?.store().promised(volume))
     }
 
     pub fn has_peer_answers(&self) -> bool {

@@ -5,15 +5,17 @@
 //! those nodes' coordinators ([`nodes`]). Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
 
 mod bus;
+mod epochs;
 pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
 use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
-use crate::message::{Response, Waiting};
+use crate::message::{BusError, Response, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
-use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord};
+use cluster::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
+use epochs::{Epochs, Settled};
 use nodes::Nodes;
 use pool::{DiskView, PoolView};
 use std::cell::{RefCell, RefMut};
@@ -21,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
-use types::{BlockCount, DiskId, Lba, Monotonic, VolumeId};
+use types::{BlockCount, DiskId, Epoch, Lba, Monotonic, NodeId, VolumeId};
 
 /// Tokens of the space's own requests to stores.
 const RECORDS_TOKEN: u64 = 1;
@@ -60,6 +62,14 @@ pub enum LocalEvent {
         corrupt: u64,
         finished: bool,
     },
+    /// Another node named an epoch that the volume's record, which is at `recorded`, never gave it: it was refused.
+    EpochRefused {
+        volume: VolumeId,
+        disk: DiskId,
+        node: NodeId,
+        epoch: Epoch,
+        recorded: Option<Epoch>,
+    },
     /// The disk's copy of the records could not be written.
     RecordsNotKept {
         disk: DiskId,
@@ -79,6 +89,7 @@ struct Inner<S, C> {
     /// Slabs of other nodes' disks, in all and free, as they were told last.
     remote_slabs: BTreeMap<DiskId, (u64, u64)>,
     nodes: Nodes,
+    epochs: Epochs,
     retired: Vec<DiskId>,
     /// Disks that are known not to come back with what they had.
     given_up: BTreeSet<DiskId>,
@@ -133,6 +144,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             domains: BTreeMap::new(),
             remote_slabs: BTreeMap::new(),
             nodes: Nodes::default(),
+            epochs: Epochs::default(),
             retired: Vec::new(),
             given_up: BTreeSet::new(),
             reserve_disks,
@@ -512,7 +524,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     fn pump(&mut self) -> bool {
         let mut moved_any = false;
         self.unsent = false;
-        if self.quiet && self.asked.is_empty() && !self.bus.has_news() {
+        if self.quiet && self.asked.is_empty() && !self.epochs.is_reading() && !self.bus.has_news() {
             return false;
         }
         self.quiet = true;
@@ -544,7 +556,12 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
                 }
             }
             self.state.poll(&mut self.answers);
-            for StateCompletion { token, answer } in self.answers.drain(..) {
+            for StateCompletion { token, answer } in std::mem::take(&mut self.answers) {
+                if let Some(settled) = self.epochs.answered(token, &answer) {
+                    self.settle_epochs(settled);
+                    moved = true;
+                    continue;
+                }
                 let Some((id, token)) = self.asked.remove(&token) else { continue };
                 if let Some(volume) = self.volumes.get_mut(&id) {
                     volume.coordinator.handle_state(self.now, token, answer);
@@ -559,6 +576,32 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
                 return moved_any;
             }
             moved_any = true;
+        }
+    }
+
+    /// Reads a volume's record, by which requests of other nodes are judged.
+    fn read_for_epochs(&mut self, volume: VolumeId) {
+        self.next_token += 1;
+        self.epochs.begin_reading(self.next_token, volume);
+        let key = VolumeRecord::key_of(&volume.to_string());
+        self.state.submit(self.next_token, cluster::Request::Get { key });
+    }
+
+    fn settle_epochs(&mut self, settled: Settled) {
+        let Settled { admitted, refused, recorded, again } = settled;
+        for asked in admitted {
+            self.bus.handle_peer(asked.peer, asked.disk, asked.request);
+        }
+        for (asked, error) in refused {
+            let (disk, volume) = (asked.disk, asked.request.volume);
+            if error != BusError::NoSession {
+                let (node, epoch) = (asked.from, asked.request.epoch);
+                self.events.push_back(LocalEvent::EpochRefused { volume, disk, node, epoch, recorded });
+            }
+            self.bus.refuse_peer(asked.peer, disk, &asked.request, error);
+        }
+        if let Some(volume) = again {
+            self.read_for_epochs(volume);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Verdicts about nodes and the node's lease come from outside, by heartbeats; here they only make things faster, or hold answers back:
 //! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
 
+use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{PeerId, Request, Response, Transport};
@@ -220,17 +221,27 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn note_record(&self, record: &VolumeRecord) {
         let mut inner = self.change();
         let now = inner.now;
+        for asked in inner.epochs.note(record) {
+            inner.bus.handle_peer(asked.peer, asked.disk, asked.request);
+        }
         if let Some(volume) = inner.volumes.get_mut(&record.id) {
             volume.coordinator.note_record(now, record);
         }
         inner.pump();
     }
 
-    /// Takes a request of another node's coordinator to a disk of this one; answered by [`LocalSpace::poll_remote`].
-    pub fn handle_remote(&self, peer: PeerId, disk: DiskId, request: Request) {
+    /// Takes a request of the coordinator of node `from` to a disk of this one; answered by [`LocalSpace::poll_remote`].
+    pub fn handle_remote(&self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
         let mut inner = self.inner.borrow_mut();
         inner.quiet = false;
-        inner.bus.handle_peer(peer, disk, request);
+        let (volume, promised) = (request.volume, inner.bus.promised(disk, request.volume));
+        let asked = Asked { peer, from, disk, request };
+        if promised.is_none_or(|promised| inner.epochs.admits(&asked, promised)) {
+            return inner.bus.handle_peer(peer, disk, asked.request);
+        }
+        if inner.epochs.wait(asked) {
+            inner.read_for_epochs(volume);
+        }
     }
 
     /// Moves the answers to other nodes' coordinators into `out`, after it ran what is ready.
@@ -242,7 +253,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// The connection is lost: its sessions end, and what it asked for is answered to nobody.
     pub fn end_peer(&self, peer: PeerId) {
-        self.inner.borrow_mut().bus.end_peer(peer);
+        let mut inner = self.inner.borrow_mut();
+        inner.epochs.end_peer(peer);
+        inner.bus.end_peer(peer);
     }
 
     /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here.

@@ -8,6 +8,7 @@ use cluster::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use store::api::StoreError;
 use types::{Epoch, NodeId};
 
 const LEASE: Duration = Duration::from_millis(500);
@@ -164,7 +165,8 @@ impl Cluster {
         let has = |node: &Node| node.stores.iter().any(|(own, _)| *own == disk);
         let to = self.nodes.iter().position(has).unwrap();
         if !self.dead.contains(&to) && !self.dead.contains(&from) {
-            self.nodes[to].space.handle_remote(PeerId(from as u64), disk, request);
+            let node = NodeId(from as u32 + 1);
+            self.nodes[to].space.handle_remote(PeerId(from as u64), node, disk, request);
         }
     }
 
@@ -522,8 +524,48 @@ fn a_node_that_dies_while_an_opening_waits_for_permission_is_not_waited_for_afte
 }
 
 #[test]
+pub(super) fn a_node_that_names_an_epoch_of_no_record_keeps_no_owner_out() {
+    let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    cluster.write(0, 1, 7).unwrap();
+    let recorded = cluster.record().epoch;
+    // Beyond all that the record gave; and the record's own, by a node that it does not name as the owner.
+    for (at, from, epoch) in [(1, 1, Epoch(4_294_967_000)), (1, 1, recorded.next()), (0, 2, recorded)] {
+        let (space, disk) = (cluster.nodes[at].space.clone(), cluster.disks_of(at)[0]);
+        space.note_record(&cluster.record());
+        let request = Request {
+            volume: VOLUME,
+            session: crate::message::SessionId(u64::MAX),
+            id: crate::message::RequestId(1),
+            epoch,
+            priority: crate::message::Priority::Client,
+            operation: Operation::Open { least: Epoch(0), settled: Epoch(0) },
+        };
+        space.handle_remote(PeerId(99), NodeId(from), disk, request);
+        let mut answers = Vec::new();
+        (0..3).for_each(|_| space.poll_remote(&mut answers));
+        let [(PeerId(99), _, Response { result, .. })] = &answers[..] else { panic!("{answers:?}") };
+        assert!(matches!(result, Err(BusError::Store(StoreError::Invalid(_)))), "{epoch:?}: {result:?}");
+        let told = std::iter::from_fn(|| space.poll_event());
+        assert!(told.into_iter().any(|event| matches!(event, LocalEvent::EpochRefused { .. })));
+    }
+    cluster.write(0, 2, 8).unwrap();
+    assert_eq!((cluster.read(0, 1), cluster.read(0, 2)), (7, 8));
+    assert!(cluster.record().epoch < Epoch(100), "{:?}", cluster.record().epoch);
+    // What a record gives later is taken.
+    cluster.kill(0);
+    cluster.take_over(1, None);
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(cluster.read(1, 2), 8);
+}
+
+#[test]
 fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
+    let found = cluster.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap();
+    let record = VolumeRecord { epoch: Epoch(3), ..found.value };
+    cluster.state.write(&record, found.revision).unwrap();
     let space = cluster.nodes[0].space.clone();
     let request = |id: u64, operation| Request {
         volume: VOLUME,
@@ -535,11 +577,11 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     };
     let open = Operation::Open { least: Epoch(0), settled: Epoch(0) };
     let mut answers = Vec::new();
-    space.handle_remote(PeerId(7), disk(1), request(1, open.clone()));
+    space.handle_remote(PeerId(7), NodeId(2), disk(1), request(1, open.clone()));
     space.poll_remote(&mut answers);
     assert!(matches!(&answers[..], [(PeerId(7), _, response)] if response.result.is_ok()), "{answers:?}");
     let chunks = |peer, id| {
-        space.handle_remote(PeerId(peer), disk(1), request(id, Operation::Chunks));
+        space.handle_remote(PeerId(peer), NodeId(2), disk(1), request(id, Operation::Chunks));
         let mut answers = Vec::new();
         space.poll_remote(&mut answers);
         let (to, _, response) = answers.remove(0);
@@ -553,6 +595,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     // What was asked before the connection was lost is answered to nobody.
     space.handle_remote(
         PeerId(9),
+        NodeId(2),
         disk(1),
         Request { session: crate::message::SessionId(6), ..request(5, open) },
     );
@@ -561,7 +604,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     space.poll_remote(&mut answers);
     assert!(answers.is_empty(), "{answers:?}");
     // A disk that is not here is not reached, whoever asks.
-    space.handle_remote(PeerId(9), disk(2), request(6, Operation::Chunks));
+    space.handle_remote(PeerId(9), NodeId(2), disk(2), request(6, Operation::Chunks));
     space.poll_remote(&mut answers);
     assert!(
         matches!(&answers[..], [(_, _, response)] if matches!(response.result, Err(BusError::Unreachable)))

@@ -19,6 +19,7 @@ fn finder(bug: Planted) -> fn() {
         Planted::CorruptExpelsDisk => {
             damage::a_disk_with_an_unreadable_block_stays_in_sync_and_the_block_is_counted_and_written_again
         }
+        Planted::EpochsBelieved => nodes::a_node_that_names_an_epoch_of_no_record_keeps_no_owner_out,
         Planted::FullWhenAway => {
             damage::a_chunk_is_given_slabs_when_disks_that_were_away_for_a_while_are_back
         }
