@@ -24,6 +24,8 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.added_disks += coverage.added_disks;
         total.all_away += coverage.all_away;
         total.dead_nodes += coverage.dead_nodes;
+        total.freezes += coverage.freezes;
+        total.passed_on += coverage.passed_on;
     }
     total
 }
@@ -59,6 +61,8 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("added disks", total.added_disks),
         ("times that all disks went", total.all_away),
         ("nodes taken for dead", total.dead_nodes),
+        ("processes stopped for a while", total.freezes),
+        ("openings left to another node", total.passed_on),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

@@ -33,6 +33,10 @@ pub struct Coverage {
     pub all_away: u64,
     /// Times that a node took another one for dead.
     pub dead_nodes: u64,
+    /// Times that a process was stopped for a while.
+    pub freezes: u64,
+    /// Times that a node which could not open the volume left it to another one.
+    pub passed_on: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

@@ -11,6 +11,7 @@ pub(crate) enum Kind {
     CutState,
     StateDown,
     Silence,
+    Freeze,
     Isolate,
     Hang,
     Errors,
@@ -52,10 +53,11 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 9] = [
+    let parts: [(bool, &[Kind]); 10] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
+        (scenario.freezes, &[Kind::Freeze; 3]),
         (scenario.disk_faults, &[Kind::Hang, Kind::Errors, Kind::WriteErrors]),
         (scenario.corruption, &[Kind::Corrupt; 3]),
         (scenario.retirement, &[Kind::Retire]),

@@ -44,6 +44,10 @@ pub struct Scenario {
     pub all_away: bool,
     /// Calls to disks may take so long that dead nodes are known by their silence alone.
     pub patient_calls: bool,
+    /// Processes are stopped for a while, and go on.
+    pub freezes: bool,
+    /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
+    pub failing_openings: u64,
 }
 
 impl Scenario {
@@ -81,6 +85,8 @@ impl Scenario {
             slow_disks: random.chance(300),
             all_away: false,
             patient_calls: false,
+            freezes: false,
+            failing_openings: 0,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -98,6 +104,8 @@ impl Scenario {
         if scenario.partitions && random.chance(500) {
             scenario.patience_ms = 40;
         }
+        scenario.freezes = !scenario.late_writes && random.chance(350);
+        scenario.failing_openings = if random.chance(350) { random.between(100, 500) } else { 0 };
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario
