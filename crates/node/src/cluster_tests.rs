@@ -767,6 +767,32 @@ fn a_volume_that_comes_back_while_its_last_command_ends_is_opened_again() {
 }
 
 #[test]
+fn a_volume_is_made_on_the_servers_that_are_up_or_it_is_said_which_one_is_missing() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    let (care, disk) = (rig.of(3).disk_care.clone(), rig.disk("disk-4"));
+    rig.run(3, async move { care.add(pool, disk).await }).expect("a second disk of the third node");
+    rig.until("it is known", |rig| {
+        (1..=3).all(|node| rig.of(node).pools.space(pool).is_some_and(|space| space.disks().len() == 4))
+    });
+    rig.kill(3);
+    rig.until("its disks have left", |rig| rig.record(volume).in_sync.len() == 2);
+    let (care, began) = (rig.of(1).volume_care.clone(), Instant::now());
+    let new = NewVolume { name: "more".to_owned(), ..two_way(pool) };
+    let made = rig.run(1, async move { care.create(new).await }).expect("two copies on two servers");
+    assert!(began.elapsed() < Duration::from_secs(8), "it waited for a dead server's disks");
+    assert_eq!(rig.record(made).in_sync.len(), 2);
+    let care = rig.of(1).volume_care.clone();
+    let new = NewVolume { name: "most".to_owned(), resiliency: Resiliency::ThreeWay, ..two_way(pool) };
+    let refused = rig.run(1, async move { care.create(new).await }).expect_err("three copies");
+    assert!(refused.message.contains("node-3"), "{}", refused.message);
+    // When it is back the new volume uses its disks, too.
+    rig.revive(3);
+    rig.until("all disks are in sync", |rig| {
+        rig.record(made).stale.is_empty() && rig.record(made).in_sync.len() == 4
+    });
+}
+
+#[test]
 fn a_node_that_this_one_cannot_talk_to_costs_a_write_no_time_although_others_hear_it() {
     let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
