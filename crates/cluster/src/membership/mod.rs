@@ -49,6 +49,7 @@ mod peer;
 pub mod shell;
 #[cfg(test)]
 mod tests;
+mod urgency;
 
 pub use datagram::{
     DATAGRAM_BYTES_MAX, Echo, Heartbeat, HeartbeatKey, Incarnation, Refused, VOTES_MAX, Vote,

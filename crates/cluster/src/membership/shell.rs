@@ -4,6 +4,7 @@
 //! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
 //! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
 
+use super::urgency::Urgency;
 use super::{
     DATAGRAM_BYTES_MAX, Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict,
 };
@@ -234,6 +235,7 @@ struct Beating {
 
 impl Beating {
     fn run(mut self) {
+        let mut urgency = Urgency::ask(monotonic_now());
         loop {
             if !self.obey(monotonic_now()) {
                 return;
@@ -248,6 +250,7 @@ impl Beating {
                 let _ = self.socket.send_to(&datagram, address);
             }
             self.publish();
+            urgency.look(now);
             self.wait();
         }
     }
