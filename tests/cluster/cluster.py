@@ -186,18 +186,18 @@ class Cluster:
     def state(asked, node):
         return next(found["state"] for found in asked.json("node", "list") if found["name"] == node.name)
 
-    def owner(self, seconds=30):
-        """The server that serves the volume, by its own word."""
+    def owner(self, seconds=30, name=VOLUME):
+        """The server that serves a volume, by its own word."""
         def find():
             for node in self.running():
                 try:
-                    volume = node.json("volume", "show", VOLUME)
+                    volume = node.json("volume", "show", name)
                 except (Trouble, ValueError, subprocess.TimeoutExpired):
                     continue
-                if volume["owner"] == node.name or len(self.nodes) == 1:
+                if len(self.nodes) == 1 or volume["owner"] == node.name and volume["status"] != "detached":
                     return node
             return None
-        return until("a server that serves the volume", seconds, find)
+        return until(f"a server that serves volume {name}", seconds, find)
 
     def is_whole(self):
         """Every server is up to every other one, and all copies are in sync."""

@@ -10,6 +10,10 @@ from switch import SHORT, Switched
 
 # After an event: until all servers are up and all copies in sync again.
 WHOLE_S = 120
+# After the last server goes on: until every volume is served.
+SERVED_S = 30
+# The volume beside the one that clients use.
+SECOND = "second"
 # How many events are played between two checks of the histories.
 CHECK_EVERY = 5
 
@@ -342,13 +346,36 @@ class Frozen(Torture):
     # How often its etcd is stopped with it.
     with_etcd = 0.3
 
+    # How often another server is stopped a second later, of two volumes.
+    with_another = 0.4
+
+    def freeze_two(self, number, first):
+        """Stops the owner, and a second later another server, which may be taking over: each volume is served again."""
+        second = self.random.choice([node for node in self.cluster.nodes if node is not first])
+        first.freeze(self.random.random() < self.with_etcd)
+        time.sleep(self.random.uniform(0.7, 1.3))
+        second.freeze(self.random.random() < self.with_etcd)
+        time.sleep(self.random.choice([0.3, 1, 3]))
+        for node in self.random.sample([first, second], 2):
+            node.thaw()
+            time.sleep(self.random.choice([0, 0.3, 1]))
+        began = time.monotonic()
+        owners = [self.cluster.owner(SERVED_S, name).name for name in (VOLUME, SECOND)]
+        self.say(f"stop {number} of {first.name}, then of {second.name}: both volumes are served by {' and '.join(owners)} {time.monotonic() - began:.1f} s later")
+        self.cluster.whole(WHOLE_S)
+
     def note_probe(self, error):
         self.probed[str(error)] = self.probed.get(str(error), 0) + 1
 
     def play(self):
         reads, wrong, self.probed = [], [], {}
+        self.cluster.nodes[1].cli("volume", "create", SECOND, "--size", "1GiB", "--resiliency", "three-way-mirror")
         for number in range(1, self.args.count + 1):
             owner = self.cluster.owner()
+            if self.random.random() < self.with_another:
+                self.freeze_two(number, self.random.choice([owner, self.cluster.owner(name=SECOND)]))
+                self.checked(number)
+                continue
             others = {node.name for node in self.cluster.nodes if node is not owner}
             probe = Probe(self, owner, number)
             time.sleep(self.random.uniform(0.1, 0.6))
@@ -367,7 +394,8 @@ class Frozen(Torture):
             self.checked(number)
         self.judge("a server that was stopped answers nothing for what it owned before", wrong)
         self.say(f"what it said instead: {self.probed}")
-        self.figures("from the owner's stop to the first read that another server answers", reads)
+        if reads:
+            self.figures("from the owner's stop to the first read that another server answers", reads)
 
     @staticmethod
     def serves(node):

@@ -65,7 +65,7 @@ pub fn serve(options: &WitnessServe, data: &Path) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         if Identity::open(directory.path())?.is_none() {
             join(options, &directory, &listener).await?;
         }
@@ -80,7 +80,10 @@ pub fn serve(options: &WitnessServe, data: &Path) -> Result<(), DaemonError> {
             )));
         }
         attend(options, &directory, listener, identity).await
-    })
+    });
+    // Whatever still waits for the cluster's state, perhaps of a cluster that this witness was removed from, is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 fn keys(options: &WitnessServe, listener: &TcpListener) -> ClusterKeys {

@@ -739,6 +739,83 @@ fn an_opening_that_waits_for_disks_which_another_node_reaches_is_left_to_that() 
 }
 
 #[test]
+fn an_opening_that_failed_leaves_the_record_of_a_healthy_owner_as_it_is() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("the others know of it", |rig| rig.of(2).volumes.is_elsewhere(volume));
+    let before = rig.record(volume);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.until("nothing is proposed", |rig| rig.record(volume).epoch > before.epoch);
+    let owned = rig.record(volume);
+    // It took the first node for dead by a record from before, and cannot open anything.
+    rig.of(2).pools.supersede(pool, "a disk carries newer records");
+    rig.of(2).following.opener.open(before);
+    rig.until("it gives up", |rig| rig.of(2).volumes.is_elsewhere(volume));
+    let after = rig.record(volume);
+    assert_eq!((after.owner, after.coordinator, after.tried), (owned.owner, owned.coordinator, vec![]));
+    assert_eq!(rig.servers(volume), [1]);
+}
+
+#[test]
+fn an_owner_whose_volume_was_passed_on_without_a_new_epoch_lets_go_of_it() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let found = rig.state.read::<VolumeRecord>(&volume.to_string()).expect("the state").expect("a record");
+    let passed = VolumeRecord { owner: Some(NodeId(2)), coordinator: 0, ..found.value };
+    let Ok(_) = rig.state.write(&passed, found.revision) else {
+        panic!("the owner changed it at this very moment")
+    };
+    rig.until("the one that is named serves it", |rig| rig.servers(volume) == [2]);
+}
+
+#[test]
+fn a_volume_that_comes_back_while_its_last_command_ends_is_opened_again() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let command = rig.of(1).volumes.served(volume).expect("it is served");
+    let found = rig.state.read::<VolumeRecord>(&volume.to_string()).expect("the state").expect("a record");
+    let epoch = found.value.epoch.next();
+    let claimed = VolumeRecord { owner: Some(NodeId(3)), coordinator: 99, epoch, ..found.value };
+    rig.state.write(&claimed, found.revision).expect("written");
+    rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
+    let care = rig.of(3).volume_care.clone();
+    rig.run(3, async move { care.move_to(volume, NodeId(1)).await }).expect("handed over");
+    let found = rig.state.read::<VolumeRecord>(&volume.to_string()).expect("the state").expect("a record");
+    rig.until("the first knows that it is named again", |rig| {
+        rig.words.borrow()[&NodeId(1)].applied >= found.revision
+    });
+    rig.pass(Duration::from_millis(100));
+    assert!(rig.servers(volume).is_empty(), "a command still has it");
+    drop(command);
+    rig.until("it is served again", |rig| rig.servers(volume) == [1]);
+}
+
+#[test]
+fn a_volume_is_made_on_the_servers_that_are_up_or_it_is_said_which_one_is_missing() {
+    let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    let (care, disk) = (rig.of(3).disk_care.clone(), rig.disk("disk-4"));
+    rig.run(3, async move { care.add(pool, disk).await }).expect("a second disk of the third node");
+    rig.until("it is known", |rig| {
+        (1..=3).all(|node| rig.of(node).pools.space(pool).is_some_and(|space| space.disks().len() == 4))
+    });
+    rig.kill(3);
+    rig.until("its disks have left", |rig| rig.record(volume).in_sync.len() == 2);
+    let (care, began) = (rig.of(1).volume_care.clone(), Instant::now());
+    let new = NewVolume { name: "more".to_owned(), ..two_way(pool) };
+    let made = rig.run(1, async move { care.create(new).await }).expect("two copies on two servers");
+    assert!(began.elapsed() < Duration::from_secs(8), "it waited for a dead server's disks");
+    assert_eq!(rig.record(made).in_sync.len(), 2);
+    let care = rig.of(1).volume_care.clone();
+    let new = NewVolume { name: "most".to_owned(), resiliency: Resiliency::ThreeWay, ..two_way(pool) };
+    let refused = rig.run(1, async move { care.create(new).await }).expect_err("three copies");
+    assert!(refused.message.contains("node-3"), "{}", refused.message);
+    // When it is back the new volume uses its disks, too.
+    rig.revive(3);
+    rig.until("all disks are in sync", |rig| {
+        rig.record(made).stale.is_empty() && rig.record(made).in_sync.len() == 4
+    });
+}
+
+#[test]
 fn a_node_that_this_one_cannot_talk_to_costs_a_write_no_time_although_others_hear_it() {
     let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);

@@ -1,4 +1,4 @@
-//! A node that is to have no volumes hands them over, one after the other.
+//! A node that is to have no volumes, or stops, hands them over, one after the other.
 //!
 //! Promises: a volume goes to the node that would take it over, while both live, so that clients wait for no time-out; one that could not be
 //! handed over stays here, served, and is tried again. Never decides that a node drains: that is recorded, and told with who lives.
@@ -9,7 +9,7 @@ use crate::volume_care::VolumeCare;
 use crate::volumes::Volumes;
 use std::cell::Cell;
 use std::rc::Rc;
-use types::VolumeId;
+use types::{Monotonic, VolumeId};
 
 /// Hands volumes over.
 #[derive(Clone)]
@@ -27,10 +27,7 @@ impl Draining {
         if !self.neighbours.drains() || self.is_running.get() {
             return;
         }
-        let served: Vec<VolumeId> = {
-            let entries = self.volumes.entries();
-            entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
-        };
+        let served = self.served();
         if served.is_empty() {
             return;
         }
@@ -38,15 +35,41 @@ impl Draining {
         let draining = self.clone();
         self.tasks.spawn(async move {
             for volume in served {
-                draining.hand_over(volume).await;
+                // It may have been resumed meanwhile.
+                if draining.neighbours.drains() {
+                    draining.hand_over(volume).await;
+                }
             }
             draining.is_running.set(false);
         });
     }
 
+    /// Hands all volumes over, since the server stops: those for which there is time until `deadline`.
+    pub async fn hand_over_all(&self, deadline: Monotonic) {
+        if self.neighbours.own().is_none() {
+            return;
+        }
+        let (draining, is_done) = (self.clone(), Rc::new(Cell::new(false)));
+        let done = is_done.clone();
+        self.tasks.spawn(async move {
+            for volume in draining.served() {
+                if draining.tasks.now() < deadline {
+                    draining.hand_over(volume).await;
+                }
+            }
+            done.set(true);
+        });
+        self.tasks.until_late(deadline, || is_done.get().then_some(())).await;
+    }
+
+    fn served(&self) -> Vec<VolumeId> {
+        let entries = self.volumes.entries();
+        entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
+    }
+
     async fn hand_over(&self, volume: VolumeId) {
-        // It may have been resumed, or the volume deleted, meanwhile.
-        if !self.neighbours.drains() || !self.volumes.is_served(volume) {
+        // It may have been deleted meanwhile.
+        if !self.volumes.is_served(volume) {
             return;
         }
         let name = self.volumes.name(volume);

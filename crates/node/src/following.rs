@@ -146,6 +146,9 @@ impl Following {
         if watch.take().is_some_and(|changes| concerns(&changes)) {
             self.wanted.set(true);
         }
+        if self.volumes.take_let_go() {
+            self.wanted.set(true);
+        }
         if self.running.get() || !self.wanted.replace(false) {
             return;
         }

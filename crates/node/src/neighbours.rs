@@ -357,10 +357,9 @@ impl Neighbours {
         self.volumes.replace(records.map(|record| (record.id, record)).collect());
     }
 
-    /// Names the volumes that this node is to have, by what it knows. All of them on a single server; none before it was told who lives.
+    /// Whether this node is to have the volume, by what it knows. On a single server it is to have all; before it was told who lives, none.
     pub(crate) fn is_to_have(&self, volume: VolumeId) -> bool {
-        let Some(own) = self.own() else { return true };
-        self.owners().get(&volume) == Some(&own)
+        self.own().is_none() || self.to_have().contains_key(&volume)
     }
 
     /// The volumes that this node is to have, by what it knows.

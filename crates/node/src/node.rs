@@ -292,6 +292,11 @@ impl Node {
         self.damaged_files.stop();
     }
 
+    /// Hands the volumes of a server that stops over to other nodes, so that their clients wait for no time-out; gives up at `deadline`.
+    pub async fn hand_over(&self, deadline: Monotonic) {
+        self.draining_of_node.hand_over_all(deadline).await;
+    }
+
     /// Makes everything durable and leaves the volumes settled; gives up at `deadline`.
     pub async fn settle(&self, deadline: Monotonic) {
         let is_late = || self.tasks.now() >= deadline;

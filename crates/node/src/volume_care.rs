@@ -9,11 +9,12 @@ use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
 use cluster::{
-    DeletedVolume, DiskRecord, PoolRecord, Provisioning, Record, Resiliency, StateError, Transaction, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskRecord, DiskState, PoolRecord, Provisioning, Record, Resiliency, StateError,
+    Transaction, Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use types::size::show_size;
@@ -83,7 +84,7 @@ impl VolumeCare {
         let slab_bytes = self.pools.slab_bytes(new.pool).ok_or_else(|| Error::not_found("pool", new.pool))?;
         let slab_bytes = slab_bytes.max(1);
         new.warn_at_percent.map_or(Ok(()), check_percent)?;
-        let disks = self.members(new.pool, new.resiliency)?;
+        let disks = self.members(new.pool, new.resiliency).await?;
         let size_bytes = whole_slabs(new.size_bytes, slab_bytes)?;
         match new.provisioning {
             Provisioning::Fixed => self.pools.promise(new.pool, size_bytes / slab_bytes, new.resiliency)?,
@@ -113,8 +114,6 @@ impl VolumeCare {
     /// Checks that the pool has room for what the smallest volume needs at once.
     async fn check_room(&self, pool: PoolId, resiliency: Resiliency) -> Done<()> {
         let (copies, least) = (resiliency.copies(), u64::from(volume::fs::CHUNKS_MIN));
-        // Disks of a pool that was just imported may still be opened.
-        until(|| self.disks.are_settled().then_some(())).await;
         self.pools.refresh(pool);
         let available = self.pools.space_for(pool)?.available_chunks(copies);
         if available >= least {
@@ -132,7 +131,7 @@ impl VolumeCare {
         let why = "a volume was being made when the server ended: what there is of it is removed";
         tracing::warn!(volume = %record.id, name = record.name, why);
         let care = self.clone();
-        self.tasks.spawn(async move { care.remove(record.id, record.pool).await });
+        self.tasks.spawn(async move { care.remove(record.id, record.pool, true).await });
     }
 
     /// Removes a volume that could not be made. If that takes longer than an administrator waits, it goes on by itself.
@@ -140,7 +139,7 @@ impl VolumeCare {
         let (care, is_gone) = (self.clone(), Rc::new(Cell::new(false)));
         let gone = is_gone.clone();
         self.tasks.spawn(async move {
-            care.remove(volume, pool).await;
+            care.remove(volume, pool, false).await;
             gone.set(true);
         });
         let patience = self.tasks.now().after(REMOVAL_PATIENCE);
@@ -148,36 +147,44 @@ impl VolumeCare {
     }
 
     /// Takes back all that there is of a volume that was never finished.
-    async fn remove(&self, volume: VolumeId, pool: PoolId) {
+    ///
+    /// `only_unfinished`: unless it was finished meanwhile, by a node that was taken for dead and is not.
+    async fn remove(&self, volume: VolumeId, pool: PoolId, only_unfinished: bool) {
         if let Some(space) = self.pools.space(pool) {
             self.close(volume, &space).await;
         }
-        while let Err(error) = self.forget_record(volume, pool).await {
-            tracing::warn!(%volume, %error, "the record of a volume that was not made cannot be removed yet");
-            self.tasks.rest(REMOVAL_PAUSE).await;
+        loop {
+            match self.forget_record(volume, pool, only_unfinished).await {
+                Ok(true) => break,
+                Ok(false) => {
+                    tracing::info!(%volume, "a volume that was taken for unfinished is finished by now: it stays");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%volume, %error, "the record of a volume that was not made cannot be removed yet");
+                    self.tasks.rest(REMOVAL_PAUSE).await;
+                }
+            }
         }
         self.volumes.forget(volume);
         self.give_slabs_back(volume, pool).freed().await;
     }
 
-    /// Lists the disks of a pool that a new volume may use.
-    fn members(&self, pool: PoolId, resiliency: Resiliency) -> Done<Vec<DiskId>> {
+    /// Lists the disks of a pool that a new volume begins on: those that are there. The others come to it as any disk does that is added to the
+    /// pool, when they are back.
+    async fn members(&self, pool: PoolId, resiliency: Resiliency) -> Done<Vec<DiskId>> {
+        // Disks of a pool that was just imported may still be opened.
+        until(|| self.disks.are_settled().then_some(())).await;
         let slots = self.disks.slots();
         let others = self.neighbours.disks();
-        let all = slots.values().map(|slot| &slot.record).chain(others.values());
-        let own = all.filter(|record| record.pool == pool);
-        let disks: Vec<DiskId> = own
-            .filter(|record| record.state != cluster::DiskState::Retired)
-            .map(|record| record.id)
-            .collect();
-        let copies = resiliency.copies();
-        if disks.len() < usize::from(copies) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("{copies} copies need {copies} disks; the pool has {}", disks.len()),
-            ));
-        }
-        Ok(disks)
+        let own = slots.values().map(|slot| (&slot.record, slot.is_usable()));
+        let is_there =
+            |record: &DiskRecord| record.state == DiskState::Healthy && !self.neighbours.is_down(record.id);
+        let others = others.values().map(|record| (record, is_there(record)));
+        let of_pool = own.chain(others).filter(|(record, _)| record.pool == pool);
+        let all: Vec<(&DiskRecord, bool)> =
+            of_pool.filter(|(record, _)| record.state != DiskState::Retired).collect();
+        choose_members(&all, resiliency.copies())
     }
 
     fn format(&self, id: VolumeId, label: String) -> Done<Format> {
@@ -286,7 +293,7 @@ impl VolumeCare {
             return Err(Error::new(ErrorKind::Conflict, why));
         }
         self.close(volume, &space).await;
-        if let Err(why) = self.forget_record(volume, pool).await {
+        if let Err(why) = self.forget_record(volume, pool, false).await {
             self.volumes.deletion_failed(volume, format!("it could not be deleted: {why}"));
             return Err(why);
         }
@@ -365,13 +372,8 @@ impl VolumeCare {
     }
 
     /// Deletes the volume's record, and notes that its slabs are to be given back.
-    async fn forget_record(&self, volume: VolumeId, pool: PoolId) -> Done<()> {
-        let deleted = self.state.change(move |state| {
-            let key = VolumeRecord::key_of(&volume.to_string());
-            let note = DeletedVolume { id: volume, pool, freed: Vec::new() };
-            state.commit(Transaction::default().delete(key).put(note.key(), note.encode()))
-        });
-        deleted.await.map(|_| ())
+    async fn forget_record(&self, volume: VolumeId, pool: PoolId, only_unfinished: bool) -> Done<bool> {
+        self.state.change(move |state| forget_record(state, volume, pool, only_unfinished)).await
     }
 
     /// Begins to give back the slabs of a volume that was deleted; takes the note away once no disk of the pool has any.
@@ -418,6 +420,56 @@ impl GivingBack {
     async fn freed(&self) {
         until(|| self.is_done().then_some(())).await;
     }
+}
+
+/// Chooses the disks that a new volume begins on, of all that are not about to leave the pool: each with whether it is there now.
+///
+/// Copies are not crowded on the servers that are up: if the pool has a server for each of them, so it must now.
+fn choose_members(all: &[(&DiskRecord, bool)], copies: u8) -> Done<Vec<DiskId>> {
+    let least = usize::from(copies);
+    let there = || all.iter().filter(|(_, is_there)| *is_there).map(|(record, _)| *record);
+    let servers: BTreeSet<&str> = all.iter().map(|(record, _)| &record.fault_domain.node[..]).collect();
+    let up: BTreeSet<&str> = there().map(|record| &record.fault_domain.node[..]).collect();
+    if all.len() < least {
+        let why = format!("{copies} copies need {copies} disks; the pool has {}", all.len());
+        return Err(Error::new(ErrorKind::Invalid, why));
+    }
+    if servers.len() >= least && up.len() < least {
+        let away: Vec<&str> = servers.difference(&up).copied().filter(|name| !name.is_empty()).collect();
+        let why = format!(
+            "{copies} copies lie on {copies} servers, and none of the pool's disks is there on {}: start the server, or make a volume with fewer copies",
+            if away.is_empty() { "this server".to_owned() } else { away.join(", ") }
+        );
+        return Err(Error::new(ErrorKind::Unavailable, why));
+    }
+    let disks: Vec<DiskId> = there().map(|record| record.id).collect();
+    if disks.len() < least {
+        let why = format!(
+            "{copies} copies need {copies} disks, and {} of the pool's {} are there: see `cenote disk list`",
+            disks.len(),
+            all.len()
+        );
+        return Err(Error::new(ErrorKind::Unavailable, why));
+    }
+    Ok(disks)
+}
+
+/// Deletes a volume's record, and notes that its slabs are to be given back. `false`: it is finished, and stays.
+fn forget_record(
+    state: &cluster::State,
+    volume: VolumeId,
+    pool: PoolId,
+    only_unfinished: bool,
+) -> Result<bool, StateError> {
+    let (key, mut changes) = (VolumeRecord::key_of(&volume.to_string()), Transaction::default());
+    if only_unfinished && let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? {
+        if !found.value.is_unfinished {
+            return Ok(false);
+        }
+        changes = changes.when(key.clone(), found.revision);
+    }
+    let note = DeletedVolume { id: volume, pool, freed: Vec::new() };
+    state.commit(changes.delete(key).put(note.key(), note.encode())).map(|_| true)
 }
 
 /// Records that another node is to have a volume of `own`, which is closed; `false`: a third one has claimed it meanwhile, and has it.
@@ -544,6 +596,50 @@ mod tests {
         assert!(hand_over(&state, id, Some(NodeId(2)), NodeId(3)).unwrap());
         let handed_over = state.read::<VolumeRecord>(&id.to_string()).unwrap().unwrap().value;
         assert_eq!((handed_over.owner, handed_over.coordinator), (Some(NodeId(3)), 0));
+    }
+
+    #[test]
+    fn a_volume_that_was_finished_meanwhile_is_not_removed_as_an_unfinished_one() {
+        let state = cluster::State::from(cluster::MemoryState::new());
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (name, thin) = ("data".to_owned(), Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
+        let is_there = || state.read::<VolumeRecord>(&id.to_string()).unwrap().is_some();
+        let revision = state.write(&record, 0).unwrap();
+        assert!(!forget_record(&state, id, pool, true).unwrap() && is_there());
+        state.write(&VolumeRecord { is_unfinished: true, ..record }, revision).unwrap();
+        assert!(forget_record(&state, id, pool, true).unwrap() && !is_there());
+    }
+
+    #[test]
+    fn new_volumes_begin_on_disks_that_are_there_if_each_copy_has_a_server() {
+        let disk = |number: u8, node: &str| DiskRecord {
+            id: DiskId::from_bytes([number; 16]),
+            pool: PoolId::from_bytes([2; 16]),
+            node: None,
+            path: String::new(),
+            size_bytes: 1 << 30,
+            slab_bytes: 1 << 26,
+            fault_domain: cluster::FaultDomain { node: node.to_owned(), ..Default::default() },
+            state: DiskState::Healthy,
+            since_unix_s: 0,
+            scrubbed_unix_s: 0,
+        };
+        let disks = [disk(1, "a"), disk(2, "a"), disk(3, "b"), disk(4, "c"), disk(5, "c")];
+        let choose = |there: &[u8], copies: u8| {
+            let is_there = |disk: &DiskRecord| there.contains(&disk.id.to_bytes()[0]);
+            let all: Vec<(&DiskRecord, bool)> = disks.iter().map(|disk| (disk, is_there(disk))).collect();
+            let chosen = choose_members(&all, copies);
+            chosen.map(|disks| disks.iter().map(|disk| disk.to_bytes()[0]).collect::<Vec<_>>())
+        };
+        assert_eq!(choose(&[1, 2, 3, 4, 5], 3).unwrap(), [1, 2, 3, 4, 5]);
+        assert_eq!(choose(&[1, 2, 3], 2).unwrap(), [1, 2, 3]);
+        let refused = choose(&[1, 2, 3], 3).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Unavailable);
+        assert!(refused.message.contains("there on c:"), "{}", refused.message);
+        assert_eq!(choose(&[1, 2, 3, 4, 5], 6).unwrap_err().kind, ErrorKind::Invalid);
+        let refused = choose(&[1, 2], 2).unwrap_err();
+        assert!(refused.message.contains("b, c"), "{}", refused.message);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::served::ServedVolume;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{Condition, Record, StateError, Transaction, Typed, VolumeRecord};
+use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
-use space::coordinator::{Coordinator, Phase};
-use space::takeover::{self, View};
+use space::coordinator::{Coordinator, Phase, Predecessor};
+use space::takeover::{self, Ended, PassOn, Tried, View};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNREACHED: SpaceError = SpaceError::Invalid("it waits for disks that another node may reach");
 /// How long it may take to record that a volume was made.
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// One opening of a volume.
+struct Attempt {
+    record: VolumeRecord,
+    /// Random; none: there are no random bytes.
+    incarnation: Option<u128>,
+    /// Whom the volume is taken from, as it was known when this was decided: a node that comes back meanwhile keeps it.
+    predecessor: Predecessor,
+    /// The milliseconds after which the disks had promised the claim.
+    claimed_ms: Cell<u128>,
+}
 
 /// Opens volumes.
 #[derive(Clone)]
@@ -46,48 +57,23 @@ pub(crate) struct VolumeOpener {
 impl VolumeOpener {
     /// Begins to open a volume. If another node had it, that is a job.
     pub(crate) fn open(&self, record: VolumeRecord) {
-        self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
+        let attempt = self.begin(record);
         let opener = self.clone();
-        let job = self.neighbours.is_anothers(&record).then(|| {
+        let job = self.neighbours.is_anothers(&attempt.record).then(|| {
             let unix_s = self.tasks.unix_seconds();
-            self.jobs.borrow_mut().begin_check(JobKind::Takeover, record.name.clone(), unix_s)
+            self.jobs.borrow_mut().begin_check(JobKind::Takeover, attempt.record.name.clone(), unix_s)
         });
         self.tasks.spawn(async move {
-            let (id, began, claimed) = (record.id, opener.tasks.now(), Cell::default());
-            let opened = opener.try_open(&record, None, &claimed).await;
-            let ms = opener.tasks.now().since(began).as_millis();
-            let (state, message) = match opened {
+            let (began, record) = (opener.tasks.now(), &attempt.record);
+            let (state, message) = match opener.try_open(&attempt, None).await {
                 Ok(served) => {
-                    tracing::info!(volume = %id, name = record.name, ms, "volume serves");
-                    opener.volumes.serve(id, served);
-                    let message = format!("claimed after {} ms, served after {ms} ms", claimed.get());
-                    (JobState::Completed, message)
+                    let ms = opener.tasks.now().since(began).as_millis();
+                    tracing::info!(volume = %record.id, name = record.name, ms, "volume serves");
+                    opener.volumes.serve(record.id, served);
+                    let claimed = attempt.claimed_ms.get();
+                    (JobState::Completed, format!("claimed after {claimed} ms, served after {ms} ms"))
                 }
-                Err(error) if error.kind == ErrorKind::Conflict => {
-                    tracing::info!(volume = %id, name = record.name, "another node has a volume");
-                    opener.volumes.note_claimed_elsewhere(id);
-                    (JobState::Cancelled, "another node has it".to_owned())
-                }
-                Err(error) => {
-                    tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
-                    let message = match opener.pass_on(&record).await {
-                        Passed::To(node) => {
-                            tracing::error!(volume = %id, name = record.name, to = %node, "another node tries to open a volume");
-                            opener.volumes.note_claimed_elsewhere(id);
-                            format!("{}; node {node} tries", error.message)
-                        }
-                        // Its record was read before the deletion.
-                        Passed::Deleted => {
-                            opener.volumes.forget(id);
-                            "it was deleted meanwhile".to_owned()
-                        }
-                        Passed::Kept => {
-                            opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
-                            error.message
-                        }
-                    };
-                    (JobState::Failed, message)
-                }
+                Err(error) => opener.note_failed(&attempt, error).await,
             };
             if let Some(job) = job {
                 opener.jobs.borrow_mut().end_check(job, state, message, opener.tasks.unix_seconds());
@@ -95,13 +81,57 @@ impl VolumeOpener {
         });
     }
 
+    /// Notes that an opening begins, and what it is to depend on.
+    fn begin(&self, record: VolumeRecord) -> Attempt {
+        self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
+        let mut random = [0; 16];
+        let incarnation = getrandom::fill(&mut random).is_ok().then(|| u128::from_ne_bytes(random) | 1);
+        let predecessor = self.neighbours.predecessor(&record);
+        Attempt { record, incarnation, predecessor, claimed_ms: Cell::default() }
+    }
+
+    /// Says what becomes of a volume that was not opened: how the job ends.
+    async fn note_failed(&self, attempt: &Attempt, error: Error) -> (JobState, String) {
+        let record = &attempt.record;
+        let (id, name) = (record.id, &record.name);
+        let passed = match error.kind {
+            ErrorKind::Conflict => Passed::ClaimedElsewhere,
+            _ => {
+                tracing::error!(volume = %id, name, %error, "a volume cannot be served");
+                self.pass_on(attempt).await
+            }
+        };
+        match passed {
+            Passed::ClaimedElsewhere => {
+                tracing::info!(volume = %id, name, "another node has a volume");
+                self.volumes.note_claimed_elsewhere(id);
+                (JobState::Cancelled, "another node has it".to_owned())
+            }
+            Passed::To(node) => {
+                tracing::error!(volume = %id, name, to = %node, "another node tries to open a volume");
+                self.volumes.note_claimed_elsewhere(id);
+                (JobState::Failed, format!("{}; node {node} tries", error.message))
+            }
+            // Its record was read before the deletion.
+            Passed::Deleted => {
+                self.volumes.forget(id);
+                (JobState::Failed, "it was deleted meanwhile".to_owned())
+            }
+            Passed::Kept => {
+                self.volumes.note_failure(id, error.message.clone(), self.tasks.now());
+                (JobState::Failed, error.message)
+            }
+        }
+    }
+
     /// Makes a recorded volume by `format`, and serves it as soon as it is recorded that it was made.
     ///
     /// # Errors
     /// Why it was not: nothing of it is used, its record and its slabs are still there.
     pub(crate) async fn make(&self, record: VolumeRecord, format: Format) -> Done<()> {
-        self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
-        let mut served = self.try_open(&record, Some(format), &Cell::default()).await?;
+        let attempt = self.begin(record);
+        let mut served = self.try_open(&attempt, Some(format)).await?;
+        let record = attempt.record;
         let space = self.pools.space_for(record.pool)?;
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
@@ -128,16 +158,9 @@ impl VolumeOpener {
         Ok(())
     }
 
-    /// `claimed`: the milliseconds after which the disks had promised the claim.
-    async fn try_open(
-        &self,
-        record: &VolumeRecord,
-        format: Option<Format>,
-        claimed: &Cell<u128>,
-    ) -> Done<ServedVolume> {
-        let mut incarnation = [0; 16];
-        getrandom::fill(&mut incarnation).map_err(|error| Error::io(format!("no random bytes: {error}")))?;
-        let incarnation = u128::from_ne_bytes(incarnation) | 1;
+    async fn try_open(&self, attempt: &Attempt, format: Option<Format>) -> Done<ServedVolume> {
+        let Attempt { record, incarnation, predecessor, .. } = attempt;
+        let incarnation = incarnation.ok_or_else(|| Error::io("no random bytes"))?;
         until(|| self.disks.are_settled().then_some(())).await;
         if let Some(why) = self.pools.why_superseded(record.pool) {
             return Err(Error::io(why));
@@ -145,7 +168,11 @@ impl VolumeOpener {
         let space = self.pools.space(record.pool).ok_or_else(|| {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
-        let disk = Box::new(self.claim(&space, record, incarnation));
+        // In a cluster the record must still name the node that the volume is known to be with.
+        let disk: Box<PoolVolume> = Box::new(match self.neighbours.own() {
+            None => space.open_volume(record.id, incarnation),
+            Some(_) => space.take_over(record.id, incarnation, predecessor.clone()),
+        });
         let look_at = Cell::new(self.tasks.now().after(DISKS_PATIENCE));
         let stopped = until(|| match space.phase(record.id) {
             Some(Phase::Opening) => self.is_hopeless(&space, record, &look_at).then_some(Some(UNREACHED)),
@@ -153,19 +180,14 @@ impl VolumeOpener {
             Some(Phase::Stopped(why)) => Some(Some(why)),
             Some(Phase::Closing | Phase::Closed) | None => Some(Some(SpaceError::Invalid("it was closed"))),
         });
-        let failed = |why: String| {
-            space.forget_volume(record.id);
-            Error::io(format!("volume {}: {why}", record.name))
-        };
         let began = self.tasks.now();
         if let Some(why) = stopped.await {
-            let error = failed(why.to_string());
-            let is_another = why == SpaceError::Fenced && self.neighbours.own().is_some();
-            return Err(if is_another { Error::new(ErrorKind::Conflict, error.message) } else { error });
+            return Err(self.end_attempt(&space, record, why.to_string()));
         }
-        claimed.set(self.tasks.now().since(began).as_millis());
-        let epoch = space.record(record.id).map_or(0, |record| record.epoch.0);
-        tracing::info!(volume = %record.id, epoch, ms = claimed.get(), "a volume is claimed, and its disks have promised so");
+        attempt.claimed_ms.set(self.tasks.now().since(began).as_millis());
+        let (epoch, ms) =
+            (space.record(record.id).map_or(0, |record| record.epoch.0), attempt.claimed_ms.get());
+        tracing::info!(volume = %record.id, epoch, ms, "a volume is claimed, and its disks have promised so");
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
@@ -182,18 +204,43 @@ impl VolumeOpener {
                 None => service.is_open().then_some(None),
             })
         });
-        match failure.await {
-            Some(why) => Err(failed(why)),
-            None => Ok(served),
+        let failure = failure.await;
+        let is_open = failure.is_none() && space.phase(record.id) == Some(Phase::Serving);
+        match takeover::ended(why_stopped(&space, record).as_ref(), is_open) {
+            Ended::Well => Ok(served),
+            Ended::ClaimedElsewhere | Ended::Failed => {
+                drop(served);
+                let why = failure.unwrap_or_else(|| "it stopped".to_owned());
+                Err(self.end_attempt(&space, record, why))
+            }
+        }
+    }
+
+    /// Gives up what there is of a volume that was not opened; `Conflict`: another node has claimed it.
+    fn end_attempt(&self, space: &PoolSpace, record: &VolumeRecord, why: String) -> Error {
+        let ended = takeover::ended(why_stopped(space, record).as_ref(), false);
+        space.forget_volume(record.id);
+        let error = Error::io(format!("volume {}: {why}", record.name));
+        match ended {
+            Ended::ClaimedElsewhere if self.neighbours.own().is_some() => {
+                Error::new(ErrorKind::Conflict, error.message)
+            }
+            _ => error,
         }
     }
 
     /// Lets another node try to open the volume.
-    async fn pass_on(&self, record: &VolumeRecord) -> Passed {
+    async fn pass_on(&self, attempt: &Attempt) -> Passed {
+        let record = &attempt.record;
         let Some(own) = self.neighbours.own().filter(|_| !record.is_unfinished) else { return Passed::Kept };
         let (volume, view) = (record.id, self.neighbours.view());
-        let fence = self.neighbours.predecessor(record).fence;
-        let passed = self.state.change(move |state| pass_on(state, volume, own, &view, fence)).await;
+        let tried = Tried {
+            by: own,
+            incarnation: attempt.incarnation,
+            record: record.clone(),
+            fence: attempt.predecessor.fence.clone(),
+        };
+        let passed = self.state.change(move |state| pass_on(state, &tried, &view)).await;
         match passed {
             Ok(passed) => passed,
             Err(error) => {
@@ -220,26 +267,23 @@ impl VolumeOpener {
             && space.record(record.id).is_some_and(|record| self.neighbours.next_for(&record).is_some())
     }
 
-    /// Begins to open the virtual disk: in a cluster, if its record still names the node that it is known to be with.
-    fn claim(&self, space: &PoolSpace, record: &VolumeRecord, incarnation: u128) -> PoolVolume {
-        if self.neighbours.own().is_none() {
-            return space.open_volume(record.id, incarnation);
-        }
-        let predecessor = self.neighbours.predecessor(record);
-        space.take_over(record.id, incarnation, predecessor)
-    }
-
-    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone.
+    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone. Then the records are read anew: until
+    /// the last command has ended nothing is opened here, whoever is to have the volume.
     pub(crate) fn lose(&self, volume: VolumeId) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
         // One that is being opened notices by itself.
-        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        let Some(mut served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
         tracing::warn!(%volume, name = self.volumes.name(volume), "another node has claimed a volume: it is withdrawn");
         served.dismount();
         self.volumes.note_stopped(volume, self.tasks.now());
         let opener = self.clone();
         self.tasks.spawn(async move {
-            until(|| served.is_sole().then_some(())).await;
+            until(|| {
+                // Nobody else polls it any more.
+                served.poll(&mut Vec::new());
+                served.is_sole().then_some(())
+            })
+            .await;
             drop(served);
             if let Some(space) = opener.pools.space(pool) {
                 space.forget_volume(volume);
@@ -289,43 +333,38 @@ impl VolumeOpener {
     }
 }
 
+/// Why the volume's virtual disk stopped, if it has.
+fn why_stopped(space: &PoolSpace, record: &VolumeRecord) -> Option<SpaceError> {
+    match space.phase(record.id) {
+        Some(Phase::Stopped(why)) => Some(why),
+        _ => None,
+    }
+}
+
 /// Who tries to open a volume next.
 enum Passed {
     To(NodeId),
-    /// There is no other node, or it is not this one that has the volume.
+    /// This one, later: there is no other.
     Kept,
+    /// The node that has claimed the volume meanwhile, or that it was given to.
+    ClaimedElsewhere,
     /// Nobody: it is not recorded any more.
     Deleted,
 }
 
-/// Records that another node is to try, of those that have not tried yet; if all have, that a new round may begin.
-fn pass_on(
-    state: &cluster::State,
-    volume: VolumeId,
-    own: NodeId,
-    view: &View,
-    fence: Option<Condition>,
-) -> Result<Passed, StateError> {
-    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(Passed::Deleted) };
-    let mut record = found.value;
-    let is_ours = record.owner == Some(own);
-    let next = takeover::next(&record, view, own);
-    let mut changes = Transaction::default().when(record.key(), found.revision);
-    match next {
-        // Whoever it is to be taken from may be back.
-        Some(_) if !is_ours && fence.is_none() => return Ok(Passed::Kept),
-        Some(next) => {
-            record.before = takeover::may_answer(&record, Some(next));
-            record.before.retain(|node| *node != own);
-            (record.owner, record.coordinator) = (Some(next), 0);
-            record.tried.push(own);
-        }
-        None if is_ours && !record.tried.is_empty() => record.tried.clear(),
-        None => return Ok(Passed::Kept),
-    }
-    if let Some(fence) = fence.filter(|_| !is_ours) {
-        changes = changes.when(fence.key, fence.revision);
-    }
+/// Records what [`takeover::pass_on`] says.
+fn pass_on(state: &cluster::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&tried.record.id.to_string())? else {
+        return Ok(Passed::Deleted);
+    };
+    let changes = Transaction::default().when(found.value.key(), found.revision);
+    let (passed, record, fence) = match takeover::pass_on(&found.value, tried, view) {
+        PassOn::To { next, record, fence } => (Passed::To(next), record, fence),
+        PassOn::Again { record } => (Passed::Kept, record, None),
+        PassOn::Keep => return Ok(Passed::Kept),
+        PassOn::ClaimedElsewhere => return Ok(Passed::ClaimedElsewhere),
+    };
+    let changes = fence.into_iter().fold(changes, |changes, fence| changes.when(fence.key, fence.revision));
     state.commit(changes.put(record.key(), record.encode()))?;
-    Ok(next.map_or(Passed::Kept, Passed::To))
+    Ok(passed)
 }

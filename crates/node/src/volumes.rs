@@ -6,6 +6,7 @@ use crate::backoff::Backoff;
 use crate::error::{Done, Error, ErrorKind};
 use crate::served::ServedVolume;
 use cluster::VolumeRecord;
+use space::takeover::LetGo;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct VolumeEntry {
 pub struct Volumes {
     entries: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
     front: Box<dyn Front>,
+    /// Some volume is another node's since that was asked last.
+    let_go: LetGo,
     /// RAM for all volumes.
     cache_bytes: u64,
     service: ServiceConfig,
@@ -93,7 +96,7 @@ impl Volumes {
     /// `opens` and `locks_per_open`: at most what clients may hold of one volume.
     pub fn new(front: Box<dyn Front>, cache_bytes: u64, opens: usize, locks_per_open: usize) -> Self {
         let service = service_config(opens, locks_per_open);
-        Self { entries: RefCell::default(), front, cache_bytes, service }
+        Self { entries: RefCell::default(), front, let_go: LetGo::default(), cache_bytes, service }
     }
 
     pub fn entries(&self) -> Ref<'_, BTreeMap<VolumeId, VolumeEntry>> {
@@ -183,8 +186,14 @@ impl Volumes {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             debug_assert!(entry.served.is_none(), "a volume that is served here is elsewhere");
             (entry.opening, entry.failure, entry.is_elsewhere) = (false, None, true);
+            self.let_go.note();
         }
         self.share_cache();
+    }
+
+    /// Whether this node has let go of some volume since this was asked last: it is to look anew whose each one is.
+    pub(crate) fn take_let_go(&self) -> bool {
+        self.let_go.take()
     }
 
     /// Some volume is being opened.

@@ -143,6 +143,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
         granted_access: desired_access,
         cache: CacheGrant::Oplock(OplockLevel::None),
         durable: false,
+        is_persistent: false,
         create_options,
         enumeration: Enumeration::default(),
         closing: false,

@@ -17,7 +17,7 @@ use crate::state::{RandomSource, State};
 use smallvec::SmallVec;
 use smb::wire::NetworkInterface;
 use sys::{Buf, Payload};
-use types::{FileTime, LatencyHistogram, Monotonic, NtStatus, VolumeId};
+use types::{FileTime, LatencyHistogram, Monotonic, VolumeId};
 use volume::backend::{Backend, Event};
 
 /// The SMB server: see the crate's documentation.
@@ -29,7 +29,13 @@ pub struct Server<B, D> {
     /// Events of a volume that are being handled; empty in between.
     events: Vec<Event>,
     /// No connections are taken any more.
-    draining: bool,
+    draining: Option<Draining>,
+}
+
+/// A server that stops.
+struct Draining {
+    /// The volume whose connections go on.
+    kept: Option<VolumeId>,
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
@@ -39,7 +45,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// If the limits let an answer be longer than a message can be.
     pub fn new(config: Config, directory: D, random: RandomSource, now: Monotonic, wall: FileTime) -> Self {
         let state = State::new(config, directory, random, now, wall);
-        Self { state, requests: Requests::default(), events: Vec::new(), draining: false }
+        Self { state, requests: Requests::default(), events: Vec::new(), draining: None }
     }
 
     /// Tells the time of day anew, for a clock that was set or drifts.
@@ -69,12 +75,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.volumes.add(id, backend);
     }
 
-    /// Stops serving a volume: its opens and tree connects are gone, requests in work on it fail.
+    /// Stops serving a volume: its opens and tree connects are gone, requests in work on it fail. Clients that hold persistent opens of it
+    /// lose their connections instead, and come back for them.
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
-        for key in self.requests.of_volume(slot) {
-            self.requests.complete(&mut self.state, key, Err(NtStatus::FILE_FORCED_CLOSED.into()), now);
-        }
+        self.requests.end_volume(&mut self.state, slot, now);
         // Their roots are directories of what was taken away, also if a volume of the same name comes back.
         let mut trees = Vec::new();
         for (key, session) in self.state.sessions.iter() {
@@ -107,7 +112,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Takes in a new connection of a transport. `None`: there are too many; close it.
     pub fn connection_opened(&mut self, info: ConnectionInfo, now: Monotonic) -> Option<ConnectionId> {
         let State { connections, counters, config, memory, .. } = &mut self.state;
-        if self.draining || connections.len() >= config.limits.connections {
+        if self.draining.is_some() || connections.len() >= config.limits.connections {
             counters.connections_refused += 1;
             return None;
         }
@@ -138,6 +143,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Takes one whole message, without what the transport put around it.
     pub fn handle_message(&mut self, connection: ConnectionId, message: Buf, now: Monotonic) {
+        if self.draining.is_some() && self.is_drained(connection) {
+            return;
+        }
         self.requests.handle_message(&mut self.state, connection, message, now);
     }
 
@@ -261,9 +269,35 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.logon_audit.take()
     }
 
-    /// Takes no new connections; those there are go on.
-    pub fn drain(&mut self) {
-        self.draining = true;
+    /// Takes no new connections and no new requests: what clients ask from now on they ask again elsewhere, as it is never answered. Connections to
+    /// `kept` go on.
+    pub fn drain(&mut self, kept: Option<VolumeId>) {
+        self.draining = Some(Draining { kept });
+    }
+
+    /// Whether the server, which stops, hears the connection no more.
+    fn is_drained(&self, connection: ConnectionId) -> bool {
+        let kept = self.draining.as_ref().and_then(|draining| draining.kept);
+        !self.state.leads_to(connection, kept.and_then(|kept| self.state.volumes.slot_of(kept)))
+    }
+
+    /// Whether clients wait for answers that storage alone can hold up, of a server that stops: requests that wait for other clients would
+    /// wait for ever.
+    pub fn owes_answers(&self) -> bool {
+        let owes = self.state.connections.iter().filter(|(_, found)| found.in_work > found.waiting.pending());
+        owes.into_iter().any(|(connection, _)| self.is_drained(connection))
+    }
+
+    /// Closes the connections of clients, after what is to be sent over them: the server stops, and has answered what it could.
+    pub fn part_from_clients(&mut self) {
+        let all = self.state.connections.iter().map(|(connection, _)| connection);
+        let drained: Vec<ConnectionId> = all.filter(|connection| self.is_drained(*connection)).collect();
+        drained.into_iter().for_each(|connection| self.state.connections.close(connection));
+    }
+
+    /// Whether connections of clients are still there.
+    pub fn has_clients(&self) -> bool {
+        self.state.connections.iter().any(|(connection, _)| self.is_drained(connection))
     }
 
     /// The number of requests in work, over all connections.

@@ -43,6 +43,16 @@ pub enum Planted {
     LeaseSkipped,
     /// An owner serves although the one before may still answer.
     PermissionSkipped,
+    /// An opening that another node's claim ended counts as one that failed.
+    FencedOpeningFails,
+    /// A node whose opening failed rewrites the record although another one has claimed the volume since.
+    PassesOnAnothers,
+    /// A volume is passed on without a new epoch, and an owner takes notice of a higher one only.
+    PassedOnAtTheSameEpoch,
+    /// A node that is to try next is not named any more among those that may still answer.
+    NextForgotten,
+    /// A node that was told to have a volume while it still let go of it is not told again.
+    WithdrawalUnfollowed,
     /// A volume is taken over from a node although that has come back since it was taken for dead.
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
@@ -79,23 +89,28 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
         Self::AckFirstCopy,
         Self::AnswerAfterFencing,
         Self::DeadDisksWaitedFor,
+        Self::FencedOpeningFails,
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
+        Self::NextForgotten,
         Self::NoReconcile,
+        Self::PassedOnAtTheSameEpoch,
+        Self::PassesOnAnothers,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,
         Self::SessionProvesDisk,
         Self::SkipPromise,
         Self::StaleSinceTooLate,
+        Self::WithdrawalUnfollowed,
     ];
 
     /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes that lie; and one that

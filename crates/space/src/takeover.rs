@@ -1,10 +1,17 @@
-//! Which node opens which volume: those whose owner is dead, and those that have none.
+//! Which node opens which volume: those whose owner is dead, and those that have none; and what follows when an opening ends.
 //!
-//! Owns the rule only, a pure function of what every node knows: who lives, the records, whose a disk is. Nodes that know the same name the
+//! Owns the rules only, pure functions of what a node knows: who lives, the records, whose a disk is. Nodes that know the same name the
 //! same node. Nodes that do not may both claim a volume; the record's compare-and-swap lets one of them have it, and the other one finds
-//! then that the volume's owner lives.
+//! then that the volume's owner lives. `node` and the simulator act by the same functions.
+//!
+//! An opening that failed acts on the record only if that is still the one that it tried: another node may have claimed the volume
+//! meanwhile, and serve it. A node that lets go of a volume, for whatever reason, looks again whether it is to have it ([`LetGo`]): what it
+//! heard while it still held the volume told it nothing to do.
 
-use cluster::VolumeRecord;
+use crate::api::SpaceError;
+use crate::planted::Planted;
+use cluster::{Condition, VolumeRecord};
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, NodeId, VolumeId};
@@ -103,6 +110,115 @@ pub fn is_better_elsewhere(
         && cut_off * 2 > homes.len()
         && may_miss(volume, own_disks)
         && next(volume, view, own).is_some()
+}
+
+/// What became of an opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The virtual disk serves.
+    Well,
+    /// Another node has claimed the volume: that is no failure, and nothing is to be recorded.
+    ClaimedElsewhere,
+    /// The volume cannot be opened here: see [`pass_on`].
+    Failed,
+}
+
+/// Says what became of an opening. `stopped`: why its virtual disk has, if so; `is_open`: it serves, and the file layer on it is open.
+pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
+    match stopped {
+        Some(SpaceError::Fenced) if !Planted::FencedOpeningFails.is_planted() => Ended::ClaimedElsewhere,
+        None if is_open => Ended::Well,
+        _ => Ended::Failed,
+    }
+}
+
+/// An opening that failed: by which node, of what.
+#[derive(Debug, Clone)]
+pub struct Tried {
+    pub by: NodeId,
+    /// Of the coordinator that was to have the volume; none: it did not come to that.
+    pub incarnation: Option<u128>,
+    /// The record by which the node began.
+    pub record: VolumeRecord,
+    /// What the claim was to depend on, as it was when the node began.
+    pub fence: Option<Condition>,
+}
+
+impl Tried {
+    /// Whether the opening has claimed the volume, and nobody has since.
+    fn has_claimed(&self, found: &VolumeRecord) -> bool {
+        self.incarnation == Some(found.coordinator)
+    }
+
+    /// Whether the record is as it was when the opening began: nobody has claimed the volume, and nobody else gave up on it.
+    fn is_unclaimed(&self, found: &VolumeRecord) -> bool {
+        let last = |record: &VolumeRecord| (record.owner, record.coordinator, record.epoch);
+        last(found) == last(&self.record)
+    }
+}
+
+/// What a node that cannot open a volume records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PassOn {
+    /// That this node tries next. The fence, if any, is a condition of that.
+    To { next: NodeId, record: Box<VolumeRecord>, fence: Option<Condition> },
+    /// That a new round may begin: all have tried.
+    Again { record: Box<VolumeRecord> },
+    /// Nothing: there is no other node that could.
+    Keep,
+    /// Nothing: the volume is not this node's any more.
+    ClaimedElsewhere,
+}
+
+/// Says what a node records that could not open a volume, whose record it has read anew: `found`. Another node tries, of those that have not tried
+/// yet; if all have, a new round may begin.
+///
+/// Whoever may still answer for the volume stays named until it has opened the volume anew, the next one too: it may be stopped at this moment, with
+/// a lease, and die before it hears of this.
+pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
+    let has_claimed = tried.has_claimed(found);
+    if !has_claimed && !tried.is_unclaimed(found) && !Planted::PassesOnAnothers.is_planted() {
+        return PassOn::ClaimedElsewhere;
+    }
+    let is_ours = found.owner == Some(tried.by);
+    let fence = tried.fence.clone().filter(|_| !has_claimed && !is_ours);
+    // Whom it was to be taken from may be back.
+    let may_be_back = !has_claimed && !is_ours && found.coordinator != 0 && fence.is_none();
+    let mut record = Box::new(found.clone());
+    if !Planted::PassedOnAtTheSameEpoch.is_planted() {
+        record.epoch = found.epoch.next();
+    }
+    match next(found, view, tried.by) {
+        Some(_) if may_be_back => PassOn::Keep,
+        Some(next) => {
+            record.before = may_answer(found, Planted::NextForgotten.is_planted().then_some(next));
+            record.before.retain(|node| *node != tried.by);
+            (record.owner, record.coordinator) = (Some(next), 0);
+            record.tried.push(tried.by);
+            PassOn::To { next, record, fence }
+        }
+        None if is_ours && !found.tried.is_empty() => {
+            record.tried.clear();
+            PassOn::Again { record }
+        }
+        None => PassOn::Keep,
+    }
+}
+
+/// Notes that a node lets go of a volume that it held, or was opening: it is to read the records anew, and to look whether it is to have
+/// the volume again.
+#[derive(Debug, Default)]
+pub struct LetGo(Cell<bool>);
+
+impl LetGo {
+    pub fn note(&self) {
+        self.0.set(!Planted::WithdrawalUnfollowed.is_planted());
+    }
+
+    /// Whether a volume was let go since this was asked last.
+    pub fn take(&self) -> bool {
+        self.0.take()
+    }
 }
 
 /// The nodes that may still answer for a volume which goes to `to`: whom it comes from, unless that has let it go, and those before.
@@ -206,6 +322,61 @@ mod tests {
         assert_eq!(may_answer(&record, Some(NodeId(2))), [NodeId(1), NodeId(3)]);
         record.coordinator = 0;
         assert_eq!(may_answer(&record, Some(NodeId(2))), [NodeId(3)]);
+    }
+
+    /// Node 2 has claimed a volume of node 1, which may still answer, with the incarnation 7.
+    fn claimed() -> (VolumeRecord, Tried) {
+        let mut begun = volume(1, Some(1), &[1, 2, 3]);
+        begun.coordinator = 5;
+        let fence = Some(Condition { key: "node-lease/1".into(), revision: 9 });
+        let tried = Tried { by: NodeId(2), incarnation: Some(7), record: begun.clone(), fence };
+        let mut record = begun.clone();
+        (record.owner, record.coordinator, record.epoch) = (Some(NodeId(2)), 7, begun.epoch.next());
+        record.before = vec![NodeId(1)];
+        (record, tried)
+    }
+
+    #[test]
+    fn a_volume_that_another_node_has_claimed_is_not_passed_on() {
+        let (mut record, tried) = claimed();
+        (record.owner, record.coordinator, record.epoch) = (Some(NodeId(3)), 11, record.epoch.next());
+        let view = view(&[1, 2, 3], &[]);
+        assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
+        // Also if the one that it was to be taken from has opened it again, or has given it up, or this node itself in another opening.
+        (record.owner, record.coordinator) = (Some(NodeId(1)), 12);
+        assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
+        record.coordinator = 0;
+        assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
+        (record.owner, record.coordinator) = (Some(NodeId(2)), 13);
+        assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
+    }
+
+    #[test]
+    fn the_next_node_stays_named_among_those_that_may_answer_until_it_has_opened_the_volume() {
+        let (record, tried) = claimed();
+        let PassOn::To { next, record: passed, fence } = pass_on(&record, &tried, &view(&[1, 2, 3], &[]))
+        else {
+            panic!("another one tries")
+        };
+        assert_eq!((next, fence), (NodeId(1), None));
+        assert_eq!((passed.owner, passed.coordinator), (Some(NodeId(1)), 0));
+        assert_eq!((&passed.before[..], &passed.tried[..]), (&[NodeId(1)][..], &[NodeId(2)][..]));
+        assert!(passed.epoch > record.epoch, "whoever has it open hears that it has lost it");
+        // It dies before it heard of that: the third waits for its lease.
+        assert_eq!(may_answer(&passed, Some(NodeId(3))), [NodeId(1)]);
+        assert_eq!(may_answer(&passed, Some(NodeId(1))), []);
+    }
+
+    #[test]
+    fn a_volume_that_was_not_claimed_is_passed_on_only_while_the_life_that_died_is_the_last() {
+        let (_, tried) = claimed();
+        let view = view(&[2, 3], &[]);
+        let PassOn::To { next, record, fence } = pass_on(&tried.record, &tried, &view) else {
+            panic!("another one tries")
+        };
+        assert_eq!((next, fence, &record.before[..]), (NodeId(3), tried.fence.clone(), &[NodeId(1)][..]));
+        let unfenced = Tried { fence: None, ..tried };
+        assert_eq!(pass_on(&unfenced.record, &unfenced, &view), PassOn::Keep);
     }
 
     #[test]

@@ -21,6 +21,9 @@ fn answer<T>(reply: Reply<T>, result: Done<T>) {
     let _ = reply.send(result);
 }
 
+/// How long connections of clients may take to be closed when the server stops: what was not taken by then is lost with them.
+const CLOSING_MAX: Duration = Duration::from_millis(500);
+
 impl Plane {
     /// Does a command, or begins to.
     pub fn command(self: Rc<Self>, command: Command) {
@@ -209,7 +212,9 @@ impl Plane {
         self.node.tasks.spawn(async move { answer(reply, work(&plane.node).await) });
     }
 
-    /// Takes no new requests, finishes those in work, makes everything durable and leaves the volumes settled.
+    /// Takes no new requests and lets the answers of those in work leave, hands the volumes over to other servers, closes the connections of clients,
+    /// makes everything durable, and leaves the volumes settled. No client is told that its volume goes: it would take that for the end of
+    /// its handles, and asks again when its connection is closed.
     async fn drain(&self, within: Duration) {
         let tasks = &self.node.tasks;
         let deadline = tasks.now().after(within);
@@ -218,7 +223,19 @@ impl Plane {
         if let Some(bus) = self.bus.get() {
             bus.settle(true);
         }
-        until(|| (self.frontend.is_idle() || tasks.now() >= deadline).then_some(())).await;
+        let is_late = || {
+            tasks.wake_at(deadline);
+            tasks.now() >= deadline
+        };
+        until(|| (self.frontend.is_idle() || is_late()).then_some(())).await;
+        self.node.hand_over(deadline).await;
+        self.frontend.part_from_clients();
+        let closed = tasks.now().after(CLOSING_MAX);
+        until(|| {
+            tasks.wake_at(closed);
+            (!self.frontend.has_clients() || tasks.now() >= closed).then_some(())
+        })
+        .await;
         self.node.settle(deadline).await;
         if let Some(bus) = self.bus.get() {
             bus.await_others(tasks, deadline).await;

@@ -115,14 +115,23 @@ impl Frontend {
         self.server.borrow_mut().set_wall_clock(now, wall_clock);
     }
 
-    /// Takes no new requests from now on.
+    /// Takes no new requests of clients from now on. Other servers still reach the disks of this one.
     pub(super) fn drain(&self) {
         self.draining.set(true);
-        self.server.borrow_mut().drain();
+        self.server.borrow_mut().drain(Some(::bus::VOLUME));
     }
 
-    /// Everything that clients asked for is answered, and sent.
+    /// All that clients asked for before is answered, and sent.
     pub(super) fn is_idle(&self) -> bool {
-        self.server.borrow().requests_in_work() == 0 && self.unsent_bytes.get() == 0
+        !self.server.borrow().owes_answers() && self.unsent_bytes.get() == 0
+    }
+
+    /// Closes the connections of clients, which come back elsewhere, or to the next start.
+    pub(super) fn part_from_clients(&self) {
+        self.server.borrow_mut().part_from_clients();
+    }
+
+    pub(super) fn has_clients(&self) -> bool {
+        self.server.borrow().has_clients()
     }
 }

@@ -71,7 +71,16 @@ pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
     let (ready, answer) = channel();
     let thread = std::thread::Builder::new()
         .name("cenote-data".to_owned())
-        .spawn(move || run(options, &ready))
+        .spawn(move || {
+            // Peers hear how its loop turns. Threads that it starts run like others.
+            if let Err(error) = sys::ask_for_precedence() {
+                tracing::info!(
+                    %error,
+                    "the data plane has no precedence over other processes: see docs/OPERATIONS.md, Hyper-converged machines"
+                );
+            }
+            run(options, &ready)
+        })
         .map_err(|error| failed(format!("the data plane's thread cannot be started: {error}")))?;
     match answer.recv() {
         Ok(control) => Ok(DataPlane { control, thread }),

@@ -50,6 +50,7 @@ pub mod shell;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod urgency;
 
 pub use datagram::{
     DATAGRAM_BYTES_MAX, Echo, Heartbeat, HeartbeatKey, Incarnation, Refused, VOTES_MAX, Vote,

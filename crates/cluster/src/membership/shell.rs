@@ -5,6 +5,7 @@
 //! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
 
 use super::sockets::Sockets;
+use super::urgency::Urgency;
 use super::{Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
@@ -238,6 +239,7 @@ struct Beating {
 
 impl Beating {
     fn run(mut self) {
+        let mut urgency = Urgency::ask(monotonic_now());
         loop {
             if !self.obey(monotonic_now()) {
                 return;
@@ -251,6 +253,7 @@ impl Beating {
                 self.sockets.send(address, &datagram);
             }
             self.publish();
+            urgency.look(now);
             self.wait();
         }
     }

@@ -50,6 +50,7 @@ impl Manager {
         servers.nodes.iter().position(|node| {
             node.coordinator.as_ref().is_some_and(|found| {
                 *found.phase() == Phase::Serving
+                    && node.serves
                     && found.record() == record
                     && (found.chunk_counts().1 == 0 || patient)
                     // A client that lost its patience may have left a write on its way.
@@ -85,7 +86,7 @@ impl Manager {
         self.watch_copies(course, servers, record);
     }
 
-    /// Starts a coordinator on a node that has none.
+    /// Starts a coordinator on a node that has none; returns its incarnation.
     pub fn open_on(
         &mut self,
         course: &mut Course,
@@ -93,7 +94,7 @@ impl Manager {
         membership: &Membership,
         node: usize,
         predecessor: Predecessor,
-    ) {
+    ) -> u128 {
         debug_assert!(servers.nodes[node].coordinator.is_none());
         self.openings += 1;
         course.coverage.openings += 1;
@@ -130,6 +131,7 @@ impl Manager {
         coordinator.disks_down(now, &down);
         course.trace.note(&[9, course.now, node as u64]);
         servers.nodes[node].coordinator = Some(coordinator);
+        incarnation
     }
 
     /// Retires a disk, if others have places for its copies: else the daemon refuses to.

@@ -59,6 +59,14 @@ struct Process {
     lives: BTreeMap<NodeId, u64>,
 }
 
+/// What a node knows that decides who is to have the volume: the record's revision, the last lives, and those of the dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Known {
+    revision: u64,
+    lives: BTreeMap<NodeId, u64>,
+    down: BTreeMap<usize, u64>,
+}
+
 /// What a node's coordinator is to be told.
 #[derive(Default)]
 pub(crate) struct Told {
@@ -192,7 +200,9 @@ impl Membership {
         self.deliver(course, servers, network);
         let nodes = servers.nodes.len();
         let mut told: Vec<Told> = (0..nodes).map(|_| Told::default()).collect();
-        for (node, told) in told.iter_mut().enumerate().filter(|(node, _)| servers.nodes[*node].up) {
+        let awake = |node: usize| servers.nodes[node].is_awake(course.now);
+        let awake: Vec<bool> = (0..nodes).map(awake).collect();
+        for (node, told) in told.iter_mut().enumerate().filter(|(node, _)| awake[*node]) {
             self.send(course, network, node);
             let reached = state.filter(|_| !network.is_cut(node, nodes));
             self.lease(course, reached, node, told);
@@ -208,7 +218,12 @@ impl Membership {
 
     fn deliver(&mut self, course: &Course, servers: &Servers, network: &Network) {
         while let Some(first) = self.flying.first_entry().filter(|first| first.key().0 <= course.now) {
-            let Datagram { from, to, bytes } = first.remove();
+            let ((_, number), Datagram { from, to, bytes }) = first.remove_entry();
+            let frozen_until = servers.nodes[to].frozen_until;
+            if frozen_until > course.now {
+                self.flying.insert((frozen_until, number), Datagram { from, to, bytes });
+                continue;
+            }
             let is_deaf = self.deafness[to].heard_until > course.now;
             if servers.nodes[to].up && !network.is_cut(from, to) && !is_deaf {
                 // One that is refused has changed nothing.
@@ -299,24 +314,45 @@ impl Membership {
         }
     }
 
-    /// Whom the node takes the volume over from, if the rule names it.
-    pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
+    /// What the node goes by.
+    pub fn known(&self, node: usize) -> Known {
+        let process = &self.processes[node];
+        Known {
+            revision: process.record.as_ref().map_or(0, |record| record.revision),
+            lives: process.lives.clone(),
+            down: process.down.iter().map(|(other, (_, dead))| (*other, dead.life())).collect(),
+        }
+    }
+
+    /// The record as the node has read it last.
+    pub fn record(&self, node: usize) -> Option<&VolumeRecord> {
+        self.processes[node].record.as_ref().map(|record| &record.value)
+    }
+
+    /// Who lives, and whose the disks are, as the node knows it.
+    pub fn view(&self, servers: &Servers, node: usize) -> View {
         let process = &self.processes[node];
         let candidate = |other: usize| {
             let is_up = other == node || !process.down.contains_key(&other);
             (id_of(other), Candidate { is_up, takes_volumes: true })
         };
-        let view = View {
+        View {
             nodes: (0..self.processes.len()).map(candidate).collect(),
             disks: servers.disks.iter().map(|disk| (disk.id, id_of(disk.node))).collect(),
-        };
+        }
+    }
+
+    /// Whom the node takes the volume over from, if the rule names it.
+    pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
+        let (process, view) = (&self.processes[node], self.view(servers, node));
         let record = &process.record.as_ref()?.value;
         let mine = owners(std::slice::from_ref(record), &view).into_values().next() == Some(id_of(node));
         if !mine {
             return None;
         }
         let owner = record.owner;
-        let Some(other) = owner.filter(|owner| *owner != id_of(node)) else {
+        // One that was passed on is nobody's.
+        let Some(other) = owner.filter(|owner| *owner != id_of(node) && record.coordinator != 0) else {
             return Some(Predecessor { owner, ..Predecessor::default() });
         };
         let (_, dead) = process.down.get(&index_of(other))?;

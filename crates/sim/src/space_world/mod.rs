@@ -10,6 +10,7 @@ mod client;
 mod course;
 mod event;
 mod faults;
+mod holding;
 pub mod invariants;
 mod judge;
 mod manager;
@@ -20,6 +21,7 @@ mod nodes;
 pub mod oracle;
 mod scenario;
 mod servers;
+mod takeovers;
 mod traffic;
 mod world;
 

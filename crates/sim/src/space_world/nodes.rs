@@ -183,6 +183,10 @@ pub(crate) struct Node {
     /// Grows with each start of the process; messages of an older one are dropped.
     pub incarnation: u64,
     pub coordinator: Option<Coordinator>,
+    /// The file layer on it is open: clients are let in.
+    pub serves: bool,
+    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing goes on before then.
+    pub frozen_until: u64,
     /// What the coordinator knows of the pool.
     pub pool: Rc<RefCell<PoolView>>,
     /// The time for which a wake-up is scheduled.
@@ -194,11 +198,18 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Whether its process runs at this moment.
+    pub fn is_awake(&self, now: u64) -> bool {
+        self.up && self.frozen_until <= now
+    }
+
     pub fn new() -> Self {
         Self {
             up: true,
             incarnation: 1,
             coordinator: None,
+            serves: false,
+            frozen_until: 0,
             pool: Rc::default(),
             timer_at: None,
             asked: BTreeMap::new(),

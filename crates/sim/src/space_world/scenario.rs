@@ -50,6 +50,10 @@ pub struct Scenario {
     pub patient_calls: bool,
     /// Links lose what is large, one after the other, and nothing else is wrong: writes must go on.
     pub large_loss: bool,
+    /// Processes are stopped for a while, and go on.
+    pub freezes: bool,
+    /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
+    pub failing_openings: u64,
 }
 
 impl Scenario {
@@ -88,6 +92,8 @@ impl Scenario {
             all_away: false,
             patient_calls: false,
             large_loss: false,
+            freezes: false,
+            failing_openings: 0,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -105,6 +111,8 @@ impl Scenario {
         if scenario.partitions && random.chance(500) {
             scenario.patience_ms = 40;
         }
+        scenario.freezes = !scenario.late_writes && random.chance(350);
+        scenario.failing_openings = if random.chance(350) { random.between(100, 500) } else { 0 };
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         if seed % LARGE_LOSS_OF == LARGE_LOSS_AT {
@@ -123,6 +131,7 @@ impl Scenario {
         (self.crashes, self.partitions, self.takeovers, self.disk_faults) = (false, false, false, false);
         (self.corruption, self.retirement, self.addition, self.tight) = (false, false, false, false);
         (self.slow_disks, self.all_away, self.patient_calls, self.late_writes) = (false, false, false, false);
+        (self.freezes, self.failing_openings) = (false, 0);
     }
 
     /// Slabs of each disk.

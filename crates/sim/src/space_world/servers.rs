@@ -170,6 +170,7 @@ impl Servers {
     pub fn crash(&mut self, course: &mut Course, node: usize) {
         debug_assert!(self.nodes[node].coordinator.is_none());
         self.nodes[node].up = false;
+        self.nodes[node].frozen_until = 0;
         self.nodes[node].incarnation += 1;
         for disk in self.disks.iter_mut().filter(|disk| disk.node == node) {
             disk.replica = None;

@@ -123,7 +123,8 @@ impl Traffic {
         }
         let serves = |node: usize| {
             let node = &servers.nodes[node];
-            node.up && node.coordinator.as_ref().is_some_and(|found| *found.phase() == Phase::Serving)
+            let is_open = node.coordinator.as_ref().is_some_and(|found| *found.phase() == Phase::Serving);
+            node.is_awake(course.now) && node.serves && is_open
         };
         let open: Vec<usize> = (0..servers.nodes.len()).filter(|node| serves(*node)).collect();
         let Some(node) = course.random.pick(&open) else {

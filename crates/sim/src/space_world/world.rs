@@ -4,6 +4,7 @@ use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
 use super::course::{Course, Coverage, MILLISECOND};
 use super::event::{Event, Healing};
 use super::faults::{self, Kind, Strike};
+use super::holding::Holding;
 use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
 use super::manager::Manager;
@@ -44,16 +45,18 @@ pub fn run(seed: u64) -> Report {
 ///
 /// Each part owns its state and takes its neighbours as arguments; what is here knows only which part an event is for. After
 /// each call of a coordinator the world is pumped, so that nothing waits in one unsaid.
-struct SpaceWorld {
-    course: Course,
-    servers: Servers,
-    network: Network,
-    state: MemoryState,
-    state_down: bool,
-    judge: Judge,
-    traffic: Traffic,
-    manager: Manager,
-    membership: Membership,
+pub(super) struct SpaceWorld {
+    pub(super) course: Course,
+    pub(super) servers: Servers,
+    pub(super) network: Network,
+    pub(super) state: MemoryState,
+    pub(super) state_down: bool,
+    pub(super) judge: Judge,
+    pub(super) traffic: Traffic,
+    pub(super) manager: Manager,
+    pub(super) membership: Membership,
+    /// What each node has of the volume.
+    pub(super) holdings: Vec<Holding>,
     /// Since when each node's coordinator serves, as it was last looked at.
     serving_since: Vec<Option<u64>>,
     finished: bool,
@@ -78,6 +81,7 @@ impl SpaceWorld {
             traffic: Traffic::new(clients, discards),
             manager: Manager::default(),
             membership,
+            holdings: (0..nodes).map(|_| Holding::default()).collect(),
             serving_since: vec![None; nodes],
             finished: false,
             course,
@@ -133,7 +137,21 @@ impl SpaceWorld {
         format!("liveness: the volume does not become whole again: {record:?} {doing:?}")
     }
 
+    /// When the process that the event comes to goes on, if it is stopped.
+    fn frozen_until(&self, event: &Event) -> Option<u64> {
+        let node = match event {
+            Event::Request { to: disk, .. } | Event::Poll { disk } => self.servers.disks[*disk].node,
+            Event::Response { to, .. } | Event::StateAnswer { to, .. } => *to,
+            Event::Timer { node, .. } => *node,
+            _ => return None,
+        };
+        Some(self.servers.nodes[node].frozen_until).filter(|until| *until > self.course.now)
+    }
+
     fn handle(&mut self, event: Event) {
+        if let Some(until) = self.frozen_until(&event) {
+            return self.course.after(until - self.course.now, event);
+        }
         match event {
             Event::Request { to, from, incarnations, request } => {
                 self.course.trace.note(&[1, self.course.now, to as u64, request.id.0]);
@@ -200,7 +218,12 @@ impl SpaceWorld {
         let Self { course, servers, network, membership, state, state_down, .. } = self;
         let state = (!*state_down).then_some(&*state);
         let told = membership.beat(course, servers, network, state);
+        let mut has_read = vec![false; told.len()];
         for (node, Told { lease, down, up, record }) in told.into_iter().enumerate() {
+            if !self.servers.nodes[node].is_awake(self.course.now) {
+                continue;
+            }
+            has_read[node] = record.is_some();
             self.course.coverage.dead_nodes += u64::from(!down.is_empty());
             let coordinator = self.servers.nodes[node].coordinator.as_ref();
             let is_permitted =
@@ -223,14 +246,9 @@ impl SpaceWorld {
                 }
             });
         }
-        for node in 0..self.servers.nodes.len() {
-            let found = &self.servers.nodes[node];
-            if !found.up || found.coordinator.is_some() {
-                continue;
-            }
-            if let Some(predecessor) = self.membership.to_open(&self.servers, &self.state, node) {
-                self.open_on(node, predecessor);
-            }
+        self.watch_owners();
+        for (node, has_read) in has_read.into_iter().enumerate() {
+            self.hold(node, has_read);
         }
         self.watch_dead_nodes();
     }
@@ -245,6 +263,7 @@ impl SpaceWorld {
         }
         for (node, found) in servers.nodes.iter().enumerate() {
             let serving = found.coordinator.as_ref().filter(|found| *found.phase() == Phase::Serving);
+            let serving = serving.filter(|_| found.is_awake(course.now));
             let Some(coordinator) = serving else {
                 serving_since[node] = None;
                 continue;
@@ -274,7 +293,7 @@ impl SpaceWorld {
     }
 
     /// Carries what the node's coordinator wants to say.
-    fn pump(&mut self, node: usize) {
+    pub(super) fn pump(&mut self, node: usize) {
         let Self { course, servers, network, judge, traffic, .. } = self;
         let mut completions = Vec::new();
         loop {
@@ -300,9 +319,11 @@ impl SpaceWorld {
             traffic.complete(course, servers, judge, node, completion);
         }
         let Some(coordinator) = &servers.nodes[node].coordinator else { return };
-        if matches!(coordinator.phase(), Phase::Stopped(_) | Phase::Closed) {
-            return self.drop_coordinator(node);
+        if matches!(coordinator.phase(), Phase::Stopped(_) | Phase::Closed | Phase::Serving) {
+            self.heed_phase(node);
         }
+        let Self { course, servers, .. } = self;
+        let Some(coordinator) = &servers.nodes[node].coordinator else { return };
         if let Some(at) = coordinator.next_timeout() {
             let at = at.0.max(course.now + 1);
             let node_state = &mut servers.nodes[node];
@@ -318,14 +339,13 @@ impl SpaceWorld {
         (0..self.servers.nodes.len()).for_each(|node| self.pump(node));
     }
 
-    fn drop_coordinator(&mut self, node: usize) {
+    pub(super) fn drop_coordinator(&mut self, node: usize) {
         let waiting = self.servers.drop_coordinator(&mut self.course, node);
         self.traffic.forsaken(&mut self.course, waiting);
     }
 
-    fn open_on(&mut self, node: usize, predecessor: Predecessor) {
-        self.manager.open_on(&mut self.course, &mut self.servers, &self.membership, node, predecessor);
-        self.pump(node);
+    pub(super) fn open_on(&mut self, node: usize, predecessor: Predecessor) -> u128 {
+        self.manager.open_on(&mut self.course, &mut self.servers, &self.membership, node, predecessor)
     }
 
     fn serve_state(&mut self, from: usize, incarnation: u64, number: u64, request: &StateRequest) {
@@ -391,6 +411,10 @@ impl SpaceWorld {
             Kind::StateDown => {
                 self.state_down = true;
                 course.after(lasting, Event::Heal(Healing::State));
+            }
+            Kind::Freeze => {
+                course.coverage.freezes += 1;
+                servers.nodes[node].frozen_until = course.now + lasting;
             }
             Kind::Silence => self.membership.silence(course, node, lasting),
             Kind::Isolate => {
@@ -461,6 +485,7 @@ impl SpaceWorld {
         }
         self.course.coverage.crashes += 1;
         self.drop_coordinator(node);
+        self.forget_holding(node);
         self.servers.crash(&mut self.course, node);
         self.membership.reset(&mut self.course, node);
         self.course.after(down_for, Event::Heal(Healing::Restart(node)));
@@ -489,6 +514,7 @@ impl SpaceWorld {
                 network.reconnect_all();
                 self.state_down = false;
                 self.membership.hear_all();
+                servers.nodes.iter_mut().for_each(|node| node.frozen_until = 0);
                 (0..servers.disks.len()).for_each(|disk| servers.heal_disk(course, disk));
                 (0..self.servers.nodes.len()).for_each(|node| self.restart(node));
             }

@@ -11,6 +11,7 @@ use crate::state::connections::{Connection, ConnectionId, Outgoing};
 use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
 use crate::state::leases::Breaking;
+use crate::state::parting::is_passing;
 use crate::state::share_figures::FiguresSlot;
 use crate::state::volumes::VOLUME_GONE;
 use crate::state::{State, Wake};
@@ -20,6 +21,11 @@ use std::cmp::Reverse;
 use sys::Buf;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, Operation, Refusal, Reply};
+
+/// Whether the request is not to be answered with an error that passes.
+fn is_lasting<B: Backend, D: Directory>(state: &State<B, D>, context: &Context) -> bool {
+    state.is_lasting(context.open, context.session, context.tree_id)
+}
 
 impl Requests {
     /// Answers, submits or parks; the chain goes along with what waits.
@@ -176,6 +182,12 @@ impl Requests {
         let Some(mut request) = self.take(state, key) else {
             return;
         };
+        if let Err(status) = &result
+            && is_passing(*status)
+            && is_lasting(state, &request.context)
+        {
+            return self.leave_unanswered(state, &mut request.context, now);
+        }
         let step = commands::resume(state, &mut request.context, request.work, result, now);
         self.wake(state, now);
         let mut alone;
@@ -379,6 +391,45 @@ impl Requests {
         while let Some(key) = self.pop_due(now) {
             self.complete(state, key, Ok(Reply::Done), now);
         }
+    }
+
+    /// Ends the requests that a volume which was taken away worked on. Those on persistent opens, and those that may make some, are not answered.
+    pub fn end_volume<B: Backend, D: Directory>(
+        &mut self,
+        state: &mut State<B, D>,
+        volume: VolumeSlot,
+        now: Monotonic,
+    ) {
+        state.part_from_holders(volume);
+        for key in self.of_volume(volume) {
+            match self.get(key).is_some_and(|request| is_lasting(state, &request.context)) {
+                true => {
+                    if let Some(mut request) = self.take(state, key) {
+                        self.leave_unanswered(state, &mut request.context, now);
+                    }
+                }
+                false => self.complete(state, key, Err(NtStatus::FILE_FORCED_CLOSED.into()), now),
+            }
+        }
+    }
+
+    /// Ends a request that is out of work without an answer: the client asks again over another connection.
+    fn leave_unanswered<B: Backend, D: Directory>(
+        &mut self,
+        state: &mut State<B, D>,
+        context: &mut Context,
+        now: Monotonic,
+    ) {
+        if let Some(session) = context.session {
+            state.part_from(session);
+        }
+        if std::mem::take(&mut context.counted)
+            && let Some(open) = context.open
+            && let Ok(open) = state.opens.get_mut(open)
+        {
+            open.end_outstanding(context.channel_sequence);
+        }
+        self.wake(state, now);
     }
 
     /// Ends the requests of a connection that is gone, whose sessions without a further channel have not ended yet.

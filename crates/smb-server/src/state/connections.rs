@@ -192,6 +192,10 @@ impl Connections {
         self.table.len()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.table.iter().map(|(id, connection)| (ConnectionId(id), connection))
+    }
+
     #[inline]
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.table.get(id.0)

@@ -16,6 +16,7 @@ pub(crate) mod keys;
 pub(crate) mod latencies;
 pub(crate) mod leases;
 pub(crate) mod opens;
+pub(crate) mod parting;
 pub(crate) mod pipe;
 pub(crate) mod policy;
 pub(crate) mod proof;

@@ -54,6 +54,8 @@ pub(crate) struct Open {
     pub granted_access: u32,
     pub cache: CacheGrant,
     pub durable: bool,
+    /// Its client gets it back after any loss: it is to hear of nothing that passes.
+    pub is_persistent: bool,
     pub create_options: u32,
     pub enumeration: Enumeration,
     /// CLOSE has come: only what was asked before still finds it.

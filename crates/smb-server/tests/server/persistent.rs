@@ -5,7 +5,7 @@ use crate::fixture::*;
 use smb::wire::*;
 use smb_server::Directory;
 use sys::Buf;
-use types::NtStatus;
+use types::{NtStatus, VolumeId};
 
 const GUID: Guid = [8; 16];
 const KEY: Guid = [5; 16];
@@ -203,4 +203,58 @@ fn a_handle_whose_share_is_gone_after_a_start_goes_with_it() {
     world.server.directory_changed(world.now);
     world.settle();
     assert_eq!(world.opens_in_volume(), 0);
+}
+
+/// A client of the share with a persistent handle, and another with a handle that is none.
+fn two_clients(world: &mut World) -> (Client, FileId, Client, FileId) {
+    lasting(world);
+    let mut lasting = Client::ready(world);
+    let answer = create_with(&mut lasting, world, HeaderFlags::empty(), wanted());
+    let held = CreateResponse::parse(&answer).unwrap().file_id;
+    let mut other = Client::ready(world);
+    let passing = other.create(world, "other");
+    (lasting, held, other, passing)
+}
+
+#[test]
+fn a_volume_that_is_taken_away_ends_the_connection_of_a_persistent_handle_and_answers_nothing_on_it() {
+    let mut world = World::over_disk(&LastingDisk::default());
+    let (mut lasting, held, mut other, passing) = two_clients(&mut world);
+    for (client, file) in [(&mut lasting, held), (&mut other, passing)] {
+        let write = client.build(Command::Write, Client::write_body(file, b"late"));
+        let write = client.protect(write);
+        world.server.handle_message(client.connection, Buf::from(&write[..]), world.now);
+    }
+    assert_eq!(world.server.requests_in_work(), 2);
+    world.server.remove_volume(VolumeId::from_bytes([9; 16]), world.now);
+    assert_eq!(world.sent(lasting.connection), None, "an application takes that for the end of its handle");
+    let answer = other.receive(&mut world).expect("an answer");
+    assert_eq!(status(&answer), NtStatus::FILE_FORCED_CLOSED);
+    let mut closing = Vec::new();
+    world.server.take_closing(&mut closing);
+    assert_eq!(closing, [lasting.connection], "and the other client goes on");
+    assert_eq!(world.server.requests_in_work(), 0);
+}
+
+#[test]
+fn a_server_that_stops_answers_what_it_was_asked_before_nothing_after_and_closes_the_connections() {
+    let mut world = World::over_disk(&LastingDisk::default());
+    let (mut lasting, held, _other, _) = two_clients(&mut world);
+    let mut write = |world: &mut World| {
+        let message = lasting.build(Command::Write, Client::write_body(held, b"some"));
+        let message = lasting.protect(message);
+        world.server.handle_message(lasting.connection, Buf::from(&message[..]), world.now);
+    };
+    write(&mut world);
+    world.server.drain(None);
+    assert!(world.server.owes_answers());
+    write(&mut world);
+    world.settle();
+    assert!(!world.server.owes_answers(), "what comes too late is not taken into work");
+    world.server.part_from_clients();
+    let answer = lasting.receive(&mut world).expect("the answer to the first");
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+    assert_eq!(world.sent(lasting.connection), None);
+    assert!(world.is_closing(lasting.connection) && world.server.has_clients());
+    assert!(world.connect().is_none(), "nobody is let in");
 }

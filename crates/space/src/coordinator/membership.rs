@@ -438,8 +438,7 @@ impl Membership {
     fn send_proposal(&mut self) {
         let Some(proposal) = &mut self.proposal else { return };
         proposal.token = self.requests.replace(&proposal.record, self.revision, None);
-        proposal.retry_at = None;
-        proposal.reading = false;
+        (proposal.retry_at, proposal.reading) = (None, false);
     }
 
     /// Begins the next record: who is in it. What cannot be done yet stays wanted.
@@ -693,8 +692,9 @@ impl Membership {
         std::mem::take(&mut self.expelled).into_iter().map(|(disk, _)| disk).collect()
     }
 
-    /// Whether another coordinator has claimed the volume, by its record as the cluster state has it.
+    /// Whether the volume is another coordinator's by its record as the cluster state has it. One of the same epoch comes after all of this one's own.
     pub fn is_lost_by(&self, record: &VolumeRecord, setting: &Setting) -> bool {
-        self.is_ours(setting) && record.coordinator != setting.incarnation && record.epoch > self.record.epoch
+        let least = self.record.epoch.0 + u64::from(Planted::PassedOnAtTheSameEpoch.is_planted());
+        self.is_ours(setting) && record.coordinator != setting.incarnation && record.epoch.0 >= least
     }
 }

@@ -444,7 +444,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn poll(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         // A volume that is closed after its handle is gone still answers what it was asked: waiting for somebody to take that would never end.
-        let is_awaited = |volume: &Volume| !volume.completions.is_empty() && volume.handle.strong_count() > 0;
+        // Nor does one that stopped: who has it may have been told so, and take nothing more.
+        let is_over =
+            |volume: &Volume| matches!(volume.coordinator.phase(), Phase::Stopped(_) | Phase::Closed);
+        let is_awaited = |volume: &Volume| {
+            !volume.completions.is_empty() && volume.handle.strong_count() > 0 && !is_over(volume)
+        };
         inner.pump() || inner.bus.has_peer_answers() || inner.volumes.values().any(is_awaited)
     }
 

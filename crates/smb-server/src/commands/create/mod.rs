@@ -365,6 +365,7 @@ fn take_in<B: Backend, D: Directory>(
         granted_access: created.granted_access,
         cache: created.cache,
         durable: created.durable.is_some(),
+        is_persistent: created.persistent,
         create_options: work.create_options,
         enumeration: Enumeration::default(),
         closing: false,
