@@ -83,6 +83,7 @@ fn node(name: &str, id: u32) -> NodeView {
         chassis: String::new(),
         version: String::new(),
         joined_unix_s: 0,
+        certificate_ends_unix_s: None,
         disks: 0,
         volumes: Vec::new(),
         bus: None,

@@ -203,7 +203,7 @@ impl<L: LocalDisks> Inner<L> {
             Asked::OpenRoot { .. } => Some(Ok(Reply::Root(ShareRoot::VOLUME))),
             Asked::Create(create) if create.path.is_empty() => {
                 let Some(from) = node_of(&create.caller.token) else {
-                    return Some(Err(NtStatus::ACCESS_DENIED));
+                    return Some(Err(NtStatus::ACCESS_DENIED.into()));
                 };
                 let (peer, standing) = (PeerId(create.caller.session.0), create.caller.standing);
                 let number = self.free_number();
@@ -281,7 +281,9 @@ impl<L: LocalDisks> Inner<L> {
             Err(error) => return malformed(error),
         };
         let (volume, session, epoch) = (asked.volume(), asked.session(), asked.epoch());
-        let Some(from) = node_of(&request.caller.token) else { return Some(Err(NtStatus::ACCESS_DENIED)) };
+        let Some(from) = node_of(&request.caller.token) else {
+            return Some(Err(NtStatus::ACCESS_DENIED.into()));
+        };
         let peer = PeerId(request.caller.session.0);
         self.end_older(peer, disk, volume, (epoch, session));
         let number = self.free_number();
@@ -352,7 +354,7 @@ impl<L: LocalDisks> Inner<L> {
     fn prove(&mut self, open: OpenId, output_bytes_max: usize) -> AtOnce {
         let is_node = self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node));
         let output = vec![0; wire::PROOF_BYTES.min(output_bytes_max)];
-        Some(if is_node { Ok(Reply::Output(output)) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) })
+        Some(if is_node { Ok(Reply::Output(output)) } else { Err(NtStatus::INVALID_DEVICE_REQUEST.into()) })
     }
 
     /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].

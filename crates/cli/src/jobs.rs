@@ -6,8 +6,8 @@
 use crate::args;
 use crate::client::{Client, Failure};
 use crate::output::{Align, Column, json, say, table, word};
-use crate::progress::{fit, fit_words};
 use crate::printable::{eprintln, printable, println};
+use crate::progress::{fit, fit_words};
 use api::ErrorKind;
 use api::model::{Job, JobKind, JobState};
 use cluster::clock::unix_now_s;

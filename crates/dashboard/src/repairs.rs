@@ -85,6 +85,7 @@ mod tests {
     fn job(kind: JobKind, state: JobState) -> Job {
         Job {
             id: 7,
+            server: None,
             kind,
             target: "volume data".into(),
             state,

@@ -63,7 +63,7 @@ impl TestCluster {
         let issued = self.issue(node, &self.members[&node].1, self.now_unix_s - age_s);
         let member = self.members.get_mut(&node).expect("a member");
         let renewed = (issued.fingerprint.to_string(), issued.serial.clone());
-        member.0 = member.0.clone().with_certificate(renewed.0, renewed.1).0;
+        member.0 = member.0.clone().with_certificate(renewed.0, renewed.1, 0).0;
         issued
     }
 
@@ -119,6 +119,7 @@ fn record(id: NodeId, issued: &Issued) -> NodeRecord {
         public_key: String::new(),
         certificate_sha256: issued.fingerprint.to_string(),
         certificate_serial: issued.serial.clone(),
+        certified_unix_s: 0,
         earlier_certificates: Vec::new(),
         rack: String::new(),
         chassis: String::new(),

@@ -182,8 +182,8 @@ impl Requests {
         let Some(mut request) = self.take(state, key) else {
             return;
         };
-        if let Err(status) = &result
-            && is_passing(*status)
+        if let Err(refusal) = &result
+            && is_passing(refusal.status)
             && is_lasting(state, &request.context)
         {
             return self.leave_unanswered(state, &mut request.context, now);

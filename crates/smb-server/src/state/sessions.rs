@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Monotonic, NtStatus, PeerHost};
+use types::{Monotonic, NtStatus, PeerHost, Sid};
 use volume::backend::{AccessToken, Caller, ShareRoot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
