@@ -489,6 +489,19 @@ fn subject_of(
     }
 }
 
+/// Ends a logon whose proof is right, but which is not taken.
+fn turn_away<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    account: Option<&str>,
+    why: String,
+    now: Monotonic,
+) -> Result<Step<Work>, NtStatus> {
+    state.counters.logons_failed += 1;
+    note_logon(state, context, LogonAction::Failed, account, why, now);
+    end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now)
+}
+
 fn logged_on<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -500,19 +513,13 @@ fn logged_on<B: Backend, D: Directory>(
     let key = context.session_key()?;
     let subject = match subject_of(&state.directory, &accepted.identity, account) {
         Ok(subject) => subject,
-        Err(why) => {
-            state.counters.logons_failed += 1;
-            note_logon(state, context, LogonAction::Failed, None, why.to_owned(), now);
-            return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
-        }
+        Err(why) => return turn_away(state, context, None, why.to_owned(), now),
     };
     if let Identity::User { target_name: Some(target), .. } = &accepted.identity
         && !is_welcome(state, context, &subject.name, target)
     {
-        state.counters.logons_failed += 1;
         let detail = format!("the client meant to log on to {}", shortened(target));
-        note_logon(state, context, LogonAction::Failed, Some(&subject.name), detail, now);
-        return end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now);
+        return turn_away(state, context, Some(&subject.name), detail, now);
     }
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     found.setups_begun = 0;

@@ -18,6 +18,8 @@ use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::bitmap::Bitmap;
+use super::chunk_state::Chunk;
+pub use super::chunk_state::ChunkState;
 use super::groups::{Contradiction, Group};
 use super::layout::PAGE_BLOCKS;
 use super::meta::{BlockRun, ChunkUse};
@@ -49,32 +51,6 @@ pub enum Refusal {
     NeedGroup(u32),
     /// All chunks in use are full.
     NeedChunk,
-}
-
-/// How far a chunk is on its way into or out of use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChunkState {
-    /// As its use says; nothing under way.
-    Ready,
-    /// Its use is recorded, but the virtual disk has not been made to give it room.
-    Unproven,
-    /// Being brought into use or out of use.
-    Changing,
-    /// Nothing is in it, and its room is being given back to the virtual disk: then nobody uses it.
-    Leaving,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Chunk {
-    chunk_use: ChunkUse,
-    state: ChunkState,
-}
-
-impl Chunk {
-    /// Whether nobody uses it, or soon nobody will.
-    fn is_nobodys(&self) -> bool {
-        self.chunk_use == ChunkUse::Free || self.state == ChunkState::Leaving
-    }
 }
 
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod bitmap;
 mod blob;
 mod check;
 mod checkpoint;
+mod chunk_state;
 mod chunks;
 mod contents;
 mod cursor;
