@@ -41,7 +41,7 @@ fn lending(options: Options) -> Options {
 
 #[test]
 fn payload_goes_by_rdma_on_plain_sessions_and_comes_back_whole() {
-    let server = Server::start();
+    let server = Server::start_with(&["--allow-unsigned"]);
     for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
         for rdma_crc in [true, false] {
             let options = Options { oldest: dialect, newest: dialect, rdma_crc, ..plain(Transport::Rdma) };

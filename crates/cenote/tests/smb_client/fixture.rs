@@ -30,6 +30,11 @@ fn free_ports() -> [u16; 3] {
 
 impl Server {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`Self::start`], with more options of `cenote quickstart`.
+    pub fn start_with(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let [smb_port, rdma_port, http_port] = free_ports();
         let mut process = Command::new(env!("CARGO_BIN_EXE_cenote"))
@@ -38,6 +43,7 @@ impl Server {
             .arg(directory.path().join("data"))
             .args(["--smb", &format!("127.0.0.1:{smb_port}"), "--rdma", &format!("127.0.0.1:{rdma_port}")])
             .args(["--http", &format!("127.0.0.1:{http_port}"), "--user", "ana", "--password", PASSWORD])
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
