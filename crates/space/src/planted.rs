@@ -85,7 +85,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 17] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
@@ -96,21 +96,18 @@ impl Planted {
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
-        Self::NextForgotten,
         Self::NoReconcile,
         Self::PassedOnAtTheSameEpoch,
-        Self::PassesOnAnothers,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,
         Self::SkipPromise,
         Self::StaleSinceTooLate,
-        Self::WithdrawalUnfollowed,
     ];
 
-    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time; and one that
-    /// needs a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 17] = [
+    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time; and those
+    /// that need a moment which seeds rarely hit.
+    pub const OF_DISKS: [Self; 20] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -120,6 +117,8 @@ impl Planted {
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
         Self::MoveFromOneCopy,
+        Self::NextForgotten,
+        Self::PassesOnAnothers,
         Self::PermissionSkipped,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
@@ -128,6 +127,7 @@ impl Planted {
         Self::RescueOfMissed,
         Self::SettledEarly,
         Self::SurplusUnverified,
+        Self::WithdrawalUnfollowed,
     ];
 
     #[cfg(feature = "planted-bugs")]
