@@ -89,7 +89,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 18] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
@@ -100,22 +100,19 @@ impl Planted {
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,
         Self::LeaseSkipped,
-        Self::NextForgotten,
         Self::NoReconcile,
         Self::PassedOnAtTheSameEpoch,
-        Self::PassesOnAnothers,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,
         Self::ServeCorrupt,
         Self::SessionProvesDisk,
         Self::SkipPromise,
         Self::StaleSinceTooLate,
-        Self::WithdrawalUnfollowed,
     ];
 
-    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes that lie; and one that
-    /// needs a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 18] = [
+    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes
+    /// that lie; and those that need a moment which seeds rarely hit.
+    pub const OF_DISKS: [Self; 21] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -126,6 +123,8 @@ impl Planted {
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
         Self::MoveFromOneCopy,
+        Self::NextForgotten,
+        Self::PassesOnAnothers,
         Self::PermissionSkipped,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
@@ -134,6 +133,7 @@ impl Planted {
         Self::RescueOfMissed,
         Self::SettledEarly,
         Self::SurplusUnverified,
+        Self::WithdrawalUnfollowed,
     ];
 
     #[cfg(feature = "planted-bugs")]

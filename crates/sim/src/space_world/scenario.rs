@@ -112,7 +112,8 @@ impl Scenario {
             scenario.patience_ms = 40;
         }
         scenario.freezes = !scenario.late_writes && random.chance(350);
-        scenario.failing_openings = if random.chance(350) { random.between(100, 500) } else { 0 };
+        let is_failing = random.chance(if scenario.freezes { 700 } else { 200 });
+        scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         if seed % LARGE_LOSS_OF == LARGE_LOSS_AT {

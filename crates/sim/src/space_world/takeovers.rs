@@ -27,8 +27,10 @@ impl SpaceWorld {
             }
             _ => {}
         }
-        if self.holdings[node].hold == Hold::Elsewhere
-            && std::mem::take(&mut self.holdings[node].looks)
+        // What it hears while it holds the volume tells it nothing to do, then or later.
+        let looks = std::mem::take(&mut self.holdings[node].looks);
+        if looks
+            && self.holdings[node].hold == Hold::Elsewhere
             && let Some(predecessor) = self.membership.to_open(&self.servers, &self.state, node)
         {
             self.begin_opening(node, predecessor);
@@ -87,7 +89,7 @@ impl SpaceWorld {
                     let wrong = "takeover: an opening that another claim ended is told as one that failed";
                     self.course.violate([wrong.to_owned()]);
                 }
-                let at = self.course.now + self.course.random.between(1, 200) * MILLISECOND;
+                let at = self.course.now + self.course.random.between(1, 400) * MILLISECOND;
                 self.holdings[node].hold = Hold::Failed { at };
             }
         }

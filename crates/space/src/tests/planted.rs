@@ -13,6 +13,15 @@ fn finder(bug: Planted) -> fn() {
             real_stores::an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch
         }
         Planted::ClaimWithoutFence => nodes::a_claim_on_the_volume_of_a_node_that_has_come_back_fails,
+        Planted::NextForgotten => {
+            crate::takeover::tests::the_next_node_stays_named_among_those_that_may_answer_until_it_has_opened_the_volume
+        }
+        Planted::PassesOnAnothers => {
+            crate::takeover::tests::a_volume_that_another_node_has_claimed_is_not_passed_on
+        }
+        Planted::WithdrawalUnfollowed => {
+            crate::takeover::tests::a_node_that_lets_go_of_a_volume_looks_again_once
+        }
         Planted::PermissionSkipped => {
             nodes::an_owner_serves_when_nobody_answers_any_more_of_all_that_the_record_names
         }
