@@ -32,7 +32,9 @@ pub(crate) fn is_ours(config: &Config, local: IpAddr, target: &str) -> bool {
     }
     let local = local.to_canonical();
     if let Some(address) = address_of(host) {
-        return address == local || address.is_loopback() && local.is_loopback();
+        // A client that uses several networks goes on to the server's other addresses by the name that it began with.
+        let is_interface = config.interfaces.iter().any(|interface| interface.address == address);
+        return address == local || is_interface || address.is_loopback() && local.is_loopback();
     }
     let own = config.server_name.as_str();
     let short = own.split('.').next().unwrap_or_default();
@@ -67,6 +69,7 @@ fn address_of(host: &str) -> Option<IpAddr> {
 mod tests {
     use super::is_ours;
     use crate::config::Config;
+    use smb::wire::{InterfaceCapabilities, NetworkInterface};
 
     fn ours(target: &str, local: &str) -> bool {
         let mut config = Config::new([1; 16], "filer-with-a-long-name.example.com");
@@ -115,6 +118,17 @@ mod tests {
         ] {
             assert!(!ours(target, "10.0.0.1"), "{target}");
         }
+    }
+
+    #[test]
+    fn each_address_that_the_server_tells_clients_of_is_its_own() {
+        let mut config = Config::new([1; 16], "filer");
+        let address = "10.9.21.1".parse().unwrap();
+        let (index, capabilities, link_speed) = (1, InterfaceCapabilities::empty(), 1);
+        config.interfaces = vec![NetworkInterface { index, capabilities, link_speed, address }];
+        let reached_at = "10.9.20.1".parse().unwrap();
+        assert!(is_ours(&config, reached_at, "cifs/10.9.21.1"));
+        assert!(!is_ours(&config, reached_at, "cifs/10.9.22.1"));
     }
 
     #[test]
