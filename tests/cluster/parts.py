@@ -560,8 +560,9 @@ class Partition(Torture):
 class Short(Owner):
     """An event of each common kind, on one cluster."""
 
-    note_probe, serves = Frozen.note_probe, staticmethod(Frozen.serves)
-    with_etcd = 1
+    note_probe, serves, freeze_two = Frozen.note_probe, staticmethod(Frozen.serves), Frozen.freeze_two
+    # The server that is stopped alone, together with its etcd.
+    with_etcd, with_another = 1, 0
 
     def play(self):
         for kind in (Replica, Owner, Frozen):
