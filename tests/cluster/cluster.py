@@ -239,12 +239,13 @@ class Cluster:
             return [str(trouble)]
 
     def claims(self):
-        """When which server claimed the volume, under which epoch: by the logs, in the order of their times."""
+        """When which server claimed which volume, under which epoch: by the logs, volume by volume in the order of their times."""
         found = []
         for node in self.nodes:
             for line in node.log.read_text(errors="replace").splitlines():
                 if "a volume is claimed" in line:
-                    found.append((line.split()[0], int(line.split("epoch=")[1].split()[0]), node.name))
+                    volume = line.split("volume=")[1].split()[0]
+                    found.append((volume, line.split()[0], int(line.split("epoch=")[1].split()[0]), node.name))
         return sorted(found)
 
     def promised(self):
