@@ -79,11 +79,7 @@ fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
 /// owner would own the server.
 fn quickstart_directory(global: &Global) -> Result<PathBuf, Failure> {
     match (&global.data, std::env::var_os("CENOTE_DATA")) {
-        (None, None) => {
-            let near = PathBuf::from("cenote-data");
-            cli::demand_own(global, &near)?;
-            Ok(near)
-        }
+        (None, None) => cli::near_directory(),
         _ => Ok(data_directory(global)),
     }
 }

@@ -31,9 +31,19 @@ fn named_directory(global: &Global) -> Option<PathBuf> {
 }
 
 /// The folder in which commands look if none is named.
-pub fn default_directory() -> PathBuf {
+fn default_directory() -> PathBuf {
     let near = PathBuf::from(NEAR);
     if near.is_dir() { near } else { SERVICE.into() }
+}
+
+/// The folder of a trial server in the current one, for those who look nowhere else. A directory that is not there yet is nobody's.
+///
+/// # Errors
+/// As [`demand_own`].
+pub fn near_directory() -> Result<PathBuf, Failure> {
+    let near = PathBuf::from(NEAR);
+    demand_own(&Global::default(), &near)?;
+    Ok(near)
 }
 
 /// Demands that the files in `data` are those of a server that this user trusts: of root, of the directory's owner or of the user
@@ -44,7 +54,7 @@ pub fn default_directory() -> PathBuf {
 ///
 /// # Errors
 /// Whose the directory or the file is, and how to use it all the same.
-pub fn demand_own(global: &Global, data: &Path) -> Result<(), Failure> {
+pub(crate) fn demand_own(global: &Global, data: &Path) -> Result<(), Failure> {
     let user = rustix::process::geteuid().as_raw();
     let is_found = named_directory(global).is_none() && data == Path::new(NEAR);
     let Some(directory) = look(data)? else { return Ok(()) };

@@ -28,7 +28,7 @@ mod storage;
 use args::{Cli, Command, Global, Own};
 use clap::Parser;
 pub use client::{Client, Failure};
-pub use data_files::{data_directory, default_directory, demand_own};
+pub use data_files::{data_directory, near_directory};
 pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;

@@ -99,11 +99,7 @@ fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
         let data = servers.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from));
         let data = match data {
             Some(data) => data,
-            None => {
-                let found = PathBuf::from("cenote-data");
-                cli::demand_own(&cli::args::Global::default(), &found).map_err(|failure| failure.message)?;
-                found
-            }
+            None => cli::near_directory().map_err(|failure| failure.message)?,
         };
         nodes::discover(&ApiAccess::Data(data))?
     } else {
