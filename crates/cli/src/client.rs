@@ -5,6 +5,7 @@
 use crate::args::Global;
 use crate::data_files::{address_of, data_directory, demand_own};
 pub use crate::failure::Failure;
+use crate::listener::Listener;
 use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, UNANSWERED, https};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +27,8 @@ pub struct Client {
     agent: Agent,
     base: String,
     token: Token,
+    /// Of a server of this machine that is reached without TLS.
+    listener: Option<Listener>,
 }
 
 impl Client {
@@ -64,18 +67,21 @@ impl Client {
                 token_file.display()
             ))
         })?;
+        let owner = std::fs::metadata(&token_file).map_err(|error| Failure::new(error.to_string()))?.uid();
+        let address = server.strip_prefix("http://").and_then(|address| address.parse().ok());
+        let listener = address.and_then(|address| Listener::of(address, owner));
         let authorities =
             global.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
         let is_https = server.starts_with("https:");
         let agent = https::agent(https::Receiver::Api, is_https, authorities.as_deref(), time_limit)
             .map_err(Failure::new)?;
-        Ok(Self { agent, base: format!("{server}/api/v1"), token })
+        Ok(Self { agent, base: format!("{server}/api/v1"), token, listener })
     }
 
     /// # Errors
     /// The API's refusal, or that it cannot be reached.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        answer(self.agent.get(self.url(path)).header("Authorization", self.bearer()).call())
+        answer(self.agent.get(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
     /// As [`Client::get`], of a list that every server of the cluster has a part of; with the names of those that did not answer.
@@ -83,7 +89,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn get_list<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, Vec<String>), Failure> {
-        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer());
+        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer()?);
         let response = reached(request.call())?;
         let missing = response.headers().get(UNANSWERED).and_then(|names| names.to_str().ok());
         let missing = missing.map(|names| names.split(", ").map(str::to_owned).collect()).unwrap_or_default();
@@ -95,7 +101,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer());
+        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer()?);
         answer(request.header("Accept", "application/json").call())
     }
 
@@ -103,7 +109,7 @@ impl Client {
     /// As [`Client::get`].
     pub fn get_text(&self, path: &str) -> Result<String, Failure> {
         let mut response =
-            reached(self.agent.get(self.url(path)).header("Authorization", self.bearer()).call())?;
+            reached(self.agent.get(self.url(path)).header("Authorization", self.bearer()?).call())?;
         response.body_mut().read_to_string().map_err(unreadable)
     }
 
@@ -113,32 +119,32 @@ impl Client {
     /// As [`Client::get`].
     pub fn metrics(&self) -> Result<String, Failure> {
         let server = self.base.trim_end_matches("/api/v1");
-        let request = self.agent.get(format!("{server}/metrics")).header("Authorization", self.bearer());
+        let request = self.agent.get(format!("{server}/metrics")).header("Authorization", self.bearer()?);
         reached(request.call())?.body_mut().read_to_string().map_err(unreadable)
     }
 
     /// # Errors
     /// As [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        answer(self.agent.post(self.url(path)).header("Authorization", self.bearer()).send_json(body))
+        answer(self.agent.post(self.url(path)).header("Authorization", self.bearer()?).send_json(body))
     }
 
     /// # Errors
     /// As [`Client::get`].
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        answer(self.agent.patch(self.url(path)).header("Authorization", self.bearer()).send_json(body))
+        answer(self.agent.patch(self.url(path)).header("Authorization", self.bearer()?).send_json(body))
     }
 
     /// # Errors
     /// As [`Client::get`].
     pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        answer(self.agent.put(self.url(path)).header("Authorization", self.bearer()).send_json(body))
+        answer(self.agent.put(self.url(path)).header("Authorization", self.bearer()?).send_json(body))
     }
 
     /// # Errors
     /// As [`Client::get`].
     pub fn delete(&self, path: &str) -> Result<(), Failure> {
-        answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+        answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
     /// As [`Client::delete`], of what is answered with more than that it was done.
@@ -146,7 +152,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn delete_with_answer<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+        answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
     /// A page of the server's dashboard, for somebody who may have the token: it stands behind `path`.
@@ -158,8 +164,10 @@ impl Client {
         format!("{}{path}", self.base)
     }
 
-    fn bearer(&self) -> String {
-        format!("Bearer {}", self.token.as_str())
+    /// The token for one more request: whose the listener is, is looked at each time, since the server may have ended meanwhile.
+    fn bearer(&self) -> Result<String, Failure> {
+        self.listener.as_ref().map_or(Ok(()), Listener::demand_trusted)?;
+        Ok(format!("Bearer {}", self.token.as_str()))
     }
 }
 

@@ -15,6 +15,7 @@ mod data_files;
 mod failure;
 mod inspect;
 mod jobs;
+mod listener;
 mod man;
 pub mod output;
 mod plan;
