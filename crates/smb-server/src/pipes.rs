@@ -228,16 +228,6 @@ pub(crate) fn read<B: Backend, D: Directory>(
     Ok(read)
 }
 
-/// Ends the READs that wait on an open which is being closed, if it is of a pipe.
-pub(crate) fn fail_readers<B: Backend, D: Directory>(state: &mut State<B, D>, key: OpenKey) {
-    if let Ok(pipe) = state.opens.pipe_mut(key) {
-        let readers = pipe.take_readers();
-        if !readers.is_empty() {
-            state.woken.push(Wake::ReadersOfClosed(readers.into()));
-        }
-    }
-}
-
 /// Writes a call to a pipe and reads its answer, of at most `output_max` bytes.
 pub(crate) fn transact<B: Backend, D: Directory>(
     state: &mut State<B, D>,

@@ -171,6 +171,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             self.events = events;
         }
+        // Also what an administrator closed leaves nobody waiting.
+        self.requests.wake(&mut self.state, now);
         progressed
     }
 

@@ -2,7 +2,6 @@
 
 use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step};
-use crate::pipes;
 use crate::state::State;
 use smb::wire::{CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequest, CloseResponseBody, Put};
 use types::NtStatus;
@@ -22,7 +21,6 @@ pub(crate) fn start<B: Backend, D: Directory>(
 ) -> Result<Step<Work>, NtStatus> {
     let request = CloseRequest::parse(element.bytes())?;
     let key = context.find_open(&state.opens, related, request.file_id)?;
-    pipes::fail_readers(state, key);
     let query = request.flags.get() & CLOSE_FLAG_POSTQUERY_ATTRIB != 0;
     let open = state.opens.get_mut(key)?;
     open.closing = true;

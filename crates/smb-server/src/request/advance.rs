@@ -218,7 +218,7 @@ impl Requests {
 
     /// Goes on with the requests that a command has found able to.
     #[inline]
-    pub(super) fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
+    pub fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         if !state.woken.is_empty() {
             for wake in std::mem::take(&mut state.woken) {
                 self.wake_one(state, wake, now);
@@ -236,9 +236,9 @@ impl Requests {
                     self.complete(state, reader, Ok(Reply::Done), now);
                 }
             }
-            Wake::ReadersOfClosed(readers) => {
-                for reader in readers {
-                    self.complete(state, reader, Err(NtStatus::FILE_CLOSED.into()), now);
+            Wake::WaitedForClosed(requests) => {
+                for request in requests {
+                    self.complete(state, request, Err(NtStatus::FILE_CLOSED.into()), now);
                 }
             }
             Wake::Enumeration(key) => {

@@ -56,8 +56,8 @@ pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
 pub(crate) enum Wake {
     /// The READs that wait for this pipe to have something to read.
     Readers(OpenKey),
-    /// READs of a pipe that is being closed.
-    ReadersOfClosed(Vec<RequestKey>),
+    /// Requests that waited for an open which is gone: READs of a pipe, the next requests of an enumeration.
+    WaitedForClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
     /// No request, but the break of this lease, which has got an open that can be told.
@@ -135,11 +135,16 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Drops the wire identity of an open; the volume is not told.
+    /// Drops the wire identity of an open; the volume is not told. However the open ends, what waits for it in this server is refused.
     pub fn forget_open(&mut self, key: OpenKey) -> Option<Open> {
         let mut open = self.opens.remove(key)?;
+        let mut waiting = std::mem::take(&mut open.enumeration.queued);
         if let OpenKind::Pipe(pipe) = &mut open.kind {
             self.memory.release(std::mem::replace(&mut pipe.charge, Charge::none()));
+            waiting.extend(pipe.take_readers());
+        }
+        if !waiting.is_empty() {
+            self.woken.push(Wake::WaitedForClosed(waiting.into()));
         }
         if let Some(session) = self.sessions.get_mut(open.session) {
             session.opens.remove(open.tree_id, key, open.volume_open().is_none());

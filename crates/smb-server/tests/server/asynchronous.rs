@@ -1,7 +1,9 @@
 //! Requests that take long: told so, cancelled, finished (MS-SMB2 3.3.4.2, 3.3.5.16).
 
 use crate::fixture::*;
+use crate::raw::{Asked, DIRECTORY};
 use smb::wire::*;
+use sys::Buf;
 use types::NtStatus;
 use volume::backend::Event;
 
@@ -109,4 +111,69 @@ fn more_waiting_requests_than_allowed_are_refused() {
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
     world.settle();
     assert_eq!(status(&client.receive(&mut world).unwrap()), NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+/// The ends that an open may come to, each with what tells the server so.
+fn ends(client: &mut Client, file: FileId) -> [Vec<u8>; 3] {
+    let empty = |out: &mut Vec<u8>| out.put(&EmptyBody::default());
+    [
+        client.build(Command::Close, Client::close_body(file)),
+        client.build(Command::TreeDisconnect, empty),
+        client.build(Command::Logoff, empty),
+    ]
+}
+
+/// The statuses of the requests' last answers; each of `asked` requests has one.
+fn answers(world: &mut World, client: &mut Client, asked: usize) -> Vec<NtStatus> {
+    let received = std::iter::from_fn(|| client.receive(world)).map(|answer| status(&answer));
+    let found: Vec<NtStatus> = received.filter(|status| *status != NtStatus::PENDING).collect();
+    assert_eq!(found.len(), asked, "{found:?}");
+    assert!(!world.server.owes_answers());
+    assert_eq!(world.server.gauges().requests_in_work, 0);
+    found
+}
+
+#[test]
+fn reads_that_wait_for_a_pipe_are_answered_however_it_ends() {
+    for end in 0..3 {
+        let mut world = World::new();
+        let mut client = Client::ready_at(&mut world, "IPC$");
+        let pipe = client.create(&mut world, "srvsvc");
+        for _ in 0..2 {
+            let read = client.build(Command::Read, Client::read_body(pipe, 100));
+            client.send(&mut world, read);
+        }
+        let message = ends(&mut client, pipe)[end].clone();
+        client.send(&mut world, message);
+        let found = answers(&mut world, &mut client, 3);
+        assert_eq!(found.iter().filter(|status| **status == NtStatus::FILE_CLOSED).count(), 2, "{found:?}");
+    }
+}
+
+#[test]
+fn requests_of_an_enumeration_are_answered_however_the_directory_ends() {
+    for end in 0..3 {
+        let mut world = World::with_volume();
+        let mut client = Client::ready(&mut world);
+        let asked = Asked { options: DIRECTORY, ..Asked::default() };
+        let directory = client.open_as(&mut world, "", asked).unwrap();
+        // They arrive together: the first is answered when the volume is asked what it has to say.
+        for _ in 0..4 {
+            let list = client.build(Command::QueryDirectory, |out| {
+                let body = QueryDirectoryRequestBody {
+                    file_information_class: 37,
+                    file_id: directory,
+                    output_buffer_length: 4096.into(),
+                    ..Default::default()
+                };
+                write_query_directory_request(out, body, &wide_from_str("*"));
+            });
+            let list = client.protect(list);
+            world.server.handle_message(client.connection, Buf::from(&list[..]), world.now);
+        }
+        let message = ends(&mut client, directory)[end].clone();
+        client.send(&mut world, message);
+        let found = answers(&mut world, &mut client, 5);
+        assert!(found.contains(&NtStatus::FILE_CLOSED), "{found:?}");
+    }
 }
