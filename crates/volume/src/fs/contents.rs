@@ -77,15 +77,6 @@ impl FileSystem {
         Poll::Pending
     }
 
-    /// Has everything that was written to a file stored and published, so that no later change is durable before.
-    ///
-    /// # Errors
-    /// `Miss` until it is. Why it cannot be written, if that has gone on for 30 seconds.
-    pub fn settle_data(&mut self, file: FileId) -> Result<(), FsError> {
-        self.base.ready()?;
-        self.data.settle(file, &mut self.base)
-    }
-
     /// Gives back all of a file that has no name and is no longer used; what takes long goes on in the background.
     ///
     /// # Errors

@@ -68,11 +68,18 @@ impl FileSystem {
     ///
     /// # Errors
     /// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`FileSystem::create`].
-    pub fn link(&mut self, file: FileId, parent: FileId, name: &[u16], now: FileTime) -> Result<(), FsError> {
+    pub fn link(
+        &mut self,
+        file: FileId,
+        parent: FileId,
+        name: &[u16],
+        replace: bool,
+        now: FileTime,
+    ) -> Result<Option<Unlinked>, FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
         check_name(name)?;
         self.data.settle(file, &mut self.base)?;
-        namespace::link(&mut self.base.meta, file, parent, name, now)
+        namespace::link(&mut self.base.meta, file, Place { parent, name }, replace, now)
     }
 
     /// Takes a name away. A file without names lives on, out of sight, until [`FileSystem::reclaim`], or until the

@@ -51,6 +51,7 @@ pub fn new_inode(new: &NewFile<'_>, security: SecurityId) -> Inode {
     Inode {
         directory: new.directory,
         has_object_id: false,
+        reparse_blocks: 0,
         attributes: new.attributes & SETTABLE_ATTRIBUTES | directory,
         created: new.now,
         accessed: new.now,

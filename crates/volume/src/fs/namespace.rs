@@ -226,26 +226,33 @@ pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry
     }
 }
 
-/// Gives a file one more name; what was written to it has been stored.
+/// Gives a file one more name; what was written to it has been stored. `replace`: the name may be another file's, which loses it in the
+/// same transaction; it is returned. A name that is the file's already stays as it is.
 ///
 /// # Errors
-/// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`Namespace::create`].
+/// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks` and those of [`Namespace::create`].
 pub fn link(
     meta: &mut Metadata,
     file: FileId,
-    parent: FileId,
-    name: &[u16],
+    place: Place<'_>,
+    replace: bool,
     now: FileTime,
-) -> Result<(), FsError> {
+) -> Result<Option<Unlinked>, FsError> {
+    let Place { parent, name } = place;
     let mut txn = Transaction::new();
     let directory = directory_inode(&mut meta.store, &txn, parent)?;
-    let mut inode = inode(&mut meta.store, &txn, file)?;
-    if inode.directory {
+    if inode(&mut meta.store, &txn, file)?.directory {
         return Err(FsError::IsDirectory);
     }
-    if !is_free(&mut meta.store, &txn, parent, name)? {
-        return Err(FsError::Exists);
-    }
+    let replaced = match entry(&mut meta.store, &txn, parent, name) {
+        Err(FsError::NotFound) => None,
+        Err(error) => return Err(error),
+        Ok(_) if !replace => return Err(FsError::Exists),
+        Ok(old) if old.directory => return Err(FsError::IsDirectory),
+        Ok(old) if old.file == file => return Ok(None),
+        Ok(_) => Some(remove_link(&mut meta.store, &mut txn, parent, name, now)?),
+    };
+    let mut inode = inode(&mut meta.store, &txn, file)?;
     if inode.link_count >= LINKS_MAX {
         return Err(FsError::TooManyLinks);
     }
@@ -258,7 +265,7 @@ pub fn link(
     put_link(&mut txn, file, false, parent, name);
     touch_directory(&mut txn, parent, directory, now);
     meta.record(txn);
-    Ok(())
+    Ok(replaced)
 }
 
 /// Takes a name away. A file without names lives on, out of sight, until [`FileSystem::reclaim`](super::FileSystem::reclaim), or until the

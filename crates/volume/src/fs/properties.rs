@@ -10,6 +10,7 @@ use super::inodes::{inode, put_inode};
 use super::meta::record::{decode_number, encode_number};
 use super::meta::{Store, Transaction, key};
 use super::metadata::Metadata;
+use super::quota::charge_of_metadata;
 use super::types::{ExtendedAttribute, FileId, FsError};
 
 /// Longest reparse data in bytes (MS-FSCC 2.1.2: MAXIMUM_REPARSE_DATA_BUFFER_SIZE).
@@ -36,7 +37,8 @@ pub fn set_extended_attributes(
     list.merge(set)?;
     let (packed, full_bytes) = list.pack()?;
     put_blob(&mut meta.store, &mut txn, &key::extended_attributes(file), &packed)?;
-    meta.quotas.charge_attributes(&mut meta.store, &mut txn, (file, &inode), full_bytes)?;
+    let blocks = [inode.extended_attribute_bytes, full_bytes].map(u64::from).map(charge_of_metadata);
+    meta.quotas.charge_metadata(&mut meta.store, &mut txn, (file, &inode), blocks.into())?;
     inode.extended_attribute_bytes = full_bytes;
     inode.changed = now;
     put_inode(&mut txn, file, &inode);
@@ -82,6 +84,10 @@ pub fn set_reparse(
         return Err(FsError::Invalid("a reparse tag of 0"));
     }
     put_blob(&mut meta.store, &mut txn, &key::reparse(file), data)?;
+    let blocks = charge_of_metadata(data.len() as u64);
+    let charges = (u64::from(inode.reparse_blocks), blocks);
+    meta.quotas.charge_metadata(&mut meta.store, &mut txn, (file, &inode), charges)?;
+    inode.reparse_blocks = u8::try_from(blocks).unwrap_or(u8::MAX);
     inode.reparse_tag = tag;
     inode.attributes &= !attribute::REPARSE_POINT;
     inode.attributes |= if tag == 0 { 0 } else { attribute::REPARSE_POINT };

@@ -151,13 +151,11 @@ impl<'a> Linking<'a> {
         let (target, new) = target_of(parts, self.open, self.to)?;
         check_target_directory(parts, self.open, new.parent, false)?;
         let now = parts.time();
-        if let (Some(_), Some(old)) = (target.file, target.own_link()) {
+        if target.file.is_some() {
             check_replaced(parts, self.open, &target, self.replace, false)?;
-            parts.fs.settle_data(stream.file)?;
-            let unlinked = parts.fs.unlink(old.parent, &old.name, now)?;
-            reclaim_replaced(parts, Some(unlinked));
         }
-        parts.fs.link(stream.file, new.parent, &new.name, now)?;
+        let replaced = parts.fs.link(stream.file, new.parent, &new.name, self.replace, now)?;
+        reclaim_replaced(parts, replaced);
         parts.mark_dirty(self.open);
         let new_path = path::join(target.directory.whole(), &new.name);
         parts.watches.changed(&new_path, notify::ADDED, notify::FILE_NAME);

@@ -28,6 +28,8 @@ fn push_wide(out: &mut Vec<u8>, name: &[u16]) {
 pub struct Inode {
     pub directory: bool,
     pub has_object_id: bool,
+    /// Blocks that the owner is charged with for the reparse data: none of reparse points that were made before they were charged.
+    pub reparse_blocks: u8,
     pub attributes: u32,
     pub created: FileTime,
     pub accessed: FileTime,
@@ -49,7 +51,8 @@ impl Inode {
         let mut out = Vec::with_capacity(80);
         out.push(VERSION);
         out.push(u8::from(self.directory) | u8::from(self.has_object_id) << 1);
-        out.extend_from_slice(&[0; 2]);
+        out.push(self.reparse_blocks);
+        out.push(0);
         out.extend_from_slice(&self.attributes.to_le_bytes());
         for time in [self.created, self.accessed, self.written, self.changed] {
             out.extend_from_slice(&time.0.to_le_bytes());
@@ -68,10 +71,12 @@ impl Inode {
         let mut reader = Reader(bytes);
         version(&mut reader)?;
         let flags = reader.u8()?;
-        reader.u16()?;
+        let reparse_blocks = reader.u8()?;
+        reader.u8()?;
         Some(Self {
             directory: flags & 1 != 0,
             has_object_id: flags & 2 != 0,
+            reparse_blocks,
             attributes: reader.u32()?,
             created: FileTime(reader.u64()?),
             accessed: FileTime(reader.u64()?),

@@ -3,7 +3,7 @@
 //! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
 //! with those that are allocated if they are more. So the charge follows from a stream's record alone, as NTFS charges sparse
 //! files by their nominal size; blocks that files share are charged to each owner. Of a
-//! security descriptor and of extended attributes, each whole block is charged to the owner of every file that has them, directories
+//! security descriptor, of extended attributes and of reparse data, each whole block is charged to the owner of every file that has them, directories
 //! included; what is shorter, and names, are free. A file that is deleted is charged until its space is given back.
 //!
 //! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
@@ -51,7 +51,7 @@ pub fn charge_of_inode(inode: &Inode) -> u64 {
 }
 
 /// Blocks that an owner is charged with for what is not data of a file: those that it fills.
-fn charge_of_metadata(len_bytes: u64) -> u64 {
+pub fn charge_of_metadata(len_bytes: u64) -> u64 {
     len_bytes / BLOCK
 }
 
@@ -286,7 +286,8 @@ impl Quotas {
         file: FileId,
         inode: &Inode,
     ) -> Result<u64, FsError> {
-        let attributes = charge_of_metadata(u64::from(inode.extended_attribute_bytes));
+        let attributes =
+            charge_of_metadata(u64::from(inode.extended_attribute_bytes)) + u64::from(inode.reparse_blocks);
         let named = self.named(store, inode.security)?;
         Ok(charge_of_inode(inode) + attributes + named.blocks + named_streams_charge(store, txn, file)?)
     }
@@ -302,19 +303,17 @@ impl Quotas {
         Ok(Some((owner, named.blocks)))
     }
 
-    /// Has a transaction charge a file's owner for extended attributes of this length in place of those that the file has.
+    /// Has a transaction charge a file's owner for what hangs on the file: with `after` blocks in place of `before`.
     ///
     /// # Errors
     /// `QuotaExceeded` if the owner may not have so much; `Miss`, and damage of the metadata.
-    pub fn charge_attributes(
+    pub fn charge_metadata(
         &mut self,
         store: &mut Store,
         txn: &mut Transaction,
         (file, inode): (FileId, &Inode),
-        len_bytes: u32,
+        (before, after): (u64, u64),
     ) -> Result<(), FsError> {
-        let [before, after] =
-            [inode.extended_attribute_bytes, len_bytes].map(u64::from).map(charge_of_metadata);
         if self.is_on()
             && after > before
             && let Some(owner) = self.owner(store, inode.security)?

@@ -95,3 +95,26 @@ fn a_foreign_disk_is_refused() {
     );
     assert!(matches!(fs.lookup(FileId::ROOT, &wide("x")), Err(FsError::NotAVolume(_))));
 }
+
+#[test]
+fn a_link_that_cannot_be_made_leaves_the_file_that_it_was_to_replace() {
+    let mut bench = Bench::new(8);
+    let source = bench.create("source");
+    for number in 1..LINKS_MAX {
+        let name = wide(&format!("link{number}"));
+        bench.run(|fs| fs.link(source, FileId::ROOT, &name, false, FileTime(6))).expect("one more name");
+    }
+    let precious = bench.create("precious");
+    let name = wide("precious");
+    let refused = bench.run(|fs| fs.link(source, FileId::ROOT, &name, true, FileTime(6)));
+    assert_eq!(refused, Err(FsError::TooManyLinks));
+    assert_eq!(bench.run(|fs| fs.lookup(FileId::ROOT, &name)).unwrap().file, precious);
+    // With a name less it takes the place of the other file, in one step.
+    bench.run(|fs| fs.unlink(FileId::ROOT, &wide("link1"), FileTime(6))).unwrap();
+    let replaced = bench.run(|fs| fs.link(source, FileId::ROOT, &name, true, FileTime(6))).unwrap();
+    assert_eq!(replaced.map(|gone| (gone.file, gone.last)), Some((precious, true)));
+    assert_eq!(bench.run(|fs| fs.lookup(FileId::ROOT, &name)).unwrap().file, source);
+    // A file that has the name already keeps it.
+    assert_eq!(bench.run(|fs| fs.link(source, FileId::ROOT, &name, true, FileTime(6))).map(|_| ()), Ok(()));
+    assert_eq!(bench.run(|fs| fs.lookup(FileId::ROOT, &name)).unwrap().file, source);
+}

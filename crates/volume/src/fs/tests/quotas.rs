@@ -291,3 +291,32 @@ fn without_quotas_nothing_is_recorded_for_them() {
     let found = store.next(&Transaction::new(), &key::quota_settings(), &end).unwrap();
     assert!(found.is_none());
 }
+
+#[test]
+fn reparse_data_are_charged_by_whole_blocks_and_go_with_the_point() {
+    let mut bench = Bench::with(32, 1024, small());
+    let (ann, bob) = (user(1), user(2));
+    bench.enforce();
+    bench.limit(&ann, 5 * BLOCK);
+    let link = bench.create_of("link", &ann).file;
+    let full = vec![7; 16384];
+    bench.run(|fs| fs.set_reparse(link, Some((9, &[1; 64])), FileTime(6))).unwrap();
+    assert_eq!(bench.used_blocks(&ann), 0, "less than a block is free");
+    bench.run(|fs| fs.set_reparse(link, Some((9, &full)), FileTime(6))).unwrap();
+    assert_eq!(bench.used_blocks(&ann), 4);
+    let second = bench.create_of("second", &ann).file;
+    let refused = bench.run(|fs| fs.set_reparse(second, Some((9, &full)), FileTime(6)));
+    assert_eq!(refused, Err(FsError::QuotaExceeded));
+    assert_eq!(bench.run(|fs| fs.attributes(second)).unwrap().reparse_tag, 0);
+    let of_bob = owned_by(&bob);
+    bench.run(|fs| fs.set_security(link, &of_bob, FileTime(7))).unwrap();
+    assert_eq!((bench.used_blocks(&ann), bench.used_blocks(&bob)), (0, 4));
+    bench.check_clean();
+    bench.run(|fs| fs.set_reparse(link, None, FileTime(8))).unwrap();
+    assert_eq!(bench.used_blocks(&bob), 0);
+    bench.run(|fs| fs.set_reparse(link, Some((9, &full)), FileTime(6))).unwrap();
+    bench.remove("link");
+    assert_eq!(bench.used_blocks(&bob), 0);
+    bench.reopen();
+    bench.check_clean();
+}
