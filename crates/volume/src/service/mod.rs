@@ -68,6 +68,7 @@ mod perform;
 mod propagation;
 mod quotas;
 mod range_locks;
+mod ready;
 mod reclaims;
 mod records;
 mod rename;

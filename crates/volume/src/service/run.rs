@@ -37,7 +37,7 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
 pub fn run_ready(parts: &mut Parts<'_>) {
     while parts.agenda.is_open {
         while !parts.agenda.turn.is_spent()
-            && let Some((operation, work, told)) = parts.agenda.tasks.take_ready()
+            && let Some((operation, work, told)) = parts.agenda.tasks.take_ready(parts.opens)
         {
             run(parts, operation, work, told);
         }

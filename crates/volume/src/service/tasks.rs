@@ -2,9 +2,11 @@
 
 use super::events::INTERNAL;
 use super::open::LinkName;
+use super::opens::Opens;
+use super::ready::{Party, Ready};
 use crate::backend::{Create, OpenId, Operation, OperationId, SessionId};
 use crate::fs::FileId;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use types::NtStatus;
 
 /// Work that is to be done.
@@ -88,7 +90,7 @@ pub struct Tasks {
     parked_max: usize,
     parked: HashMap<OperationId, Parked>,
     misses: Vec<OperationId>,
-    ready: VecDeque<OperationId>,
+    ready: Ready,
     /// Operations that go on in the next turn.
     yielded: Vec<OperationId>,
     /// Operations that wait until caching of a file is given up, in the order in which they came.
@@ -108,7 +110,7 @@ impl Tasks {
             parked_max,
             parked: HashMap::new(),
             misses: Vec::new(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             yielded: Vec::new(),
             for_caching: HashMap::new(),
             creates: BTreeSet::new(),
@@ -142,7 +144,7 @@ impl Tasks {
     fn make_ready(&mut self, operation: OperationId) {
         if let Some(parked) = self.parked.get_mut(&operation) {
             parked.wait = Wait::Nothing;
-            self.ready.push_back(operation);
+            self.ready.add(operation);
         }
     }
 
@@ -179,7 +181,7 @@ impl Tasks {
     pub fn park(&mut self, operation: OperationId, parked: Parked) {
         match parked.wait {
             Wait::Storage => self.misses.push(operation),
-            Wait::Nothing => self.ready.push_back(operation),
+            Wait::Nothing => self.ready.add(operation),
             Wait::Turn => self.yielded.push(operation),
             Wait::Break(file, place) => {
                 self.for_caching.entry(file).or_default().insert(place, operation);
@@ -199,16 +201,19 @@ impl Tasks {
         Wait::Break(file, place)
     }
 
-    /// Takes up the next operation that is ready: its work, and whether its client was told that it takes long.
-    pub fn take_ready(&mut self) -> Option<(OperationId, Work, bool)> {
-        while let Some(operation) = self.ready.pop_front() {
-            if self.parked.get(&operation).is_some_and(|parked| parked.work.is_some())
+    /// Takes up the next operation that is ready: its work, and whether its client was told that it takes long. Users take turns.
+    pub fn take_ready(&mut self, opens: &Opens) -> Option<(OperationId, Work, bool)> {
+        loop {
+            let parked = &self.parked;
+            let work_of = |operation| parked.get(&operation)?.work.as_ref();
+            let operation = self.ready.take(|operation| Some(Party::of(opens, work_of(operation)?)))?;
+            // It may have ended while its user's turn came.
+            if work_of(operation).is_some()
                 && let Some(Parked { work: Some(work), told, .. }) = self.forget(operation)
             {
                 return Some((operation, work, told));
             }
         }
-        None
     }
 
     /// Takes out an operation that waits no more, wherever it is answered.

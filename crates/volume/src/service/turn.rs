@@ -2,7 +2,7 @@
 //!
 //! The service counts steps, not time: one is some tens of nanoseconds. Promises: work that clients ask for takes about
 //! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest goes on in
-//! the next turn, in the order in which it came. Reads and writes are not counted: each is bounded by its size.
+//! the next turn, by turns among the users ([`super::ready`]). Reads and writes are not counted: each is bounded by its size.
 
 /// Steps of a turn: they take five to ten milliseconds, short enough for others to be served between, and long enough that the cost of
 /// beginning a turn does not count.

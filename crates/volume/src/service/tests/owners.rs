@@ -113,3 +113,29 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     assert_eq!(bench.service.open_count(), 1);
     assert_ne!(bench.service.next_timeout(), Some(bench.now));
 }
+
+#[test]
+fn what_one_user_asks_for_holds_up_another_by_one_turn() {
+    let mut bench = Bench::new();
+    let mine = bench.create(open_if(1, "mine")).unwrap().open;
+    bench.set(mine, SetInformation::EndOfFile(1 << 40)).unwrap();
+    let other = bench.create(by_other(2, "other")).unwrap().open;
+    bench.service.poll(&mut Vec::new());
+    let ranges = vec![ByteRange { offset: 0, len_bytes: 4096 }; 15_000];
+    let mut submit = |request| {
+        bench.service.submit(OperationId(bench.next), request, bench.now);
+        bench.next += 1;
+        OperationId(bench.next - 1)
+    };
+    for _ in 0..8 {
+        submit(Operation::Trim { open: mine, ranges: ranges.clone() });
+    }
+    let asked = submit(Operation::QueryInformation { open: other });
+    let mut events = Vec::new();
+    let is_answered = |event: &Event| matches!(event, Event::Done { operation, .. } if *operation == asked);
+    let turns = (1..20).find(|_| {
+        bench.service.poll(&mut events);
+        events.iter().any(is_answered)
+    });
+    assert!(turns.is_some_and(|turns| turns <= 2), "{turns:?} turns");
+}

@@ -1,0 +1,115 @@
+//! Whose turn it is among the operations that can go on.
+//!
+//! Promises: users take turns, one operation each, so that what one user asks for holds up another by one operation at most for each user
+//! that asks as well; the operations of one user go on in the order in which they came.
+
+use super::opens::Opens;
+use super::tasks::Work;
+use crate::backend::{Operation, OperationId};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use types::Sid;
+
+/// A user by the hash of its SID, or the service itself. Users that share a hash share their turns, which costs them nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Party(u64);
+
+impl Party {
+    /// Work that is no single user's.
+    const SERVICE: Self = Self(0);
+
+    fn of_user(user: &Sid) -> Self {
+        let mut hasher = DefaultHasher::new();
+        user.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+
+    /// The user for whom work is done.
+    pub fn of(opens: &Opens, work: &Work) -> Self {
+        let open = match work {
+            Work::Create(create, _) => return Self::of_user(&create.caller.token.user),
+            Work::Request(Operation::Reconnect(request)) => {
+                return Self::of_user(&request.caller.token.user);
+            }
+            Work::Request(request) => request.open(),
+            Work::CloseQuietly(open) => Some(*open),
+        };
+        open.and_then(|open| opens.get(open)).map_or(Self::SERVICE, |open| Self::of_user(&open.token.user))
+    }
+}
+
+/// The operations that can go on.
+///
+/// Invariant: a party stands in the round exactly while it has a queue, and no queue is empty.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// Operations whose party nobody has looked up yet, in the order in which they came.
+    arrived: VecDeque<OperationId>,
+    queues: HashMap<Party, VecDeque<OperationId>>,
+    round: VecDeque<Party>,
+}
+
+impl Ready {
+    pub fn add(&mut self, operation: OperationId) {
+        self.arrived.push_back(operation);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.arrived.is_empty() && self.round.is_empty()
+    }
+
+    /// Takes the next operation; `party` says for whom one is done, or nothing if it ended since.
+    pub fn take(&mut self, party: impl Fn(OperationId) -> Option<Party>) -> Option<OperationId> {
+        while let Some(operation) = self.arrived.pop_front() {
+            let Some(party) = party(operation) else { continue };
+            let queue = self.queues.entry(party).or_default();
+            if queue.is_empty() {
+                self.round.push_back(party);
+            }
+            queue.push_back(operation);
+        }
+        let party = self.round.pop_front()?;
+        let queue = self.queues.get_mut(&party)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&party);
+        } else {
+            self.round.push_back(party);
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(ready: &mut Ready, party: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
+        std::iter::from_fn(|| ready.take(|operation| party(operation.0).map(Party)))
+            .map(|next| next.0)
+            .collect()
+    }
+
+    #[test]
+    fn users_take_turns_and_the_order_of_each_stays() {
+        let mut ready = Ready::default();
+        for operation in [10, 11, 12, 13, 20, 30, 14, 21] {
+            ready.add(OperationId(operation));
+        }
+        let order = taken(&mut ready, |operation| (operation != 12).then_some(operation / 10));
+        assert_eq!(order, [10, 20, 30, 11, 21, 13, 14], "the operation that ended is passed over");
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn who_was_served_last_is_behind_who_waits() {
+        let mut ready = Ready::default();
+        for operation in [10, 11, 20] {
+            ready.add(OperationId(operation));
+        }
+        let by_ten = |operation: OperationId| Some(Party(operation.0 / 10));
+        assert_eq!(ready.take(by_ten), Some(OperationId(10)));
+        ready.add(OperationId(12));
+        assert_eq!(ready.take(by_ten), Some(OperationId(20)));
+    }
+}
