@@ -20,8 +20,6 @@ pub(crate) struct Enumeration {
     pub pattern: Option<WideString>,
     /// Where the volume goes on.
     pub after: u64,
-    /// At least one entry was found since it began.
-    pub found: bool,
     /// The volume is asked for entries.
     pub busy: bool,
     /// Requests that wait for their turn.

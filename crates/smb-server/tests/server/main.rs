@@ -18,6 +18,7 @@ mod hostile;
 mod keys;
 mod latencies;
 mod leases;
+mod listing;
 mod logon;
 mod negotiate;
 mod persistent;
