@@ -46,7 +46,7 @@ pub(crate) struct Open {
     pub client: ClientSlot,
     pub kind: OpenKind,
     pub persistent: u64,
-    /// From the share's root.
+    /// From the share's root: the present name, of which the volume tells.
     pub path: WideString,
     pub directory: bool,
     pub granted_access: u32,

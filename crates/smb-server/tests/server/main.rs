@@ -20,6 +20,7 @@ mod latencies;
 mod leases;
 mod listing;
 mod logon;
+mod names;
 mod negotiate;
 mod persistent;
 mod policy;
