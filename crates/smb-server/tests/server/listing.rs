@@ -67,3 +67,38 @@ fn a_scan_that_restarts_looks_for_its_own_pattern() {
     assert_eq!(list(QUERY_DIRECTORY_REOPEN, "c*"), Err(NtStatus::NO_SUCH_FILE), "it begins anew");
     assert_eq!(list(0, "c*"), Err(NtStatus::NO_MORE_FILES));
 }
+
+#[test]
+fn a_listing_meets_each_entry_once_though_its_client_renames_what_it_finds() {
+    let names = ["a", "b", "c", "y", "z"];
+    for flags in [0, QUERY_DIRECTORY_RETURN_SINGLE_ENTRY] {
+        let mut world = World::over_volume();
+        let mut client = Client::ready(&mut world);
+        let root = directory(&mut world, &mut client, &names);
+        let mut met = Vec::new();
+        while let Ok(found) = list(&mut world, &mut client, root, flags, "*") {
+            for name in found.into_iter().filter(|name| !name.starts_with('.')) {
+                let body = Client::create_body_with(&name, 0x0013_0089, FILE_OPEN, Vec::new());
+                let answer = client.call(&mut world, Command::Create, body);
+                let file = CreateResponse::parse(&answer).unwrap().file_id;
+                // Twice between two questions: only the last name counts.
+                for suffix in ["_", ".done"] {
+                    let renamed = crate::names::set_name(
+                        &mut world,
+                        &mut client,
+                        file,
+                        class::RENAME,
+                        &format!("{name}{suffix}"),
+                    );
+                    assert_eq!(renamed, NtStatus::SUCCESS);
+                }
+                client.call(&mut world, Command::Close, Client::close_body(file));
+                met.push(name);
+            }
+            assert!(met.len() <= names.len(), "{met:?}");
+        }
+        assert_eq!(met, names);
+        let again = list(&mut world, &mut client, root, QUERY_DIRECTORY_RESTART_SCANS, "*.done").unwrap();
+        assert_eq!(again.len(), names.len(), "a scan that restarts meets them again");
+    }
+}

@@ -56,6 +56,9 @@ impl<'a> Renaming<'a> {
         };
         reclaim_replaced(parts, replaced);
         relabel_opens(parts, &moved, &roots);
+        if moved.old.parent == moved.new.parent {
+            parts.opens.note_renamed_entry(moved.old.parent, moved.file, &moved.old.name, &moved.new.name);
+        }
         parts.mark_dirty(self.open);
         self.tell(parts, &moved);
         Ok(())
