@@ -7,6 +7,7 @@ mod channels;
 mod compound;
 mod cost;
 mod credits;
+mod deviations;
 mod encryption;
 mod files;
 mod fixture;

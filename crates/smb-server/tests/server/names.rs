@@ -119,3 +119,19 @@ fn a_rename_and_a_link_take_the_paths_that_a_create_takes() {
     assert_eq!(refused, NtStatus::OBJECT_NAME_INVALID);
     open(&mut world, &mut client, "dir\\link");
 }
+
+#[test]
+fn an_empty_name_in_a_path_is_refused_for_what_lies_before_it() {
+    let mut world = World::over_volume();
+    let mut client = Client::ready(&mut world);
+    make_directory(&mut world, &mut client, "dir");
+    for (name, refusal) in [
+        ("nodir\\\\x", NtStatus::OBJECT_PATH_NOT_FOUND),
+        ("dir\\nodir\\\\x", NtStatus::OBJECT_PATH_NOT_FOUND),
+        ("nodir\\below\\\\x", NtStatus::OBJECT_PATH_NOT_FOUND),
+        ("dir\\\\x", NtStatus::OBJECT_NAME_INVALID),
+    ] {
+        let body = Client::create_body_with(name, DELETE_AND_READ, FILE_OPEN, Vec::new());
+        assert_eq!(status(&client.call(&mut world, Command::Create, body)), refusal, "{name}");
+    }
+}
