@@ -153,45 +153,54 @@ fn a_request_in_the_middle_of_a_compound_waits_and_what_follows_waits_for_it() {
 }
 
 #[test]
-fn a_watch_and_a_pipes_read_in_the_middle_wait_until_they_are_cancelled_and_what_follows_is_done() {
-    let watch = |out: &mut Vec<u8>| {
-        out.put(&ChangeNotifyRequestBody {
-            output_buffer_length: 4096.into(),
-            file_id: FileId::RELATED,
-            completion_filter: 1.into(),
-            ..Default::default()
-        });
-    };
-    for (share, name, command) in [("share", "", Command::ChangeNotify), ("IPC$", "srvsvc", Command::Read)] {
-        let mut world = World::over_volume();
-        let mut client = Client::ready_at(&mut world, share);
-        let access = 0x0012_019F;
-        let create = Client::create_body_with(name, access, FILE_OPEN, Vec::new());
-        let requests = vec![
-            client.build(Command::Create, create),
-            match command {
-                Command::Read => client.build(command, Client::read_body(FileId::RELATED, 64)),
-                _ => client.build(command, watch),
-            },
-            client.build(Command::Close, Client::close_body(FileId::RELATED)),
-        ];
-        client.send(&mut world, join(requests, true));
-        let first = split(&client.receive(&mut world).expect("what was done"));
-        let found: Vec<_> = first.iter().map(|answer| status(answer)).collect();
-        assert_eq!(found, [NtStatus::SUCCESS, NtStatus::PENDING], "{command:?}");
-        let mut cancel = Header::new(Command::Cancel);
-        cancel.session_id = client.session.into();
-        cancel.set_async_id(Header::parse(&first[1]).unwrap().async_id());
-        let mut message = Vec::new();
-        message.put(&cancel);
-        message.put(&EmptyBody::default());
-        world.deliver(client.connection, &message);
-        let ended = client.receive(&mut world).expect("the cancelled one");
-        assert_eq!(status(&ended), NtStatus::CANCELLED, "{command:?}");
-        let closed = client.receive(&mut world).expect("what followed");
-        assert_eq!(status(&closed), NtStatus::SUCCESS);
-        assert_eq!(world.server.gauges().opens, 0);
-    }
+fn a_read_of_a_pipe_in_the_middle_waits_until_it_is_cancelled_and_what_follows_is_done() {
+    let mut world = World::over_volume();
+    let mut client = Client::ready_at(&mut world, "IPC$");
+    let create = Client::create_body_with("srvsvc", 0x0012_019F, FILE_OPEN, Vec::new());
+    let requests = vec![
+        client.build(Command::Create, create),
+        client.build(Command::Read, Client::read_body(FileId::RELATED, 64)),
+        client.build(Command::Close, Client::close_body(FileId::RELATED)),
+    ];
+    client.send(&mut world, join(requests, true));
+    let first = split(&client.receive(&mut world).expect("what was done"));
+    let found: Vec<_> = first.iter().map(|answer| status(answer)).collect();
+    assert_eq!(found, [NtStatus::SUCCESS, NtStatus::PENDING]);
+    let mut cancel = Header::new(Command::Cancel);
+    cancel.session_id = client.session.into();
+    cancel.set_async_id(Header::parse(&first[1]).unwrap().async_id());
+    let mut message = Vec::new();
+    message.put(&cancel);
+    message.put(&EmptyBody::default());
+    world.deliver(client.connection, &message);
+    let ended = client.receive(&mut world).expect("the cancelled one");
+    assert_eq!(status(&ended), NtStatus::CANCELLED);
+    let closed = client.receive(&mut world).expect("what followed");
+    assert_eq!(status(&closed), NtStatus::SUCCESS);
+    assert_eq!(world.server.gauges().opens, 0);
+}
+
+#[test]
+fn a_watch_in_the_middle_is_refused_as_by_windows_since_its_wait_has_no_end() {
+    let mut world = World::over_volume();
+    let mut client = Client::ready(&mut world);
+    let create = Client::create_body_with("", 0x0012_0089, FILE_OPEN, Vec::new());
+    let requests = vec![
+        client.build(Command::Create, create),
+        client.build(Command::ChangeNotify, |out| {
+            out.put(&ChangeNotifyRequestBody {
+                output_buffer_length: 4096.into(),
+                file_id: FileId::RELATED,
+                completion_filter: 1.into(),
+                ..Default::default()
+            });
+        }),
+        client.build(Command::Close, Client::close_body(FileId::RELATED)),
+    ];
+    client.send(&mut world, join(requests, true));
+    let answers = split(&client.receive(&mut world).expect("all three"));
+    let found: Vec<_> = answers.iter().map(|answer| status(answer)).collect();
+    assert_eq!(found, [NtStatus::SUCCESS, NtStatus::INTERNAL_ERROR, NtStatus::SUCCESS]);
 }
 
 /// A client with a share of a volume in memory, and its GUID.
