@@ -384,7 +384,7 @@ fn a_client_that_takes_a_little_now_and_then_is_given_up_and_one_that_reads_is_n
         let limits = TcpLimits {
             sweep: Duration::from_millis(20),
             stall: Duration::from_millis(400),
-            member_pace: Pace { grace: Duration::from_secs(60), bytes_per_second: 8 << 20 },
+            member_pace: Pace { grace: Duration::from_secs(60), bytes_per_second: 4 << 20 },
             queued_bytes_max: 64 << 20,
             send_path,
             ..TcpLimits::default()
@@ -396,7 +396,7 @@ fn a_client_that_takes_a_little_now_and_then_is_given_up_and_one_that_reads_is_n
                 server.tcp.send(id, Payload::from(Buf::from(&vec![7; BYTES][..])));
                 server.tcp.flush(id);
             }
-            let reader = std::thread::spawn(move || read_message(&mut reading).len());
+            let reader = std::thread::spawn(move || (read_message(&mut reading).len(), reading));
             let until = Instant::now() + Duration::from_secs(5);
             let (mut given_up, mut taken) = (None, 0);
             trickling.set_nonblocking(true).expect("it does not wait");
@@ -413,7 +413,7 @@ fn a_client_that_takes_a_little_now_and_then_is_given_up_and_one_that_reads_is_n
                 });
             }
             assert_eq!(given_up, Some((trickling_id, CloseReason::Stalled)), "{send_path:?}: {taken} bytes");
-            assert_eq!(reader.join().expect("a whole message"), BYTES);
+            assert_eq!(reader.join().expect("a whole message").0, BYTES);
         });
     }
 }
