@@ -46,6 +46,17 @@ check "encrypted" timeout 60 smbclient "//127.0.0.1/$share" -p "$smb_port" -U "$
 equal "sha256 of what was encrypted" "$(sha small)" "$(sha sealed.back)"
 check "shares are listed" bash -c "smbclient -L 127.0.0.1 -p $smb_port -U '$user%$password' | grep -E '$share +Disk'"
 
+# Symbolic links, which smbclient makes and does not follow: it is told where it stopped, and what it names stays as it was.
+check "symbolic links to a file and to a directory" smb "mkdir real; put line real/file; symlink real\\file link; symlink real way; symlink ring ring"
+for name in link 'way\file' ring; do refuses "get through $name" STOPPED_ON_SYMLINK smb "get $name nothing"; done
+refuses "a list below a link" STOPPED_ON_SYMLINK smb "ls way\\*"
+check "a file to be linked and renamed" smb "put line kept"
+refuses "a hard link to a name below a link" STOPPED_ON_SYMLINK smb "hardlink kept way\\other"
+refuses "a rename to a name below a link" STOPPED_ON_SYMLINK smb "rename kept way\\other"
+check "the file is where it was, and the link goes without what it leads to" smb "get kept k.back; rm link; rm way; rm ring; get real/file r.back"
+equal "content of both" "$(cat line line)" "$(cat k.back r.back 2>/dev/null)"
+refuses "nothing came to be where the link led" NO_SUCH_FILE smb "ls real\\other"
+
 # 1,000 small files in one directory.
 mkdir many && for i in $(seq 1000); do echo "$i" >"many/f$i"; done
 check "1,000 files by recursive mput" smb "prompt off; recurse on; mput many"

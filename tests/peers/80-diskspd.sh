@@ -8,6 +8,7 @@ DISKSPD=${DISKSPD:-$target/release/diskspd}
 rdma_port=${CENOTE_TEST_RDMA_PORT:-$(free_port)}
 rdma_address=127.0.0.1:$rdma_port
 start_server || { not_ok "quickstart says ready"; summary; }
+umask 077
 printf 'username=%s\npassword=%s\n' "$user" "$password" >"$work/credentials"
 cd "$work" || exit 1
 

@@ -2,11 +2,16 @@
 
 use crate::Credentials;
 use smb::auth::NtHash;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
 /// A credentials file is a few lines.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Any access of group and others, and execution.
+const OTHERS: u32 = 0o177;
 
 /// A user with a password; both may be missing.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub enum LogonError {
     Read { path: String, source: std::io::Error },
     #[error("credentials file {path} has more than {FILE_BYTES_MAX} bytes")]
     TooLong { path: String },
+    #[error("credentials file {path} may be read by others (its mode is {mode:04o}): chmod 600 {path}")]
+    Exposed { path: String, mode: u32 },
     #[error("credentials file {path}: line {line} is not username=, password= or domain=")]
     Line { path: String, line: usize },
 }
@@ -55,15 +62,25 @@ impl Logon {
         Ok(logon)
     }
 
+    /// Reads a file that only its owner may read.
+    ///
     /// # Errors
     /// [`LogonError`].
     pub fn read(path: &Path) -> Result<Self, LogonError> {
         let name = || path.display().to_string();
         let failed = |source| LogonError::Read { path: name(), source };
-        if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        // Of the file that is read, whatever its name leads to a moment later.
+        let found = file.metadata().map_err(failed)?;
+        let mode = found.mode() & 0o7777;
+        if mode & OTHERS != 0 {
+            return Err(LogonError::Exposed { path: name(), mode });
+        }
+        if found.len() > FILE_BYTES_MAX {
             return Err(LogonError::TooLong { path: name() });
         }
-        let text = Zeroizing::new(std::fs::read_to_string(path).map_err(failed)?);
+        let mut text = Zeroizing::new(String::new());
+        file.by_ref().take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
         Self::parse(&text).map_err(|line| LogonError::Line { path: name(), line })
     }
 

@@ -195,6 +195,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let step = LeaseStep { from, to, acknowledge, epoch };
                 breaks::send_lease_break(state, LeaseName { volume, client, key }, step);
             }
+            Event::Renamed { open, path } => {
+                if let Some(key) = state.opens.of_volume((volume, open))
+                    && let Ok(open) = state.opens.get_mut(key)
+                {
+                    open.path = path;
+                }
+            }
             Event::Closed { open } => state.closed_by_volume(volume, open),
         }
     }

@@ -712,6 +712,11 @@ pub enum Event {
         acknowledge: bool,
         epoch: u16,
     },
+    /// The open is known by another name from here on: it, or another open of the file, was renamed. `path` is that of [`Created`].
+    Renamed {
+        open: OpenId,
+        path: WideString,
+    },
     /// The open is gone without a Close: time-out, administrator, replaced by its application instance.
     Closed {
         open: OpenId,

@@ -84,8 +84,8 @@ pub struct SmbOptions {
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<PathBuf>,
     /// What carries the messages; a port in the address is that of TCP for auto
-    #[arg(long, value_enum, default_value_t = SmbTransport::Auto)]
-    pub transport: SmbTransport,
+    #[arg(long, value_enum)]
+    pub transport: Option<SmbTransport>,
     /// Where the server listens for SMB Direct [default: with --transport rdma the port in the address, else 5445]
     #[arg(long, value_name = "PORT")]
     pub rdma_port: Option<u16>,

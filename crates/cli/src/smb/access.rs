@@ -43,7 +43,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
              CENOTE_SMB_PASSWORD",
         )
     })?;
-    let (transport, port) = match how.transport {
+    let (transport, port) = match how.transport.unwrap_or(SmbTransport::Auto) {
         SmbTransport::Auto => (Transport::Auto, place.port.unwrap_or(TCP_PORT)),
         SmbTransport::Tcp => (Transport::Tcp, place.port.unwrap_or(TCP_PORT)),
         SmbTransport::Rdma => (Transport::Rdma, how.rdma_port.or(place.port).unwrap_or(RDMA_PORT)),

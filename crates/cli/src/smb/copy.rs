@@ -1,6 +1,6 @@
 //! Copies, new directories and removals: what is to be done where, and what is said of it.
 
-use super::{Failure, failed, open_tree, output};
+use super::{Failure, failed, fallback_told, open_tree, output};
 use crate::args::{Confirmation, SmbOptions};
 use crate::printable::eprintln;
 use crate::progress::Copying;
@@ -19,17 +19,18 @@ struct Work<'a> {
     client: Client,
     tree: Tree,
     place: &'a Location,
+    how: &'a SmbOptions,
     began: Instant,
     is_json: bool,
 }
 
 impl<'a> Work<'a> {
-    fn begin(place: &'a Location, how: &SmbOptions, is_json: bool) -> Result<Self, Failure> {
+    fn begin(place: &'a Location, how: &'a SmbOptions, is_json: bool) -> Result<Self, Failure> {
         let (client, tree) = open_tree(place, how)?;
         // From here on Ctrl-C stops between two blocks, and what is unfinished is cleaned up.
         sys::interrupt::install()
             .map_err(|error| Failure::new(format!("signals cannot be caught: {error}")))?;
-        Ok(Self { client, tree, place, began: Instant::now(), is_json })
+        Ok(Self { client, tree, place, how, began: Instant::now(), is_json })
     }
 
     fn run(
@@ -50,7 +51,7 @@ impl<'a> Work<'a> {
 
     /// Says how much went which way how fast. A tree of which something was left out fails the command.
     fn say_copied(&self, what: &str, tally: Tally) -> Result<(), Failure> {
-        if let Some(reason) = self.client.fallback() {
+        if let Some(reason) = fallback_told(&self.client, self.how) {
             eprintln!("no SMB Direct ({reason}): TCP was used");
         }
         let transport = if self.client.is_rdma() { "SMB Direct" } else { "TCP" };

@@ -42,6 +42,11 @@ fn failed(place: &Location, error: &ClientError) -> Failure {
     Failure::new(format!("{place}: {error}"))
 }
 
+/// Says why TCP was taken, to whom SMB Direct matters: who did not ask for a choice of transports has no use for it.
+fn fallback_told<'a>(client: &'a Client, how: &args::SmbOptions) -> Option<&'a str> {
+    how.transport.and_then(|_| client.fallback())
+}
+
 fn open_tree(place: &Location, how: &args::SmbOptions) -> Result<(Client, Tree), Failure> {
     let mut client = connect(place, how)?;
     let tree = client.tree_connect(&place.share).map_err(|error| failed(place, &error))?;
@@ -90,7 +95,7 @@ fn stat(place: &Location, how: &args::SmbOptions, is_json: bool) -> Result<(), F
         ("attributes", format!("{:#x}", status.attributes)),
         ("transport", if client.is_rdma() { "SMB Direct" } else { "TCP" }.to_owned()),
     ]);
-    if let Some(reason) = client.fallback() {
+    if let Some(reason) = fallback_told(&client, how) {
         println!("no SMB Direct: {reason}");
     }
     Ok(())

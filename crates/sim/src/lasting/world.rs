@@ -444,7 +444,7 @@ impl LastingWorld {
                     }
                 }
             }
-            Event::Pending { .. } => {}
+            Event::Pending { .. } | Event::Renamed { .. } => {}
             Event::BreakOplock { .. } => {
                 self.violations.push("an oplock that nobody has is broken".to_owned())
             }

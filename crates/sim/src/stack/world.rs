@@ -278,7 +278,7 @@ impl StackWorld {
     fn deliver(&mut self, volume: usize, event: Event) {
         let (operation, result) = match event {
             Event::Done { operation, result } => (operation, result.map_err(|refusal| refusal.status)),
-            Event::Pending { .. } => return,
+            Event::Pending { .. } | Event::Renamed { .. } => return,
             other => return self.violations.push(format!("volume {volume} told {other:?}")),
         };
         let Some(client) = self.asked.remove(&operation.0) else { return };

@@ -38,6 +38,20 @@ pub struct Contents {
     pub accessed: FileTime,
 }
 
+/// A file of [`Client::submit_filled`] whose answers have not been looked at.
+#[derive(Debug)]
+pub struct Filling {
+    tokens: Vec<Token>,
+    data_bytes: usize,
+}
+
+/// A file of [`Client::submit_keep_as`] whose answers have not been looked at.
+#[derive(Debug)]
+pub struct Keeping {
+    tokens: Vec<Token>,
+    file: File,
+}
+
 /// MS-SMB2 2.2.37.
 const DACL_SECURITY_INFORMATION: u32 = 4;
 
@@ -117,6 +131,21 @@ impl Client {
         descriptor: Option<&[u8]>,
         contents: &Contents,
     ) -> Result<File, ClientError> {
+        let filling = self.submit_filled(tree, path, descriptor, contents)?;
+        self.filled(tree, filling)
+    }
+
+    /// Queues [`Self::create_filled`]; [`Self::filled`] answers it.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if [`Self::can_create_filled`] says no; others if the connection failed.
+    pub fn submit_filled(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        descriptor: Option<&[u8]>,
+        contents: &Contents,
+    ) -> Result<Filling, ClientError> {
         if !self.can_create_filled(path, descriptor, contents.data.len()) {
             return Err(ClientError::Invalid("a file that is too large for one message"));
         }
@@ -137,12 +166,20 @@ impl Client {
         }
         requests.push(set(class::BASIC, &times_buffer(contents.written, contents.accessed)));
         requests.push(Request::flush(tree.id, FileId::RELATED).within(tree));
-        let replies = self.call_compound(requests)?;
+        Ok(Filling { tokens: self.submit_compound(requests)?, data_bytes: contents.data.len() })
+    }
+
+    /// Waits for the answers to [`Self::submit_filled`].
+    ///
+    /// # Errors
+    /// As [`Self::create_filled`].
+    pub fn filled(&mut self, tree: Tree, filling: Filling) -> Result<File, ClientError> {
+        let replies = self.wait_for_all(filling.tokens)?;
         let (opened, rest) = replies.split_first().ok_or(ClientError::Protocol("answers are missing"))?;
         let file = self.opened(tree, opened)?;
         let done = rest.iter().try_for_each(|reply| {
             let is_cut = reply.command() == Command::Write
-                && reply.success()?.written_bytes()? as usize != contents.data.len();
+                && reply.success()?.written_bytes()? as usize != filling.data_bytes;
             if is_cut {
                 Err(ClientError::Protocol("a write that was cut short"))
             } else {
@@ -169,6 +206,15 @@ impl Client {
     /// # Errors
     /// As [`Self::open`]; the file may then still be there under its first name.
     pub fn keep_as(&mut self, file: File, target: &str) -> Result<(), ClientError> {
+        let keeping = self.submit_keep_as(file, target)?;
+        self.kept(keeping)
+    }
+
+    /// Queues [`Self::keep_as`]; [`Self::kept`] answers it.
+    ///
+    /// # Errors
+    /// If the connection failed.
+    pub fn submit_keep_as(&mut self, file: File, target: &str) -> Result<Keeping, ClientError> {
         let tree = file.tree;
         let set = |class, buffer: &[u8]| {
             Request::set_info(tree.id, file.id, INFO_FILE, class, 0, buffer).within(tree)
@@ -179,7 +225,16 @@ impl Client {
             set(class::RENAME, &rename_buffer(target, true)),
             Request::close(tree.id, file.id).within(tree),
         ];
-        let replies = self.call_compound(requests)?;
+        Ok(Keeping { tokens: self.submit_compound(requests)?, file })
+    }
+
+    /// Waits for the answers to [`Self::submit_keep_as`].
+    ///
+    /// # Errors
+    /// As [`Self::keep_as`].
+    pub fn kept(&mut self, keeping: Keeping) -> Result<(), ClientError> {
+        let Keeping { tokens, file } = keeping;
+        let replies = self.wait_for_all(tokens)?;
         let (closed, rest) = replies.split_last().ok_or(ClientError::Protocol("answers are missing"))?;
         let done = rest.iter().try_for_each(|reply| reply.success().map(drop));
         if closed.success().is_err() {
@@ -346,6 +401,10 @@ impl Client {
 
     fn call_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Reply>, ClientError> {
         let tokens = self.submit_compound(requests)?;
+        self.wait_for_all(tokens)
+    }
+
+    fn wait_for_all(&mut self, tokens: Vec<Token>) -> Result<Vec<Reply>, ClientError> {
         tokens.into_iter().map(|token| self.wait(token)).collect()
     }
 

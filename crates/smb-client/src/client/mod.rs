@@ -15,7 +15,7 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Counters, Engine, Options, Transport};
 use channels::Forming;
 use connect::Target;
-pub use files::Contents;
+pub use files::{Contents, Filling, Keeping};
 use names::Names;
 use pauses::Pauses;
 use smb::auth::Credentials;

@@ -3,7 +3,7 @@
 use super::names::{Names, unfit_for_share};
 use super::{BLOCK_BYTES_MAX, Copier, DEPTH, Tally, TransferError, below, file_time, local, temporary_name};
 use crate::ClientError;
-use crate::client::Contents;
+use crate::client::{Contents, Filling, Keeping};
 use crate::connection::Token;
 use crate::file::{File, OpenOptions};
 use std::collections::VecDeque;
@@ -14,12 +14,38 @@ use std::time::SystemTime;
 use sys::{Buf, BufMut, Payload};
 use types::{FileTime, NtStatus};
 
-/// What is left to do of a tree.
-enum Step {
-    /// A local directory, and where it goes.
-    Enter(PathBuf, String),
-    /// All of it is there: its times are set.
-    Leave(PathBuf, String),
+/// Files of a tree that are under way at once: as many as take a server's wait for its disks off each of them, and no more memory here
+/// than 32 messages.
+const FILES_IN_FLIGHT: usize = 32;
+
+/// A file on its way.
+struct Begun {
+    source: PathBuf,
+    path: String,
+    /// Its name until it is whole.
+    part: String,
+    /// The access list of the file that it replaces.
+    list: Option<Vec<u8>>,
+    found: Metadata,
+    /// Its first bytes; all of one that fits into a message.
+    start: Buf,
+    /// The rest.
+    input: fs::File,
+    stage: Stage,
+}
+
+/// What comes next of a file.
+enum Stage {
+    /// It is being made with all that is in it.
+    Filling(Filling),
+    /// It is being given its name.
+    Keeping(Keeping),
+    /// It goes block by block.
+    Large,
+}
+
+fn is_lost(error: &ClientError) -> bool {
+    error.status() == Some(NtStatus::CONNECTION_DISCONNECTED)
 }
 
 /// Whether the place that a file goes to may be taken.
@@ -71,33 +97,60 @@ impl Copier<'_> {
         if !fs::metadata(source).map_err(|error| local(source, error))?.is_dir() {
             return self.put(source, path);
         }
-        let mut steps = vec![Step::Enter(source.to_owned(), path.to_owned())];
-        while let Some(step) = steps.pop() {
+        let mut begun = VecDeque::new();
+        let done = self.put_all(source, path, &mut begun);
+        if done.is_err() {
+            self.take_back(begun);
+        }
+        done.map(|()| self.tally)
+    }
+
+    fn put_all(
+        &mut self,
+        source: &Path,
+        path: &str,
+        begun: &mut VecDeque<Begun>,
+    ) -> Result<(), TransferError> {
+        let mut steps = vec![(source.to_owned(), path.to_owned())];
+        let mut entered = Vec::new();
+        while let Some((source, path)) = steps.pop() {
             self.go_on()?;
-            let done = match step {
-                Step::Enter(source, path) => self.put_entries(&source, &path, &mut steps),
-                Step::Leave(source, path) => self.keep_directory_times(&source, &path),
-            };
-            if let Err(error) = done {
+            match self.put_entries(&source, &path, &mut steps, begun) {
+                Ok(()) => entered.push((source, path)),
+                Err(error) => self.leave_out(error)?,
+            }
+        }
+        self.end_files(begun, 0)?;
+        // Only now, as whatever comes into a directory changes its times.
+        for (source, path) in entered {
+            self.go_on()?;
+            if let Err(error) = self.keep_directory_times(&source, &path) {
                 self.leave_out(error)?;
             }
         }
-        Ok(self.tally)
+        Ok(())
     }
 
-    fn put_entries(&mut self, source: &Path, path: &str, steps: &mut Vec<Step>) -> Result<(), TransferError> {
+    fn put_entries(
+        &mut self,
+        source: &Path,
+        path: &str,
+        steps: &mut Vec<(PathBuf, String)>,
+        begun: &mut VecDeque<Begun>,
+    ) -> Result<(), TransferError> {
         let failed = |error| local(source, error);
         let mut names = self.enter(path)?;
         let entries = fs::read_dir(source).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let mut entries = entries.map_err(failed)?;
         entries.sort_by_key(fs::DirEntry::file_name);
         self.tally.directories += 1;
-        steps.push(Step::Leave(source.to_owned(), path.to_owned()));
         for entry in entries {
             self.go_on()?;
-            if let Err(error) = self.put_entry(&entry, path, &mut names, steps) {
-                self.leave_out(error)?;
+            match self.put_entry(&entry, path, &mut names, steps) {
+                Ok(file) => begun.extend(file),
+                Err(error) => self.leave_out(error)?,
             }
+            self.end_files(begun, FILES_IN_FLIGHT - 1)?;
         }
         Ok(())
     }
@@ -128,8 +181,8 @@ impl Copier<'_> {
         entry: &fs::DirEntry,
         directory: &str,
         names: &mut Names,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransferError> {
+        steps: &mut Vec<(PathBuf, String)>,
+    ) -> Result<Option<Begun>, TransferError> {
         let source = entry.path();
         let refused = |why| TransferError::Refused { what: source.display().to_string(), why };
         let name = entry.file_name();
@@ -151,10 +204,10 @@ impl Copier<'_> {
         }
         let path = below(directory, name);
         if kind.is_dir() {
-            steps.push(Step::Enter(source, path));
-            return Ok(());
+            steps.push((source, path));
+            return Ok(None);
         }
-        self.put_file(&source, &path, room)
+        self.begin_file(&source, &path, room).map(Some)
     }
 
     fn keep_directory_times(&mut self, source: &Path, path: &str) -> Result<(), TransferError> {
@@ -177,45 +230,81 @@ impl Copier<'_> {
     }
 
     fn put_file(&mut self, source: &Path, path: &str, room: Room) -> Result<(), TransferError> {
-        let input = fs::File::open(source).map_err(|error| local(source, error))?;
+        let begun = self.begin_file(source, path, room)?;
+        self.end_file(begun)
+    }
+
+    /// Begins a file: one that fits into a message is on its way at the return. [`Self::end_file`] does the rest.
+    fn begin_file(&mut self, source: &Path, path: &str, room: Room) -> Result<Begun, TransferError> {
+        let mut input = fs::File::open(source).map_err(|error| local(source, error))?;
         let found = input.metadata().map_err(|error| local(source, error))?;
         self.watcher.begin(path, found.len());
         let list = self.list_of_predecessor(path, room)?;
         let part = part_of(path).map_err(|error| local(source, error))?;
-        let mut input = input;
         let mut start = Vec::new();
         if found.is_file() && self.client.can_create_filled(&part, list.as_deref(), found.len() as usize) {
             // It may have grown since.
             let most = found.len() + 1;
             input.by_ref().take(most).read_to_end(&mut start).map_err(|error| local(source, error))?;
         }
-        let is_whole = found.is_file() && start.len() as u64 == found.len();
-        let small =
-            if is_whole { self.put_small(&part, path, &start, list.as_deref(), &found)? } else { None };
-        let bytes = match small {
-            Some(bytes) => bytes,
-            None => self.put_large(path, start.chain(input), source, list.as_deref(), &found)?,
+        self.go_on()?;
+        let is_small = found.is_file() && start.len() as u64 == found.len();
+        let start = Buf::from(&start[..]);
+        let stage = match is_small {
+            true => {
+                let (written, accessed) = times_of(&found);
+                let contents = Contents { data: start.clone().into(), written, accessed };
+                let filling = self.client.submit_filled(self.tree, &part, list.as_deref(), &contents);
+                Stage::Filling(filling.map_err(|error| self.remote(path, error))?)
+            }
+            false => Stage::Large,
         };
-        self.tally.files += 1;
-        self.tally.bytes += bytes;
+        let (source, path) = (source.to_owned(), path.to_owned());
+        Ok(Begun { source, path, part, list, found, start, input, stage })
+    }
+
+    /// Goes on with a file until it is there.
+    fn end_file(&mut self, begun: Begun) -> Result<(), TransferError> {
+        let mut begun = Some(begun);
+        while let Some(file) = begun.take() {
+            begun = self.advance_file(file)?;
+        }
         Ok(())
     }
 
-    /// Two messages: the file with all that is in it, and its name. `None`: the connection was lost on the way, and nobody knows what
-    /// the server has done; what there may be of it is removed.
-    fn put_small(
-        &mut self,
-        part: &str,
-        path: &str,
-        data: &[u8],
-        list: Option<&[u8]>,
-        found: &Metadata,
-    ) -> Result<Option<u64>, TransferError> {
-        self.go_on()?;
-        let (written, accessed) = times_of(found);
-        let contents = Contents { data: Buf::from(data).into(), written, accessed };
-        let is_lost = |error: &ClientError| error.status() == Some(NtStatus::CONNECTION_DISCONNECTED);
-        let file = match self.client.create_filled(self.tree, part, list, &contents) {
+    /// Waits for what a file needs next, and asks for what follows. `None`: the file is there.
+    fn advance_file(&mut self, mut begun: Begun) -> Result<Option<Begun>, TransferError> {
+        let bytes = match std::mem::replace(&mut begun.stage, Stage::Large) {
+            Stage::Filling(filling) => match self.keep_filled(&begun, filling)? {
+                Some(keeping) => return Ok(Some(Begun { stage: Stage::Keeping(keeping), ..begun })),
+                None => return Ok(Some(begun)),
+            },
+            Stage::Keeping(keeping) => match self.client.kept(keeping) {
+                Ok(()) => begun.found.len(),
+                Err(error) => {
+                    // It is there still if the name was refused after it was told to stay.
+                    let _ = self.client.delete(self.tree, &begun.part);
+                    if is_lost(&error) {
+                        return Ok(Some(begun));
+                    }
+                    return Err(self.remote(&begun.path, error));
+                }
+            },
+            Stage::Large => {
+                let Begun { source, path, list, found, start, input, .. } = &begun;
+                self.put_large(path, Read::chain(&start[..], input), source, list.as_deref(), found)?
+            }
+        };
+        self.tally.files += 1;
+        self.tally.bytes += bytes;
+        Ok(None)
+    }
+
+    /// Gives a file that is there with all that is in it its name. `None`: the connection was lost on the way, and nobody knows what the
+    /// server has done; what there may be of the file goes with its handle, and it is copied anew.
+    fn keep_filled(&mut self, begun: &Begun, filling: Filling) -> Result<Option<Keeping>, TransferError> {
+        let Begun { path, part, found, .. } = begun;
+        let file = match self.client.filled(self.tree, filling) {
             Ok(file) => file,
             Err(error) if is_lost(&error) => return Ok(None),
             Err(error) => {
@@ -224,15 +313,42 @@ impl Copier<'_> {
                 return Err(self.remote(path, error));
             }
         };
-        self.watcher.advance(data.len() as u64);
+        self.watcher.advance(found.len());
         if let Err(stopped) = self.go_on() {
             self.client.close(file).map_err(|error| self.remote(path, error))?;
             return Err(stopped);
         }
-        let Err(error) = self.client.keep_as(file, path) else { return Ok(Some(data.len() as u64)) };
-        // It is there still if the name was refused after it was told to stay.
-        let _ = self.client.delete(self.tree, part);
-        if is_lost(&error) { Ok(None) } else { Err(self.remote(path, error)) }
+        self.client.submit_keep_as(file, path).map(Some).map_err(|error| self.remote(path, error))
+    }
+
+    /// Ends files that were begun, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    fn end_files(&mut self, begun: &mut VecDeque<Begun>, most: usize) -> Result<(), TransferError> {
+        while begun.len() > most {
+            let Some(first) = begun.pop_front() else { return Ok(()) };
+            match self.advance_file(first) {
+                // Behind the others: what it asks for next is under way meanwhile.
+                Ok(Some(goes_on)) => begun.push_back(goes_on),
+                Ok(None) => {}
+                Err(error) => self.leave_out(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what was begun, of a transfer that ends early: what has no name yet goes with its handle.
+    fn take_back(&mut self, begun: VecDeque<Begun>) {
+        for file in begun {
+            let ended = match file.stage {
+                Stage::Filling(filling) => {
+                    self.client.filled(self.tree, filling).and_then(|file| self.client.close(file))
+                }
+                Stage::Keeping(keeping) => self.client.kept(keeping),
+                Stage::Large => Ok(()),
+            };
+            if ended.is_err_and(|error| error.is_fatal()) {
+                return;
+            }
+        }
     }
 
     fn put_large(

@@ -81,7 +81,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     let open = state.opens.get(key)?;
     let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if open.directory {
-        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        return Err(NtStatus::INVALID_PARAMETER);
     }
     let sequence = request.lock_sequence.get();
     let sequence = (dialect > Dialect::Smb202 && sequence != 0).then_some(sequence);

@@ -32,6 +32,8 @@ pub(crate) struct Wanted {
     flags: u8,
     pattern: WideString,
     bytes_max: usize,
+    /// The enumeration begins with it (FirstQuery of MS-FSA 2.1.5.6.3).
+    is_first: bool,
 }
 
 pub(crate) fn start<B: Backend, D: Directory>(
@@ -62,7 +64,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     if bytes_max < class.name_offset() {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
-    let wanted = Box::new(Wanted { class, flags: request.flags, pattern, bytes_max });
+    let wanted = Box::new(Wanted { class, flags: request.flags, pattern, bytes_max, is_first: false });
     if open.enumeration.busy {
         // The place where it goes on is known only when the one before has been answered.
         return Ok(Step::Park(Work::Queued(wanted), Until::Turn));
@@ -74,7 +76,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
 fn enumerate<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
-    wanted: Box<Wanted>,
+    mut wanted: Box<Wanted>,
 ) -> Result<Step<Work>, NtStatus> {
     let open = state.opens.get_mut(key)?;
     let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_PARAMETER)?;
@@ -83,11 +85,14 @@ fn enumerate<B: Backend, D: Directory>(
         *place = Enumeration { queued: std::mem::take(&mut place.queued), ..Default::default() };
     }
     // FileIndex is not kept by this file layer, as by NTFS (MS-FSCC 2.4.8): SMB2_INDEX_SPECIFIED goes on where the scan is.
-    if wanted.flags & QUERY_DIRECTORY_RESTART_SCANS != 0 {
+    let restarts = wanted.flags & QUERY_DIRECTORY_RESTART_SCANS != 0;
+    wanted.is_first = place.pattern.is_none();
+    if restarts || wanted.is_first {
+        // A scan that starts anew looks for what this request names (MS-FSA 2.1.5.6.3); any other goes on with its pattern.
         place.after = 0;
-        place.found = false;
+        place.pattern = Some(wanted.pattern.clone());
     }
-    let pattern = place.pattern.get_or_insert_with(|| wanted.pattern.clone()).clone();
+    let pattern = place.pattern.clone().unwrap_or_default();
     place.busy = true;
     let entry_bytes = wanted.class.name_offset() + NAME_BYTES_GUESSED;
     let entries = if wanted.flags & QUERY_DIRECTORY_RETURN_SINGLE_ENTRY != 0 {
@@ -118,7 +123,7 @@ fn enumerated<B: Backend, D: Directory>(
     let open = state.opens.get_mut(context.open_key()?)?;
     let place = &mut open.enumeration;
     if entries.is_empty() {
-        return Err(if place.found { NtStatus::NO_MORE_FILES } else { NtStatus::NO_SUCH_FILE });
+        return Err(if wanted.is_first { NtStatus::NO_SUCH_FILE } else { NtStatus::NO_MORE_FILES });
     }
     let mut writer = DirectoryWriter::new(wanted.class, wanted.bytes_max);
     for entry in entries {
@@ -142,7 +147,6 @@ fn enumerated<B: Backend, D: Directory>(
             break;
         }
         place.after = entry.cookie;
-        place.found = true;
     }
     if writer.is_empty() {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);

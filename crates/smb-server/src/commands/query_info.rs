@@ -366,8 +366,7 @@ fn file_system_attributes(read_only: bool) -> FileSystemAttributes {
         | FileSystemAttributes::NAMED_STREAMS
         | FileSystemAttributes::SUPPORTS_HARD_LINKS
         | FileSystemAttributes::SUPPORTS_EXTENDED_ATTRIBUTES
-        | FileSystemAttributes::SUPPORTS_BLOCK_REFCOUNTING
-        | FileSystemAttributes::SUPPORTS_INTEGRITY_STREAMS;
+        | FileSystemAttributes::SUPPORTS_BLOCK_REFCOUNTING;
     if read_only { attributes | FileSystemAttributes::READ_ONLY_VOLUME } else { attributes }
 }
 

@@ -601,6 +601,10 @@ fn establish<B: Backend, D: Directory>(
     let found = state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let dialect = found.dialect().ok_or(NtStatus::USER_SESSION_DELETED)?;
     let host = found.info.peer.ip().into();
+    if state.sessions.has_other_dialect(dialect, found.client_guid, &subject.token.user) {
+        // One client has one dialect of SMB 3 (MS-SMB2 3.3.5.5.3). The user counts as well: a ClientGuid is no secret.
+        return Err(NtStatus::USER_SESSION_DELETED);
+    }
     let mut session = Session::new(dialect, found.client_guid, subject, host, now);
     let keys = SessionKeys::new(schedule(dialect, preauth), &accepted.session_key[..]);
     if let Some(cipher) = found.cipher {

@@ -49,8 +49,9 @@ pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
     let level = if to == OplockLevel::LevelII { OPLOCK_LEVEL_II } else { OPLOCK_LEVEL_NONE };
     let mut body = Vec::new();
     body.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
+    let session = found.session;
     state.counters.oplock_breaks += 1;
-    send_unasked(state, connection, body, sealed_by);
+    send_unasked(state, connection, (Some(session), body), sealed_by);
 }
 
 /// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
@@ -81,7 +82,7 @@ pub(crate) fn send_lease_break<B: Backend, D: Directory>(
         ..Default::default()
     });
     state.counters.lease_breaks += 1;
-    send_unasked(state, connection, body, sealed_by);
+    send_unasked(state, connection, (None, body), sealed_by);
 }
 
 /// Finds the connection that is told of a lease's break, and the session on it that has the lease. A ClientGuid is said by whoever wants to,
@@ -126,13 +127,15 @@ pub(crate) fn tell<B: Backend, D: Directory>(state: &mut State<B, D>, breaking: 
     }
 }
 
+/// Sends a notification. That of an oplock names the session of its open (MS-SMB2 3.3.4.6), that of a lease none (3.3.4.7).
 fn send_unasked<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     connection: ConnectionId,
-    body: Vec<u8>,
+    (session, body): (Option<SessionKey>, Vec<u8>),
     sealed_by: Option<SessionKey>,
 ) {
     let mut header = Header::new(Command::OplockBreak);
+    header.session_id = session.map_or(0, SessionKey::get).into();
     header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
     header.message_id = U64::MAX_VALUE;
     let response = Response::unsigned(header, Body::Bytes(body));

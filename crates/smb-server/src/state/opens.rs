@@ -20,8 +20,6 @@ pub(crate) struct Enumeration {
     pub pattern: Option<WideString>,
     /// Where the volume goes on.
     pub after: u64,
-    /// At least one entry was found since it began.
-    pub found: bool,
     /// The volume is asked for entries.
     pub busy: bool,
     /// Requests that wait for their turn.
@@ -48,7 +46,7 @@ pub(crate) struct Open {
     pub client: ClientSlot,
     pub kind: OpenKind,
     pub persistent: u64,
-    /// From the share's root.
+    /// From the share's root: the present name, of which the volume tells.
     pub path: WideString,
     pub directory: bool,
     pub granted_access: u32,

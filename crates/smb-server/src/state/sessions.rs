@@ -329,6 +329,19 @@ impl Sessions {
     }
 
     #[inline]
+    /// Whether the user's client has sessions of another dialect of SMB 3 than this one.
+    pub fn has_other_dialect(&self, dialect: Dialect, client: Guid, user: &Sid) -> bool {
+        let is_smb3 = |dialect: Dialect| dialect >= Dialect::Smb300;
+        is_smb3(dialect)
+            && self.iter().any(|(_, session)| {
+                session.client_guid == client
+                    && session.dialect != dialect
+                    && is_smb3(session.dialect)
+                    && session.state == SessionState::Valid
+                    && session.token.user == *user
+            })
+    }
+
     pub fn get(&self, key: SessionKey) -> Option<&Session> {
         self.table.get(&key)
     }

@@ -316,7 +316,17 @@ const ANY: u32 = u32::MAX;
 
 const DEEDS: [Deed; 26] = [
     deed("write", "file", 0x6, Change, |client, world, file| {
-        status(&client.call(world, Command::Write, Client::write_body(file, b"other data")))
+        // Behind the end, as the right to append takes no other place.
+        let body = WriteRequestBody {
+            length: 4.into(),
+            offset: (b"some data".len() as u64).into(),
+            file_id: file,
+            ..Default::default()
+        };
+        status(&client.call(world, Command::Write, |out| {
+            write_write_request(out, body, &[]);
+            out.extend_from_slice(b"more");
+        }))
     }),
     deed("write a stream", "file:s", 0x6, Change, |client, world, file| {
         status(&client.call(world, Command::Write, Client::write_body(file, b"other data")))

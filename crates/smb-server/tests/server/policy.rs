@@ -356,7 +356,7 @@ fn options_that_bind_the_server_reach_what_is_open() {
     let mut changed = share();
     changed.options.access_based_enumeration = true;
     set(&mut world, Some(account()), Some(changed));
-    assert_eq!(names(&mut client, &mut world, directory), NtStatus::NO_SUCH_FILE);
+    assert_eq!(names(&mut client, &mut world, directory), NtStatus::NO_MORE_FILES);
 }
 
 #[test]

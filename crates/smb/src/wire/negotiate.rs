@@ -273,12 +273,9 @@ fn numbers(bytes: &[u8]) -> Result<impl Iterator<Item = u16> + Clone + '_, WireE
 /// The list of a context that starts with its count: ciphers, signing algorithms.
 ///
 /// # Errors
-/// [`WireError`] if the list is empty or cut short.
+/// [`WireError`] if the list is cut short. An empty one is taken: it has nothing in common with any other.
 pub fn counted_ids(data: &[u8]) -> Result<impl Iterator<Item = u16> + Clone + '_, WireError> {
     let count: &U16 = view_at(data, 0)?;
-    if count.get() == 0 {
-        return Err(WireError::Value);
-    }
     numbers(range(data, 2, usize::from(count.get()) * 2)?)
 }
 

@@ -121,7 +121,7 @@ impl<'a> WriteRequest<'a> {
         if len == 0 {
             return Ok(0..0);
         }
-        if at < HEADER_BYTES {
+        if !(HEADER_BYTES..=WRITE_DATA_OFFSET_MAX).contains(&at) {
             return Err(WireError::OutOfBounds);
         }
         range(self.message, at, len).map(|_| at..at + len)
@@ -135,6 +135,9 @@ impl<'a> WriteRequest<'a> {
         descriptors(self.message, self.channel_info_offset, self.channel_info_length)
     }
 }
+
+/// Highest DataOffset of a WRITE request (MS-SMB2 3.3.5.13).
+const WRITE_DATA_OFFSET_MAX: usize = 0x100;
 
 /// Where clients put the data of a WRITE request, and this codec does.
 pub const WRITE_REQUEST_DATA_OFFSET: usize = HEADER_BYTES + size_of::<WriteRequestBody>();

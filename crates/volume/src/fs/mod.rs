@@ -83,7 +83,7 @@ pub use properties::REPARSE_BYTES_MAX;
 pub use quota::{QuotaChange, QuotaFindings, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
 pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
-pub use upcase::{names_equal, upcase_unit};
+pub use upcase::{compare_names, names_equal, upcase_unit};
 
 /// Rounds of answers and work in one poll: one round's effects can be answered at once by the virtual disk.
 const ROUNDS_MAX: usize = 64;

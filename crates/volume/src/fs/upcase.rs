@@ -3,6 +3,7 @@
 //! As in NTFS, the rule works on UTF-16 code units, is frozen with the volume format (a change of Unicode must not make
 //! stored names unreachable), maps no letter to ASCII that is not ASCII itself, and leaves surrogates alone.
 
+use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 /// First and last code unit, step between mapped units, and what is added to each.
@@ -83,6 +84,12 @@ pub fn upcase_unit(unit: u16) -> u16 {
     } else {
         TABLE[usize::from(unit)]
     }
+}
+
+/// Compares names in the order of a directory's entries.
+pub fn compare_names(left: &[u16], right: &[u16]) -> Ordering {
+    let (left, right) = (left.iter().copied(), right.iter().copied());
+    left.map(upcase_unit).cmp(right.map(upcase_unit))
 }
 
 /// Whether two names are one.

@@ -259,6 +259,14 @@ impl SecurityDescriptor {
         let mut out = vec![0; HEADER_BYTES];
         out[0] = 1;
         out[2..4].copy_from_slice(&control.bits().to_le_bytes());
+        // In the order that clients expect which read the parts one after the other instead of by their offsets.
+        for (sid, at) in [(&self.owner, 4), (&self.group, 8)] {
+            if let Some(sid) = sid {
+                let offset = out.len() as u32;
+                out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+                sid.write_to(&mut out);
+            }
+        }
         for (acl, at) in [(&self.sacl, 12), (&self.dacl, 16)] {
             if let Some(acl) = acl {
                 if acl.len_bytes() > usize::from(u16::MAX) {
@@ -267,13 +275,6 @@ impl SecurityDescriptor {
                 let offset = out.len() as u32;
                 out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
                 acl.write_to(&mut out);
-            }
-        }
-        for (sid, at) in [(&self.owner, 4), (&self.group, 8)] {
-            if let Some(sid) = sid {
-                let offset = out.len() as u32;
-                out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
-                sid.write_to(&mut out);
             }
         }
         Ok(out)

@@ -288,13 +288,17 @@ fn a_descriptor_survives_its_wire_form() {
 fn broken_descriptors_are_refused() {
     let bytes = volume_root().build().expect("short enough");
     assert_eq!(SecurityDescriptor::parse(&[]), Err(NtStatus::INVALID_SECURITY_DESCR));
-    assert_eq!(SecurityDescriptor::parse(&bytes[..bytes.len() - 1]), Err(NtStatus::INVALID_SID));
+    // The access list is its last part; owner and group stand before it.
+    assert_eq!(SecurityDescriptor::parse(&bytes[..bytes.len() - 1]), Err(NtStatus::INVALID_ACL));
+    let owner = 20;
+    assert_eq!(SecurityDescriptor::parse(&bytes[..owner + 7]), Err(NtStatus::INVALID_SID));
     let mut wrong = bytes.clone();
     wrong[16] = 0xFF;
     wrong[17] = 0xFF;
     assert_eq!(SecurityDescriptor::parse(&wrong), Err(NtStatus::INVALID_SECURITY_DESCR));
     let mut wrong = bytes;
-    wrong[24] = 0xFF;
+    let count_of_entries = usize::from(wrong[16]) + 4;
+    wrong[count_of_entries] = 0xFF;
     assert_eq!(SecurityDescriptor::parse(&wrong), Err(NtStatus::INVALID_ACL));
 }
 

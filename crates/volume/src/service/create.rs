@@ -11,7 +11,7 @@ use super::parts::Parts;
 use super::path;
 use super::tasks::Attempt;
 use super::walk::{meet_reparse_point, walk};
-use crate::backend::{CacheRequest, Create, Disposition, OplockLevel, Reply};
+use crate::backend::{CacheRequest, Create, Disposition, OplockLevel, Reply, ShareRoot};
 use crate::security::rights;
 use types::NtStatus;
 
@@ -46,7 +46,10 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
     }
     let wide = path::with_backslashes(&create.path);
-    let parsed = path::parse(&wide)?;
+    let parsed = match path::parse(&wide) {
+        Ok(parsed) => parsed,
+        Err(status) => return Err(refusal_of_path(parts, create.caller.root, &wide, status)?.into()),
+    };
     if parsed.stream.is_some() && create.options & options::DIRECTORY_FILE != 0 {
         return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
@@ -120,4 +123,23 @@ fn check_request(create: &Create) -> Result<(), NtStatus> {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
+}
+
+/// Says why a path that cannot be is refused: if a name in it is empty, and the directory before that is not there, for the latter. Names
+/// are looked at from the root on (MS-FSA 2.1.5.1).
+fn refusal_of_path(
+    parts: &mut Parts<'_>,
+    root: ShareRoot,
+    path: &[u16],
+    status: NtStatus,
+) -> Result<NtStatus, Halt> {
+    let Some(parsed) = path::before_empty_name(path).and_then(|before| path::parse(before).ok()) else {
+        return Ok(status);
+    };
+    match walk(parts.fs, parts.names, root, &parsed) {
+        Ok(target) if target.file.is_some_and(|file| file.directory) => Ok(status),
+        Ok(_) => Ok(NtStatus::OBJECT_PATH_NOT_FOUND),
+        Err(Halt::Status(found)) => Ok(found),
+        Err(halt) => Err(halt),
+    }
 }

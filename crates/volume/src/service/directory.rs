@@ -10,7 +10,7 @@ use super::short_names::ShortNames;
 use super::turn::{ENTRY_STEPS, Turn};
 use super::wildcard::{self, Pattern};
 use crate::backend::{AccessToken, DirectoryEntry, OpenId, OperationId, Reply, ShareOptions};
-use crate::fs::{DirectoryCursor, Entry, FileId, FileSystem, FsError};
+use crate::fs::{Entry, FileId, FileSystem, FsError};
 use crate::security::{self, rights};
 use std::sync::Arc;
 
@@ -102,11 +102,12 @@ fn list(
     let mut found = match listing.found.take().filter(|found| found.operation == operation) {
         Some(found) => found,
         None => {
+            listing.begin(after.saturating_sub(PARENT_COOKIE));
             let entries = dots(sources, question)?;
             Found { operation, entries, position: after.saturating_sub(PARENT_COOKIE) }
         }
     };
-    match list_on(sources, &mut listing.cursor, &mut found, question, viewer) {
+    match list_on(sources, listing, &mut found, question, viewer) {
         Err(halt @ (Halt::Miss | Halt::Yield)) => {
             listing.found = Some(found);
             Err(halt)
@@ -134,7 +135,7 @@ fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<Direct
 /// with the same wait.
 fn list_on(
     sources: &mut Sources<'_>,
-    cursor: &mut DirectoryCursor,
+    listing: &mut Listing,
     found: &mut Found,
     question: &Question<'_>,
     viewer: &Viewer,
@@ -144,7 +145,7 @@ fn list_on(
             return Err(Halt::Yield);
         }
         let entries_max = BATCH.min(wanted).max(16);
-        let batch = cursor.list(sources.fs, question.directory, found.position, entries_max)?;
+        let batch = listing.cursor.list(sources.fs, question.directory, found.position, entries_max)?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -153,7 +154,7 @@ fn list_on(
             let mut steps = 0;
             let matches = question.pattern.matches(&entry.name, &mut steps);
             sources.turn.spend(steps);
-            if matches {
+            if matches && !listing.was_listed(entry) {
                 match show(sources, question.directory, entry, cookie + PARENT_COOKIE, viewer) {
                     Ok(entry) => found.entries.extend(entry),
                     Err(Halt::Miss) => {

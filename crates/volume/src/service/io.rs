@@ -152,7 +152,12 @@ pub fn check_write(
     let stream = open.stream;
     let append_only = open.access & rights::WRITE_DATA == 0;
     let offset = if offset == TO_END || append_only {
-        parts.fs.stream_information(stream)?.end_of_file
+        let end = parts.fs.stream_information(stream)?.end_of_file;
+        if offset < end {
+            // MS-SMB2 3.3.5.13; NTFS would write at the end.
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        if offset == TO_END { end } else { offset }
     } else {
         offset
     };

@@ -1,7 +1,12 @@
 //! How far an open of a directory has been listed.
 
-use crate::backend::{DirectoryEntry, OperationId};
-use crate::fs::DirectoryCursor;
+use crate::backend::{DirectoryEntry, OperationId, WideString};
+use crate::fs::{DirectoryCursor, Entry, FileId, compare_names};
+use std::collections::HashMap;
+
+/// Renamed entries that a listing remembers. A client that lists and renames what it finds has its last answer in hand, of a few thousand
+/// entries at most; beyond them an entry is met again.
+const RENAMED_MAX: usize = 4096;
 
 /// The place of an open in its directory, kept from one question to the next.
 #[derive(Debug, Default)]
@@ -9,6 +14,10 @@ pub struct Listing {
     pub cursor: DirectoryCursor,
     /// The entries found for the last question, if it waits for metadata or for the next turn: it goes on behind them.
     pub found: Option<Found>,
+    /// Entries that got another name since the last answer, in that order: file, old name, new name.
+    renamed: Vec<(FileId, WideString, WideString)>,
+    /// Entries that were listed and got a name since that lies further on: they are not listed again.
+    listed: HashMap<WideString, FileId>,
 }
 
 /// What a question has found so far.
@@ -18,4 +27,34 @@ pub struct Found {
     pub entries: Vec<DirectoryEntry>,
     /// The cursor's position of the last entry that was looked at.
     pub position: u64,
+}
+
+impl Listing {
+    /// Notes that an entry has another name. Whether the client has seen it is known with the next question: entries beyond the client's
+    /// buffer are listed anew.
+    pub fn note_renamed(&mut self, file: FileId, old: &[u16], new: &[u16]) {
+        if self.renamed.len() < RENAMED_MAX {
+            self.renamed.push((file, old.into(), new.into()));
+        }
+    }
+
+    /// Begins a question that goes on behind the entry at `position` of the cursor; zero: from the start.
+    pub fn begin(&mut self, position: u64) {
+        let renamed = std::mem::take(&mut self.renamed);
+        if position == 0 {
+            return self.listed.clear();
+        }
+        let Some(last) = self.cursor.name(position) else { return };
+        for (file, old, new) in renamed {
+            let was_listed = self.listed.remove(&old).is_some() || compare_names(&old, last).is_le();
+            if was_listed && compare_names(&new, last).is_gt() && self.listed.len() < RENAMED_MAX {
+                self.listed.insert(new, file);
+            }
+        }
+    }
+
+    /// Whether the entry was listed by an earlier name.
+    pub fn was_listed(&self, entry: &Entry) -> bool {
+        self.listed.get(&entry.name) == Some(&entry.file)
+    }
 }

@@ -9,10 +9,11 @@ use super::opens::Opens;
 use super::range_locks::{self, LockSequences, LocksTaken, RangeLocks};
 use super::tasks::Wait;
 use super::waiting_locks::{WaitingLock, WaitingLocks};
-use crate::backend::{ByteRange, LockElement, OpenId, OperationId, Reply, SessionId};
+use crate::backend::{AccessToken, ByteRange, LockElement, OpenId, OperationId, Reply, SessionId};
 use crate::fs::StreamId;
 use crate::security::rights;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use types::NtStatus;
 
 /// Most locks held and waited for; beyond, LOCK answers INSUFFICIENT_RESOURCES.
@@ -58,24 +59,26 @@ pub struct Around<'a> {
 }
 
 /// An open, as far as its locks go.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LockOwner {
     id: OpenId,
     stream: StreamId,
     session: SessionId,
+    token: Arc<AccessToken>,
     is_persistent: bool,
 }
 
 impl LockOwner {
     pub fn new(id: OpenId, open: &Open) -> Self {
-        Self { id, stream: open.stream, session: open.session, is_persistent: open.persistent }
+        let (stream, session, token) = (open.stream, open.session, open.token.clone());
+        Self { id, stream, session, token, is_persistent: open.persistent }
     }
 }
 
 /// The locks of all streams.
 ///
 /// Invariant: a stream stands here exactly while an open of it holds a lock or waits for one. A request that waits is parked in
-/// [`super::tasks`] with [`Wait::Lock`]. `taken` counts the locks held and waited for with the sessions of their opens.
+/// [`super::tasks`] with [`Wait::Lock`]. `taken` counts the locks held and waited for with the sessions and users of their opens.
 #[derive(Debug)]
 pub struct Locks {
     streams: HashMap<StreamId, StreamLocks>,
@@ -161,7 +164,7 @@ impl Locks {
         let locks = self.streams.entry(open.stream).or_default();
         let fits = locks.held.restore(id, interval, shared, times);
         if fits {
-            self.taken.add(open.session, times as usize);
+            self.taken.add(open.session, &open.token.user, times as usize);
         }
         self.drop_idle(open.stream);
         fits
@@ -174,7 +177,8 @@ impl Locks {
         if open.directory {
             return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
         }
-        let (stream, access, session) = (open.stream, open.access, open.session);
+        let (stream, access) = (open.stream, open.access);
+        let owner = LockOwner::new(id, open);
         if let Some(sequence) = sequence
             && open.sequences.get_or_insert_with(Box::<LockSequences>::default).is_replay(sequence)
         {
@@ -182,7 +186,7 @@ impl Locks {
         }
         let Some(first) = elements.first() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
         if first.exclusive.is_none() {
-            return self.unlock(request, stream, session, around);
+            return self.unlock(request, &owner, around);
         }
         for element in elements {
             // A request locks or unlocks, and only a single lock may wait.
@@ -194,10 +198,10 @@ impl Locks {
         if access & (rights::READ_DATA | rights::WRITE_DATA | rights::APPEND_DATA | rights::EXECUTE) == 0 {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
-        self.check_room(id, stream, session, elements.len())?;
+        self.check_room(&owner, elements.len())?;
         let result = match self.streams.entry(stream).or_default().held.lock(id, elements) {
             Ok(()) => {
-                self.taken.add(session, elements.len());
+                self.taken.add(owner.session, &owner.token.user, elements.len());
                 for element in elements {
                     note(around, id, element);
                 }
@@ -210,7 +214,7 @@ impl Locks {
                 if around.agenda.tasks.is_full() {
                     return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
                 }
-                self.taken.add(session, 1);
+                self.taken.add(owner.session, &owner.token.user, 1);
                 let waiting = WaitingLock { operation, open: id, element: *first, sequence };
                 self.streams.entry(stream).or_default().waiting.push(waiting);
                 around.agenda.park(operation, None, Wait::Lock(id), false);
@@ -225,32 +229,26 @@ impl Locks {
         result
     }
 
-    /// Checks that an open, its session and the volume have room for more locks.
+    /// Checks that an open, its session, its user and the volume have room for more locks.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES.
-    fn check_room(
-        &self,
-        id: OpenId,
-        stream: StreamId,
-        session: SessionId,
-        more: usize,
-    ) -> Result<(), NtStatus> {
-        let locks = self.streams.get(&stream);
-        let own = locks.map_or(0, |locks| locks.held.count(id) + locks.waiting.of(id).count());
+    fn check_room(&self, owner: &LockOwner, more: usize) -> Result<(), NtStatus> {
+        let locks = self.streams.get(&owner.stream);
+        let own = locks.map_or(0, |locks| locks.held.count(owner.id) + locks.waiting.of(owner.id).count());
         let fits = own + more <= self.limits.per_open
-            && self.taken.of(session) + more <= self.limits.per_session
-            && self.taken.all() + more <= self.limits.of_volume;
+            && self.taken.of(owner.session) + more <= self.limits.per_session
+            && self.taken.may_take(&owner.token.user, more, self.limits.of_volume);
         if fits { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
     }
 
     fn unlock(
         &mut self,
         request: &LockRequest<'_>,
-        stream: StreamId,
-        session: SessionId,
+        owner: &LockOwner,
         around: &mut Around<'_>,
     ) -> Result<Outcome, Halt> {
+        let stream = owner.stream;
         let mut freed = Vec::new();
         let mut result = Ok(());
         for element in request.elements {
@@ -266,7 +264,7 @@ impl Locks {
             }
             freed.push(Interval::from(element.range));
         }
-        self.taken.remove(session, freed.len());
+        self.taken.remove(owner.session, &owner.token.user, freed.len());
         self.retry(stream, &freed, around);
         result?;
         lock_succeeded(around.opens, request.open, request.sequence);
@@ -304,18 +302,18 @@ impl Locks {
         let ticket = locks.waiting.of(id).find(|(_, lock)| lock.operation == operation);
         if let Some(ticket) = ticket.map(|(ticket, _)| ticket) {
             locks.waiting.remove(ticket);
-            self.taken.remove(open.session, 1);
+            self.taken.remove(open.session, &open.token.user, 1);
             self.drop_idle(open.stream);
         }
     }
 
     /// Ends the requests of an open that is gone or cannot be used any more, and frees the ranges that it holds.
     pub fn release(&mut self, owner: LockOwner, around: &mut Around<'_>) {
-        let LockOwner { id, stream, session, is_persistent } = owner;
+        self.abort_waiting(&owner, around.agenda);
+        let LockOwner { id, stream, session, token, is_persistent } = owner;
         self.release_writes(id, stream);
-        self.abort_waiting(id, stream, session, around.agenda);
         let Some(locks) = self.streams.get_mut(&stream) else { return };
-        self.taken.remove(session, locks.held.count(id));
+        self.taken.remove(session, &token.user, locks.held.count(id));
         let held = locks.held.release(id);
         if is_persistent {
             held.iter().for_each(|(interval, shared)| around.agenda.records.lock(id, *interval, *shared));
@@ -327,12 +325,12 @@ impl Locks {
     }
 
     /// Ends the requests of an open that wait.
-    pub fn abort_waiting(&mut self, id: OpenId, stream: StreamId, session: SessionId, agenda: &mut Agenda) {
-        let Some(locks) = self.streams.get_mut(&stream) else { return };
-        let gone: Vec<_> = locks.waiting.of(id).map(|(ticket, _)| ticket).collect();
+    pub fn abort_waiting(&mut self, owner: &LockOwner, agenda: &mut Agenda) {
+        let Some(locks) = self.streams.get_mut(&owner.stream) else { return };
+        let gone: Vec<_> = locks.waiting.of(owner.id).map(|(ticket, _)| ticket).collect();
         let gone: Vec<_> = gone.into_iter().filter_map(|ticket| locks.waiting.remove(ticket)).collect();
-        self.taken.remove(session, gone.len());
-        self.drop_idle(stream);
+        self.taken.remove(owner.session, &owner.token.user, gone.len());
+        self.drop_idle(owner.stream);
         for lock in gone {
             agenda.finish(lock.operation, Err(NtStatus::RANGE_NOT_LOCKED));
         }

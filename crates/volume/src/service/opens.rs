@@ -223,6 +223,15 @@ impl Opens {
         moved
     }
 
+    /// Notes at the opens which list a directory that one of its entries has another name.
+    pub fn note_renamed_entry(&mut self, directory: FileId, file: FileId, old: &[u16], new: &[u16]) {
+        self.change_each(directory, |_, open, _| {
+            if let Some(listing) = &mut open.listing {
+                listing.note_renamed(file, old, new);
+            }
+        });
+    }
+
     /// Lists the connected opens of a session.
     pub fn of_session(&self, session: SessionId) -> Vec<OpenId> {
         self.owners.of_session(session)

@@ -225,6 +225,13 @@ fn is(units: &[u16], ascii: &str) -> bool {
             .all(|(&unit, byte)| u8::try_from(unit).is_ok_and(|unit| unit.eq_ignore_ascii_case(&byte)))
 }
 
+/// Returns the part of a path before the first name in it that is empty, of a path that does not begin with one; `None` if none is.
+pub fn before_empty_name(path: &[u16]) -> Option<&[u16]> {
+    let at = path.windows(2).position(|pair| pair == [BACKSLASH; 2])?;
+    let before = &path[..at];
+    (!before.is_empty() && !before.contains(&COLON)).then_some(before)
+}
+
 /// Joins `directory` and `name` with a backslash between, if there is a directory.
 pub fn join(directory: &[u16], name: &[u16]) -> Box<[u16]> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());

@@ -8,7 +8,8 @@ use super::intervals::{Interval, IntervalSet};
 use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, HashMap};
-use types::NtStatus;
+use std::hash::Hash;
+use types::{NtStatus, Sid};
 
 /// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,12 +164,13 @@ impl RangeLocks {
     }
 }
 
-/// The number of locks held and waited for by each session, and by all.
+/// The number of locks held and waited for by each session, by each user, and by all.
 ///
-/// Invariant: `all` is the sum of `by_session`, in which no session stands with none.
+/// Invariant: `all` is the sum of `by_session` and that of `by_user`, in which nobody stands with none.
 #[derive(Debug, Default)]
 pub struct LocksTaken {
     by_session: HashMap<SessionId, usize>,
+    by_user: HashMap<Sid, usize>,
     all: usize,
 }
 
@@ -177,32 +179,49 @@ impl LocksTaken {
         self.by_session.get(&session).copied().unwrap_or(0)
     }
 
+    #[cfg(test)]
     pub fn all(&self) -> usize {
         self.all
     }
 
-    pub fn add(&mut self, session: SessionId, locks: usize) {
+    /// Whether a user may have so many more locks, of a volume that has `most`: no more than are left free for everybody else together, so
+    /// that no user takes all. A user who has none takes what is left.
+    pub fn may_take(&self, user: &Sid, locks: usize, most: usize) -> bool {
+        let free = most.saturating_sub(self.all);
+        let own = self.by_user.get(user).copied().unwrap_or(0);
+        if own == 0 { locks <= free } else { own + 2 * locks <= free }
+    }
+
+    pub fn add(&mut self, session: SessionId, user: &Sid, locks: usize) {
         if locks > 0 {
             *self.by_session.entry(session).or_insert(0) += locks;
+            *self.by_user.entry(user.clone()).or_insert(0) += locks;
             self.all += locks;
         }
     }
 
-    pub fn remove(&mut self, session: SessionId, locks: usize) {
+    pub fn remove(&mut self, session: SessionId, user: &Sid, locks: usize) {
         if locks > 0 {
-            let count = self.by_session.get_mut(&session).expect("a session that has locks is counted");
-            *count -= locks;
-            if *count == 0 {
-                self.by_session.remove(&session);
-            }
+            subtract(&mut self.by_session, &session, locks);
+            subtract(&mut self.by_user, user, locks);
             self.all -= locks;
         }
     }
 
-    /// Counts these locks of an open that another session takes up with that one.
+    /// Counts these locks of an open that another session of its user takes up with that one.
     pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
-        self.remove(from, locks);
-        self.add(to, locks);
+        if locks > 0 {
+            subtract(&mut self.by_session, &from, locks);
+            *self.by_session.entry(to).or_insert(0) += locks;
+        }
+    }
+}
+
+fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, holder: &K, locks: usize) {
+    let count = counts.get_mut(holder).expect("who has locks is counted");
+    *count -= locks;
+    if *count == 0 {
+        counts.remove(holder);
     }
 }
 

@@ -7,6 +7,7 @@ use super::open::{LinkName, places_of};
 use super::parts::Parts;
 use super::path;
 use super::rename_stream::rename_stream;
+use super::roots::SeenRoots;
 use super::share::{SHARE_READ, SHARE_WRITE, ShareMode};
 use super::walk::{Target, walk};
 use crate::backend::{LeaseState, OpenId, WideString};
@@ -44,6 +45,7 @@ impl<'a> Renaming<'a> {
         }
         let moved = self.plan(parts)?;
         self.check(parts, &moved)?;
+        let roots = SeenRoots::of(parts.fs, parts.opens, moved.file)?;
         let now = parts.time();
         let (old, new) = (&moved.old, &moved.new);
         let renamed = parts.fs.rename(old.parent, &old.name, new.parent, &new.name, self.replace, now);
@@ -53,7 +55,10 @@ impl<'a> Renaming<'a> {
             Err(error) => return Err(error.into()),
         };
         reclaim_replaced(parts, replaced);
-        relabel_opens(parts, &moved);
+        relabel_opens(parts, &moved, &roots);
+        if moved.old.parent == moved.new.parent {
+            parts.opens.note_renamed_entry(moved.old.parent, moved.file, &moved.old.name, &moved.new.name);
+        }
         parts.mark_dirty(self.open);
         self.tell(parts, &moved);
         Ok(())
@@ -168,9 +173,13 @@ impl<'a> Linking<'a> {
 /// Finds where `to` leads, from the root through which the open was made. The name is spelled as by the client; but if that is the short
 /// name of an entry, it is that entry's own.
 fn target_of(parts: &mut Parts<'_>, id: OpenId, to: &[u16]) -> Result<(Target, LinkName), Halt> {
-    let root = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.root;
-    let parsed = path::parse(to)?;
-    if parsed.stream.is_some() || parsed.data_type || parsed.directory_type {
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    let (root, directory) = (open.root, open.directory);
+    // As at CREATE: slashes separate too, and a directory's name may end with one.
+    let to = path::with_backslashes(to);
+    let parsed = path::parse(&to)?;
+    let is_directory_type = parsed.directory_type && !(directory && to.ends_with(&[u16::from(b'\\')]));
+    if parsed.stream.is_some() || parsed.data_type || is_directory_type {
         return Err(NtStatus::OBJECT_NAME_INVALID.into());
     }
     let target = walk(parts.fs, parts.names, root, &parsed)?;
@@ -264,7 +273,7 @@ fn reclaim_replaced(parts: &mut Parts<'_>, replaced: Option<Unlinked>) {
 }
 
 /// Gives opens by the old name the new one.
-fn relabel_opens(parts: &mut Parts<'_>, moved: &Move) {
+fn relabel_opens(parts: &mut Parts<'_>, moved: &Move, roots: &SeenRoots) {
     let renamed = parts.opens.rename(moved.file, |open| {
         if open.link.as_ref() != Some(&moved.old) {
             return None;
@@ -278,6 +287,7 @@ fn relabel_opens(parts: &mut Parts<'_>, moved: &Move) {
     });
     for (id, path) in renamed {
         parts.watches.moved(id, &path);
+        roots.tell(parts.opens, parts.agenda, id);
         if parts.opens.get(id).is_some_and(|open| open.persistent) {
             parts.agenda.records.open(id);
         }

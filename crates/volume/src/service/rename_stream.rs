@@ -4,6 +4,7 @@ use super::halt::Halt;
 use super::notify;
 use super::parts::Parts;
 use super::path;
+use super::roots::SeenRoots;
 use crate::backend::OpenId;
 use crate::fs::FsError;
 use types::NtStatus;
@@ -17,6 +18,7 @@ pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: boo
     if stream.index == 0 || name.is_empty() {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
+    let roots = SeenRoots::of(parts.fs, parts.opens, stream.file)?;
     let now = parts.time();
     match parts.fs.rename_stream(stream, name, now) {
         Err(FsError::Exists) if replace => {
@@ -34,7 +36,9 @@ pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: boo
     let mut new_path = old_path[..base_units].to_vec();
     new_path.push(u16::from(b':'));
     new_path.extend_from_slice(name);
-    parts.opens.rename(stream.file, |open| (open.stream == stream).then(|| new_path.clone().into()));
+    let renamed =
+        parts.opens.rename(stream.file, |open| (open.stream == stream).then(|| new_path.clone().into()));
+    renamed.into_iter().for_each(|(id, _)| roots.tell(parts.opens, parts.agenda, id));
     parts.watches.changed(&old_path, notify::REMOVED_STREAM, notify::STREAM_NAME);
     parts.watches.changed(&new_path, notify::ADDED_STREAM, notify::STREAM_NAME);
     Ok(())

@@ -1,10 +1,14 @@
 //! Roots of callers: directories by identity, below which paths are walked, and what a caller sees of where something lies.
 
+use super::agenda::Agenda;
 use super::halt::Halt;
 use super::open::{LinkName, Open};
+use super::opens::Opens;
 use super::path;
-use crate::backend::{ShareRoot, WideString};
+use crate::backend::{Event, OpenId, ShareRoot, WideString};
 use crate::fs::{FileId, FileSystem, FsError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use types::NtStatus;
 
 /// Returns the path of a root from the volume's root.
@@ -25,6 +29,36 @@ pub fn root_link(fs: &mut FileSystem, root: ShareRoot) -> Result<Option<LinkName
     }
     let link = fs.links(root.directory())?.pop().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
     Ok(Some(LinkName { parent: link.parent, name: link.name }))
+}
+
+/// The paths of the roots through which a file is open, looked up before the file gets another name: after that nothing may fail.
+pub struct SeenRoots(HashMap<ShareRoot, WideString>);
+
+impl SeenRoots {
+    /// # Errors
+    /// Those of reading metadata. A root that is deleted is left out.
+    pub fn of(fs: &mut FileSystem, opens: &Opens, file: FileId) -> Result<Self, Halt> {
+        let mut paths = HashMap::new();
+        for (_, open) in opens.of_file(file) {
+            if let Entry::Vacant(vacant) = paths.entry(open.root) {
+                match fs.path(open.root.directory()) {
+                    Ok(path) => drop(vacant.insert(path)),
+                    Err(FsError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(Self(paths))
+    }
+
+    /// Tells the server by what name its client has an open from here on.
+    pub fn tell(&self, opens: &Opens, agenda: &mut Agenda, id: OpenId) {
+        let Some(open) = opens.get(id) else { return };
+        if let Some(root) = self.0.get(&open.root) {
+            let path = path::seen_from(&open.path, root).into();
+            agenda.events.push(Event::Renamed { open: id, path });
+        }
+    }
 }
 
 /// Returns the path of an open as its client sees it.

@@ -1,5 +1,6 @@
 //! The end of sessions and connections (MS-SMB2 3.3.7.1, 3.3.5.6).
 
+use super::locks::LockOwner;
 use super::open::Open;
 use super::parts::Parts;
 use crate::backend::{LeaseState, OpenId, Reply, SessionId};
@@ -49,7 +50,7 @@ fn survives(parts: &Parts<'_>, open: &Open) -> bool {
 fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
     let Some(open) = parts.opens.get(id) else { return };
     let (stream, is_breaking) = (open.stream, parts.caching.is_breaking(&open.holder));
-    parts.locks.abort_waiting(id, stream, open.session, parts.agenda);
+    parts.locks.abort_waiting(&LockOwner::new(id, open), parts.agenda);
     parts.watches.end(id, parts.agenda);
     parts.opens.disconnect(id, parts.agenda);
     let Some(open) = parts.opens.get(id) else { return };

@@ -14,7 +14,7 @@ use crate::state::{State, Wake};
 use contexts::{Asked, Contexts};
 use smb::wire::{
     Capabilities, CreateRequest, CreateResponseBody, DURABLE_FLAG_PERSISTENT, FILE_CREATE, FILE_OPEN,
-    FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF, FILE_SUPERSEDE, FileId, Guid, HeaderFlags,
+    FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF, FILE_SUPERSEDE, FileId, Guid, HEADER_BYTES, HeaderFlags,
     OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, write_create_response,
 };
 use std::time::Duration;
@@ -34,6 +34,8 @@ const UNSUPPORTED_OPTIONS: u32 = 0x80 | 0x2000 | 0x10_0000;
 /// Bits of CreateOptions that mean something; MS-SMB2 has no others.
 const VALID_OPTIONS: u32 = 0x00FF_FFFF;
 const IMPERSONATION_LEVEL_MAX: u32 = 3;
+/// Bytes of a CREATE with the longest name, padding included, without its contexts.
+const REQUEST_BYTES_MAX: usize = 128 << 10;
 /// Memory in bytes that an extended attribute takes beside its bytes on the wire.
 const EXTENDED_ATTRIBUTE_BYTES: usize = 128;
 
@@ -79,6 +81,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
     element: Element<'_>,
     now: Monotonic,
 ) -> Result<Step<Box<Work>>, NtStatus> {
+    if element.bytes().len() > HEADER_BYTES + REQUEST_BYTES_MAX + state.config.limits.create_context_bytes {
+        return Ok(Step::Disconnect);
+    }
     let request = CreateRequest::parse(element.bytes())?;
     let dialect = context.dialect(&state.connections);
     let name = request.name()?;
@@ -90,6 +95,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::TOO_MANY_OPENED_FILES);
     }
     let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?.clone();
+    check_impersonation(&request)?;
     let Target::Disk { volume, root, .. } = tree.target else {
         return open_pipe(state, context, &name, &request, now);
     };
@@ -175,11 +181,16 @@ fn reconnect<B: Backend, D: Directory>(
     Ok(Operation::Reconnect(Box::new(Reconnect { caller, open, path, create_guid, persistent, lease })))
 }
 
+/// Checks the level of impersonation, of pipes and of all else that is opened (MS-SMB2 3.3.5.9).
+fn check_impersonation(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
+    match request.impersonation_level.get() {
+        0..=IMPERSONATION_LEVEL_MAX => Ok(()),
+        _ => Err(NtStatus::BAD_IMPERSONATION_LEVEL),
+    }
+}
+
 /// Checks what the wire says; what it means is checked by the volume.
 fn check_options(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
-    if request.impersonation_level.get() > IMPERSONATION_LEVEL_MAX {
-        return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
-    }
     let options = request.create_options.get();
     if options & !VALID_OPTIONS != 0 {
         return Err(NtStatus::INVALID_PARAMETER);

@@ -2,8 +2,8 @@
 
 use super::Detail;
 use smb::wire::{
-    AllocatedRange, FileLevelTrim, FileRegionInput, Put, ReparseHead, SetIntegrityInformation, SnapshotArray,
-    U16, U32, ZeroData, fsctl, view_at,
+    AllocatedRange, FileLevelTrim, FileRegionInput, IntegrityInformation, ObjectIdBuffer, Put, ReparseHead,
+    SetIntegrityInformation, SnapshotArray, U16, U32, ZeroData, fsctl, view_at,
 };
 use types::NtStatus;
 use volume::backend::{ByteRange, OpenId, Operation};
@@ -20,12 +20,19 @@ pub(super) struct Target {
     pub open: OpenId,
     pub granted: u32,
     pub is_directory: bool,
+    /// Bytes of output that the client takes.
+    pub output_max: usize,
 }
 
 impl Target {
     /// Checks that at least one of these rights was granted.
     pub fn check(&self, any_of: u32) -> Result<(), NtStatus> {
         if self.granted & any_of == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
+    }
+
+    /// Checks that the client takes an answer of this many bytes, before anything is asked or made.
+    fn check_room(&self, output_bytes: usize, otherwise: NtStatus) -> Result<(), NtStatus> {
+        if self.output_max < output_bytes { Err(otherwise) } else { Ok(()) }
     }
 }
 
@@ -61,16 +68,19 @@ const TABLE: &[Row] = &[
     queries(fsctl::QUERY_ALLOCATED_RANGES, query_allocated_ranges),
     changes(fsctl::FILE_LEVEL_TRIM, file_level_trim),
     queries(fsctl::QUERY_FILE_REGIONS, query_file_regions),
-    queries(fsctl::GET_REPARSE_POINT, |target, _| ask(Operation::QueryReparsePoint { open: target.open })),
+    queries(fsctl::GET_REPARSE_POINT, |target, _| {
+        // Of a Microsoft tag's data at least the head fits (MS-FSA 2.1.5.10.14).
+        target.check_room(size_of::<ReparseHead>(), NtStatus::BUFFER_TOO_SMALL)?;
+        ask(Operation::QueryReparsePoint { open: target.open })
+    }),
     changes(fsctl::SET_REPARSE_POINT, set_reparse_point),
     changes(fsctl::DELETE_REPARSE_POINT, delete_reparse_point),
-    queries(fsctl::GET_OBJECT_ID, |target, _| ask(Operation::ObjectId { open: target.open, create: false })),
-    changes(fsctl::CREATE_OR_GET_OBJECT_ID, |target, _| {
-        ask(Operation::ObjectId { open: target.open, create: true })
-    }),
+    queries(fsctl::GET_OBJECT_ID, |target, _| object_id(target, false)),
+    changes(fsctl::CREATE_OR_GET_OBJECT_ID, |target, _| object_id(target, true)),
     queries(fsctl::GET_COMPRESSION, |_, _| know(COMPRESSION_NONE.to_le_bytes().to_vec())),
     changes(fsctl::SET_COMPRESSION, set_compression),
     queries(fsctl::GET_INTEGRITY_INFORMATION, |target, _| {
+        target.check_room(size_of::<IntegrityInformation>(), NtStatus::INVALID_PARAMETER)?;
         ask(Operation::QueryInformation { open: target.open })
     }),
     changes(fsctl::SET_INTEGRITY_INFORMATION, set_integrity_information),
@@ -95,6 +105,11 @@ fn ask(operation: Operation) -> Result<Ask, NtStatus> {
 
 fn know(output: Vec<u8>) -> Result<Ask, NtStatus> {
     Ok(Ask::Nothing(output))
+}
+
+fn object_id(target: &Target, create: bool) -> Result<Ask, NtStatus> {
+    target.check_room(size_of::<ObjectIdBuffer>(), NtStatus::INVALID_PARAMETER)?;
+    ask(Operation::ObjectId { open: target.open, create })
 }
 
 fn set_sparse(target: &Target, input: &[u8]) -> Result<Ask, NtStatus> {
@@ -135,6 +150,9 @@ fn file_level_trim(target: &Target, input: &[u8]) -> Result<Ask, NtStatus> {
 }
 
 fn query_file_regions(target: &Target, input: &[u8]) -> Result<Ask, NtStatus> {
+    if target.is_directory {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let region = if input.is_empty() {
         ByteRange { offset: 0, len_bytes: i64::MAX as u64 }
     } else {

@@ -104,7 +104,7 @@ fn without_file<B: Backend, D: Directory>(
             if context.dialect(&state.connections) == Dialect::Smb311 {
                 return Ok(Step::Disconnect);
             }
-            match validate_negotiate::answer(state, context, call.input)? {
+            match validate_negotiate::answer(state, context, call.input, call.output_max)? {
                 Some(output) => output,
                 None => return Ok(Step::Disconnect),
             }
@@ -144,7 +144,12 @@ fn of_file<B: Backend, D: Directory>(
     let open = state.opens.get(key)?;
     let file_id = open.file_id(key);
     let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-    let target = Target { open: name, granted: open.granted_access, is_directory: open.directory };
+    let target = Target {
+        open: name,
+        granted: open.granted_access,
+        is_directory: open.directory,
+        output_max: call.output_max,
+    };
     let (changes, ask) = match call.code {
         fsctl::SRV_REQUEST_RESUME_KEY => return copy::resume_key(open, key, call),
         fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => {

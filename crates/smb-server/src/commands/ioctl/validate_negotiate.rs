@@ -9,11 +9,12 @@ use volume::backend::Backend;
 use zerocopy::IntoBytes;
 
 /// Answers what was negotiated, for the client to compare with what it was told: the answer is signed. `None`: what the client says that
-/// it sent differs from what came, so that someone stood between; the connection has to end.
+/// it sent differs from what came, so that someone stood between, or it has no room for the answer; the connection has to end.
 pub(super) fn answer<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,
     input: &[u8],
+    output_max: usize,
 ) -> Result<Option<Vec<u8>>, NtStatus> {
     let found = state.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let (request, dialects) = ValidateNegotiateRequest::parse(input)?;
@@ -23,7 +24,8 @@ pub(super) fn answer<B: Backend, D: Directory>(
         .filter_map(Dialect::from_wire)
         .filter(|dialect| (config.dialect_min..=config.dialect_max).contains(dialect))
         .max();
-    if chosen != Some(dialect)
+    if output_max < size_of::<ValidateNegotiateResponse>()
+        || chosen != Some(dialect)
         || request.guid != found.client_guid
         || request.capabilities.get() != found.client_capabilities.bits()
         || request.security_mode.get() != found.client_security_mode.bits()

@@ -9,7 +9,7 @@ use crate::framing::{BATCH_BYTES, GUEST_BATCH_BYTES, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::driver::{self, Operation};
-use types::PeerHost;
+use types::{Monotonic, PeerHost};
 
 /// One sweep takes at most this many buffers back from idle connections, since the driver looks through all operations for each.
 const CANCELS_MAX: usize = 256;
@@ -25,6 +25,42 @@ impl Pace {
     fn is_missed(self, age: Duration, bytes: u64) -> bool {
         let counted = age.saturating_sub(self.grace);
         u128::from(bytes) * 1000 < counted.as_millis() * u128::from(self.bytes_per_second)
+    }
+}
+
+/// How fast a client takes what is sent to it. What it says itself does not count, nor does a byte now and then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taking {
+    /// Since then it has taken `bytes`, fewer than [`TcpLimits::pace_bytes`].
+    pub(super) since: Monotonic,
+    bytes: u64,
+    /// Something has waited for it all the time.
+    is_behind: bool,
+}
+
+impl Taking {
+    pub(super) fn new(now: Monotonic) -> Self {
+        Self { since: now, bytes: 0, is_behind: false }
+    }
+
+    /// The socket has no room for what follows.
+    pub(super) fn wait(&mut self, now: Monotonic) {
+        if !self.is_behind {
+            *self = Self { is_behind: true, ..Self::new(now) };
+        }
+    }
+
+    /// The socket took so many bytes.
+    pub(super) fn take(&mut self, bytes: usize, pace_bytes: u64, now: Monotonic) {
+        self.bytes += bytes as u64;
+        if self.bytes >= pace_bytes {
+            (self.since, self.bytes) = (now, 0);
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn end(&mut self) {
+        self.is_behind = false;
     }
 }
 
@@ -187,17 +223,17 @@ impl Tcp {
         self.tell_turned_away();
         let is_short = self.memory.are_short();
         let (mut stalled, mut cancels) = (Vec::new(), 0);
-        let (now, patience) = (self.now, self.limits.stall);
+        let (now, patience, pace_bytes) = (self.now, self.limits.stall, self.limits.pace_bytes());
         for entry in self.connections.iter_mut().flatten() {
             if entry.receiving == Receiving::No {
                 // No client is slow while the server does not listen.
                 entry.begin_message(self.now);
             }
             let age = self.now.since(entry.message_since);
-            let is_unread = entry.sending && now.since(entry.last_sent) > patience;
+            let is_unread = entry.sending && now.since(entry.sent.since) > patience;
             let is_stalled =
                 is_unread || entry.receives_message() && now.since(entry.last_progress) > patience;
-            let is_stuck = self.lent.is_stuck(&mut entry.lent, &entry.socket, now, patience);
+            let is_stuck = self.lent.is_stuck(&mut entry.lent, &entry.socket, now, (patience, pace_bytes));
             if is_stuck {
                 // Fails if the connection is gone already.
                 let _ = driver::discard_at_close(&entry.socket);
@@ -241,6 +277,11 @@ impl Tcp {
 }
 
 impl TcpLimits {
+    /// Bytes that a client takes within [`Self::stall`] at least while something waits for it: less is nothing.
+    pub(super) fn pace_bytes(&self) -> u64 {
+        (self.stall.as_millis() as u64 * self.member_pace.bytes_per_second / 1000).max(1)
+    }
+
     /// Says whether the message that a connection receives comes too slowly. `is_short`: others wait for the memory that it holds.
     fn is_too_slow(&self, entry: &Connection, age: Duration, is_short: bool) -> bool {
         let bytes = entry.message_bytes;

@@ -20,7 +20,7 @@ pub(super) struct Lent {
     pub(super) bytes: u64,
     /// Of these, unacknowledged at the last look, at most.
     held_bytes: u64,
-    /// Bytes of the connection that were acknowledged at the last look, and since when it is no more.
+    /// Bytes of the connection that were acknowledged at that time.
     acknowledged_bytes: u64,
     since: Monotonic,
 }
@@ -84,13 +84,14 @@ impl LentMemory {
         lent.held_bytes = held_bytes;
     }
 
-    /// Looks at a connection now and then. Whether it has held something for longer than `patience` without acknowledging anything.
+    /// Looks at a connection now and then. Whether it has held something for longer than `patience` without acknowledging `pace_bytes`: a
+    /// client that takes a byte now and then would hold it for ever.
     pub(super) fn is_stuck(
         &mut self,
         lent: &mut Lent,
         socket: &Descriptor,
         now: Monotonic,
-        patience: Duration,
+        (patience, pace_bytes): (Duration, u64),
     ) -> bool {
         if lent.held_bytes == 0 {
             return false;
@@ -98,7 +99,7 @@ impl LentMemory {
         self.look(lent, socket, lent.held_bytes);
         // One that cannot be asked is not held for stuck.
         let Ok(acknowledged_bytes) = driver::acknowledged_bytes(socket) else { return false };
-        if acknowledged_bytes != lent.acknowledged_bytes {
+        if acknowledged_bytes.wrapping_sub(lent.acknowledged_bytes) >= pace_bytes {
             (lent.acknowledged_bytes, lent.since) = (acknowledged_bytes, now);
         }
         lent.held_bytes > 0 && now.since(lent.since) > patience

@@ -15,7 +15,7 @@ pub use bounds::Pace;
 
 use super::memory::{Loan, Memories, PartyId, Waiting};
 use crate::framing::{Framing, FramingError, GUEST_BATCH_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
-use bounds::TurnedAway;
+use bounds::{Taking, TurnedAway};
 use lent::{Lent, LentMemory};
 use std::collections::VecDeque;
 use std::io;
@@ -175,8 +175,7 @@ struct Connection {
     /// Something moved since the last sweep.
     active: bool,
     last_progress: Monotonic,
-    /// When the socket last took something to send, or the first of what waits was queued: what comes in does not count.
-    last_sent: Monotonic,
+    sent: Taking,
 }
 
 impl Connection {
@@ -437,7 +436,7 @@ impl Tcp {
             closed: None,
             active: true,
             last_progress: self.now,
-            last_sent: self.now,
+            sent: Taking::new(self.now),
         });
         self.events.push(TcpEvent::Opened { connection: id, peer, local });
         // Without a buffer, until it says something.

@@ -68,7 +68,7 @@ impl Tcp {
 
     /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
     pub(super) fn start_send(&mut self, id: ConnectionId) {
-        let now = self.now;
+        let (now, pace_bytes) = (self.now, self.limits.pace_bytes());
         // Not by `connection`: the lender is borrowed beside it.
         let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
         if entry.id != id || entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
@@ -84,15 +84,17 @@ impl Tcp {
             if taken >= data.len() {
                 entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
                 entry.active = true;
-                entry.last_sent = now;
+                entry.sent.take(taken, pace_bytes, now);
                 continue;
             }
             entry.sending = true;
-            entry.last_sent = now;
+            entry.sent.wait(now);
+            entry.sent.take(taken, pace_bytes, now);
             entry.sending_bytes = message_bytes;
             let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
             return self.send_when_writable(id, data);
         }
+        entry.sent.end();
         self.all_sent(id);
     }
 
@@ -110,7 +112,7 @@ impl Tcp {
     }
 
     pub(super) fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
-        let now = self.now;
+        let (now, pace_bytes) = (self.now, self.limits.pace_bytes());
         let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
         let id = entry.id;
         let mut result = result;
@@ -122,9 +124,7 @@ impl Tcp {
             match self.lent.send_now(&mut self.lender, lent, socket, &data, now) {
                 Ok(taken) if taken < data.len() => {
                     entry.active |= taken > 0;
-                    if taken > 0 {
-                        entry.last_sent = now;
-                    }
+                    entry.sent.take(taken, pace_bytes, now);
                     return self.send_when_writable(id, data.slice(taken, data.len() - taken));
                 }
                 Ok(_) => {}
@@ -132,13 +132,15 @@ impl Tcp {
             }
         }
         entry.sending = false;
-        entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
+        let sent_bytes = std::mem::take(&mut entry.sending_bytes);
+        entry.queued_bytes = entry.queued_bytes.saturating_sub(sent_bytes);
         entry.active = true;
-        entry.last_sent = now;
+        entry.sent.take(sent_bytes, pace_bytes, now);
         if let Err(error) = result {
             return self.shut(id, CloseReason::Network(error.kind()));
         }
         if entry.queue.is_empty() {
+            entry.sent.end();
             self.all_sent(id);
         } else {
             self.start_send(id);

@@ -378,6 +378,47 @@ fn a_client_that_says_much_and_reads_nothing_is_given_up() {
 }
 
 #[test]
+fn a_client_that_takes_a_little_now_and_then_is_given_up_and_one_that_reads_is_not() {
+    const BYTES: usize = 12 << 20;
+    for send_path in [SendPath::Reference, SendPath::Automatic] {
+        let limits = TcpLimits {
+            sweep: Duration::from_millis(20),
+            stall: Duration::from_millis(400),
+            member_pace: Pace { grace: Duration::from_secs(60), bytes_per_second: 4 << 20 },
+            queued_bytes_max: 64 << 20,
+            send_path,
+            ..TcpLimits::default()
+        };
+        Server::both(&limits, |mut server| {
+            let (mut reading, reading_id) = server.log_on("anna");
+            let (mut trickling, trickling_id) = server.log_on("otto");
+            for id in [reading_id, trickling_id] {
+                server.tcp.send(id, Payload::from(Buf::from(&vec![7; BYTES][..])));
+                server.tcp.flush(id);
+            }
+            let reader = std::thread::spawn(move || (read_message(&mut reading).len(), reading));
+            let until = Instant::now() + Duration::from_secs(5);
+            let (mut given_up, mut taken) = (None, 0);
+            trickling.set_nonblocking(true).expect("it does not wait");
+            let mut some = vec![0; 64 << 10];
+            while given_up.is_none() && Instant::now() < until {
+                let round = Instant::now() + Duration::from_millis(50);
+                taken += trickling.read(&mut some).unwrap_or(0);
+                while Instant::now() < round && server.events.is_empty() {
+                    server.turn();
+                }
+                given_up = server.events.drain(..).find_map(|event| match event {
+                    TcpEvent::Closed { connection, reason } => Some((connection, reason)),
+                    _ => None,
+                });
+            }
+            assert_eq!(given_up, Some((trickling_id, CloseReason::Stalled)), "{send_path:?}: {taken} bytes");
+            assert_eq!(reader.join().expect("a whole message").0, BYTES);
+        });
+    }
+}
+
+#[test]
 fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
     let limits =
         TcpLimits { receiving_bytes_max: 300_000, first_message_bytes_max: 1 << 20, ..TcpLimits::default() };

@@ -308,15 +308,18 @@ fn a_frozen_time_is_not_changed_by_writes_until_it_thaws() {
 }
 
 #[test]
-fn an_open_that_may_only_append_writes_at_the_end_wherever_it_says() {
+fn an_open_that_may_only_append_writes_at_the_end_and_behind_it_alone() {
     let mut bench = Bench::new();
     let file = bench.create(open_if(1, "file")).expect("made");
     bench.write(file.open, 0, b"head").expect("written");
     let log = Create { desired_access: rights::APPEND_DATA, ..open_if(2, "file") };
     let log = bench.create(log).expect("opened");
-    bench.write(log.open, 0, b"tail").expect("written");
+    assert_eq!(bench.write(log.open, 0, b"tail").err(), Some(NtStatus::ACCESS_DENIED));
+    assert_eq!(bench.write(log.open, 3, b"tail").err(), Some(NtStatus::ACCESS_DENIED));
+    bench.write(log.open, 4, b"tail").expect("written");
+    bench.write(log.open, u64::MAX, b".").expect("written");
     bench.write(file.open, u64::MAX, b"!").expect("written");
-    assert_eq!(bench.read(file.open, 0, 100), Ok(b"headtail!".to_vec()));
+    assert_eq!(bench.read(file.open, 0, 100), Ok(b"headtail.!".to_vec()));
 }
 
 #[test]

@@ -87,3 +87,41 @@ fn a_repeated_lock_request_with_its_sequence_number_is_not_done_twice() {
     assert_eq!(bench.call(request(0x12)).map(|_| ()), Err(NtStatus::LOCK_NOT_GRANTED));
     assert_eq!(bench.call(request(0x11)).map(|_| ()), Err(NtStatus::LOCK_NOT_GRANTED));
 }
+
+#[test]
+fn a_user_has_no_more_locks_of_a_volume_than_are_free_and_another_has_a_share() {
+    let mut bench = Bench::with_locks(12);
+    let refused = Err(NtStatus::INSUFFICIENT_RESOURCES);
+    // Two sessions and two files of one user.
+    let mine = [open_if(1, "one"), open_if(2, "two")].map(|create| bench.create(create).expect("made").open);
+    for offset in 0..6 {
+        bench.call(lock(mine[offset as usize % 2], offset, 1, true, true)).expect("within the share");
+    }
+    for open in mine {
+        assert_eq!(bench.call(lock(open, 9, 1, true, true)).map(|_| ()), refused);
+    }
+    let other = Create { caller: Caller { token: user(2), ..caller(3) }, ..open_if(3, "other") };
+    let other = bench.create(other).expect("made").open;
+    for offset in 0..3 {
+        bench.call(lock(other, offset, 1, true, true)).expect("another user finds some");
+    }
+    assert_eq!(bench.call(lock(other, 9, 1, true, true)).map(|_| ()), refused);
+    // A lock that waits counts as one that is held, and both are given back: by CANCEL, by unlocking, and with the open.
+    let second = bench.create(open_if(1, "one")).expect("opened").open;
+    bench.call(unlock(mine[0], 0, 1)).expect("unlocked");
+    bench.call(unlock(mine[0], 2, 1)).expect("unlocked");
+    bench.call(unlock(mine[1], 1, 1)).expect("unlocked");
+    let waiting = bench.start(lock(second, 4, 1, true, false));
+    assert!(bench.is_waiting(waiting));
+    assert_eq!(bench.call(lock(second, 9, 1, true, true)).map(|_| ()), refused);
+    bench.service.cancel(waiting);
+    assert!(bench.answer(waiting).is_some());
+    bench.call(lock(second, 9, 1, true, true)).expect("given back");
+    for open in [mine[0], mine[1], second, other] {
+        bench.close(open).expect("closed");
+    }
+    let last = bench.create(open_if(1, "one")).expect("opened").open;
+    for offset in 0..6 {
+        bench.call(lock(last, offset, 1, true, true)).expect("all is free again");
+    }
+}

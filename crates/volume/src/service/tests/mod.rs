@@ -120,6 +120,12 @@ impl Bench {
         Self::with(formatted(disk), ServiceConfig { opens_max, ..ServiceConfig::default() })
     }
 
+    /// With room for so many byte-range locks.
+    pub fn with_locks(locks_max: usize) -> Self {
+        let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
+        Self::with(formatted(disk), ServiceConfig { locks_max, ..ServiceConfig::default() })
+    }
+
     fn with(fs: FileSystem, config: ServiceConfig) -> Self {
         let now = Monotonic(1);
         let service = Service::new(fs, config, now, FileTime(2_000_000));
