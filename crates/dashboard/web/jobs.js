@@ -18,10 +18,10 @@ export const Jobs = ({ live }) => {
     { name: "State", sort: (job) => job.state, of: (job) => html`<${State} of=${job.state} />` },
     { name: "Done", of: done },
     { name: "Left", right: true, of: (job) => (job.state === "running" ? seconds(job.remaining_s) : "–") },
-    { name: "Slowed by", of: (job) => html`<${Prose} text=${slowed(job) || "–"} />` },
+    { name: "Slowed by", of: (job) => (slowed(job) ? html`<span class="detail"><${Prose} text=${slowed(job)} /></span>` : "–") },
     { name: "Began", sort: (job) => job.started_unix_s, of: (job) => clock(job.started_unix_s) },
     { name: "Ended", of: (job) => (job.ended_unix_s ? clock(job.ended_unix_s) : "–") },
-    { name: "Found", of: (job) => job.message || "–" },
+    { name: "Found", of: (job) => html`<span class="detail">${job.message || "–"}</span>` },
     { name: "", of: (job) => html`<${Menu} label=${`job ${job.id}`} items=${[job.state === "running" && ["Cancel …", () => cancelJob(job), true], job.state === "suspended" && ["Resume …", () => resumeJob(job)]]} />` },
   ];
   const goesOn = (job) => job.state === "running" || job.state === "suspended";
