@@ -10,6 +10,9 @@ fuzz_target!(|input: &[u8]| {
     let mut bytes = History::header().to_vec();
     bytes.extend(input);
     check(&bytes);
+    let mut old = History::header_v1().to_vec();
+    old.extend(input);
+    check(&old);
     bytes.truncate(HEADER_BYTES);
     bytes.resize(FILE_BYTES - input.len().min(FILE_BYTES - HEADER_BYTES) / POINT_BYTES * POINT_BYTES, 0);
     bytes.extend(input);

@@ -59,7 +59,7 @@ def rows(label):
     """The rows of a table: the text of each cell by the name of its column."""
     return script("""
         const table = document.querySelector(`table[aria-label="${arguments[0]}"]`);
-        return table ? [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].map((cell) => [cell.dataset.label, cell.innerText.trim()]))) : null;
+        return table ? [...table.tBodies].flatMap((body) => [...body.rows]).filter((row) => row.cells[0].dataset.label !== undefined).map((row) => Object.fromEntries([...row.cells].map((cell) => [cell.dataset.label, cell.innerText.trim()]))) : null;
     """, label)
 
 

@@ -12,7 +12,7 @@ from peer_tests import run, test
 
 DATA, ADDRESSES, PORT, PICTURES = sys.argv[1], sys.argv[2].split(","), sys.argv[3], sys.argv[4]
 NODES = ["node-1", "node-2", "node-3"]
-PAGES = ["overview", "nodes", "disks", "storage", "clients", "jobs", "health", "performance", "fleet", "plan"]
+PAGES = ["overview", "nodes", "disks", "storage", "clients", "accounts", "jobs", "health", "events", "performance", "fleet", "plan"]
 TOKEN = open(f"{DATA}/node-1/api.token").read().strip()
 begin(PICTURES, "--ignore-certificate-errors")
 

@@ -15,7 +15,7 @@ from peer_tests import run, test
 BASE, DATA, PICTURES = sys.argv[1:4]
 TOKEN = open(f"{DATA}/api.token").read().strip()
 CENOTE = os.environ["CENOTE"]
-PAGES = ["overview", "nodes", "disks", "storage", "clients", "jobs", "health", "performance", "fleet", "plan"]
+PAGES = ["overview", "nodes", "disks", "storage", "clients", "accounts", "jobs", "health", "events", "performance", "fleet", "plan"]
 
 
 def api(path):
@@ -73,9 +73,39 @@ def the_overview_answers_three_questions_and_names_every_disk():
     assert "free when repaired" in shown and "1 copy of every block left" in shown, shown
 
 
+def value_of(module, name, *arguments):
+    """The answer of a function of the pages' own modules."""
+    driver().set_script_timeout(10)
+    return driver().execute_async_script("""
+        const done = arguments[arguments.length - 1];
+        import(`/dashboard/${arguments[0]}`).then((module) => done(module[arguments[1]](...arguments[2])), (error) => done(String(error)));
+    """, module, name, arguments)
+
+
+@test
+def commands_are_filled_and_gaps_are_gaps():
+    filled = lambda usage, values: value_of("words.js", "fill", usage, values)
+    usage = "cenote volume create NAME --size SIZE [--fixed] [--pool POOL]"
+    assert filled(usage, {}) == "cenote volume create NAME --size SIZE"
+    found = filled(usage, {"name": "it's NAME", "size": "1GiB", "fixed": True, "pool": "p"})
+    assert found == "cenote volume create 'it'\\''s NAME' --size 1GiB --fixed --pool p", found
+    assert filled("cenote group set NAME [--add MEMBER]", {"name": "g", "add": ["a", "b"]}) == "cenote group set g --add a --add b"
+    assert value_of("parts.js", "withGaps", [1, 2, 10, 11], [[5, 6, 7, None]], 1) == [[1, 2, 3, 10, 11], [5, 6, None, 7, None]]
+
+
+@test
+def charts_begin_with_the_history():
+    began = api("/dashboard/history?span=hour")["at_unix_s"][0]
+    driver().refresh()
+    wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
+    go("overview")
+    wait(lambda: int(script("return document.querySelector('.chart [data-from]')?.dataset.from ?? '0'")) in range(began, began + 3))
+
+
 @test
 def one_server_alone_is_a_list_of_one():
     go("nodes")
+    wait(lambda: rows("Nodes"))
     found = rows("Nodes")
     assert len(found) == 1 and found[0]["Volumes owned"] == api("/volumes")[0]["name"], found
 
@@ -83,13 +113,125 @@ def one_server_alone_is_a_list_of_one():
 @test
 def disks_are_those_of_the_api():
     go("disks")
-    found = {row["Disk"].splitlines()[0]: row for row in rows("Disks")}
+    found = {row["Disk"].split()[0]: row for row in rows("Disks")}
     for disk in api("/disks"):
         row = found[os.path.basename(disk["path"])]
-        assert disk["path"] in row["Disk"], row
-        assert "Healthy" in row["State"] and row["Faults"] == "none", row
-        assert "of 1.00 GiB" in row["Given"], row
+        assert os.path.dirname(disk["path"]) in row["Disk"], row
+        assert "Healthy" in row["State"] and row["Errors"] == "none", row
+        assert "of 1.00 GiB" in row["Allocated"], row
     assert len(found) == 4
+    names = lambda: [row["Disk"].split()[0] for row in rows("Disks")]
+    driver().find_element(By.XPATH, "//th//button[contains(text(), 'Disk')]").click()
+    wait(lambda: names() == sorted(found))
+    driver().find_element(By.XPATH, "//th//button[contains(text(), 'Disk')]").click()
+    wait(lambda: names() == sorted(found, reverse=True))
+    typed = driver().find_element(By.CSS_SELECTOR, "input.filter")
+    typed.send_keys("disk-3 healthy")
+    wait(lambda: names() == ["disk-3.img"])
+    typed.clear()
+    typed.send_keys(Keys.SPACE)
+    wait(lambda: len(names()) == 4)
+    heights = script("return [...document.querySelectorAll('table[aria-label=Disks] tbody tr')].map((row) => row.offsetHeight)")
+    assert max(heights) <= 20, f"200 disks are to fit on four screens: {heights}"
+
+
+def answered(words):
+    """The dialog's answer comes; what it refuses is told."""
+    def look():
+        refused = script("return document.querySelector('dialog .error')?.innerText")
+        assert not refused, refused
+        return words in script("return document.querySelector('dialog').innerText")
+    wait(look, 20)
+
+
+def choose(label, item):
+    """Opens a row's menu and takes an item of it."""
+    driver().find_element(By.XPATH, f"//button[@aria-label='Actions for {label}']").click()
+    shown = lambda: [one for one in driver().find_elements(By.XPATH, f"//button[@role='menuitem' and starts-with(text(), '{item}')]") if one.is_displayed()]
+    wait(shown)
+    shown()[0].click()
+    wait(lambda: driver().find_elements(By.CSS_SELECTOR, "dialog[open] form"))
+
+
+def close():
+    driver().find_element(By.XPATH, "//dialog//button[text()='Close' or text()='Cancel']").click()
+    wait(lambda: not driver().find_elements(By.CSS_SELECTOR, "dialog[open]"))
+
+
+@test
+def what_destroys_is_named_only_behind_a_rows_menu():
+    for page in PAGES:
+        go(page)
+        for word in ["cenote volume delete", "cenote disk erase", "cenote share delete", "cenote session close"]:
+            assert word not in text(), (page, word)
+    go("storage")
+    volume = api("/volumes")[0]["name"]
+    choose(volume, "Delete")
+    assert f"cenote volume delete {volume}" in text()
+    assert not driver().find_element(By.XPATH, "//dialog//button[text()='Delete']").is_enabled()
+    close()
+
+
+@test
+def the_first_event_after_a_while_is_fresh():
+    request = lambda: urllib.request.Request(f"{BASE}/api/v1/dashboard/events", headers={"Authorization": f"Bearer {TOKEN}"})
+    driver().get("about:blank")
+    with urllib.request.urlopen(request(), timeout=10) as stream:
+        stream.readline()
+    time.sleep(3)
+    asked = time.time()
+    with urllib.request.urlopen(request(), timeout=10) as stream:
+        event = json.loads(stream.readline()[6:])
+    assert event["at_unix_ms"] / 1000 > asked - 1.6, (event["at_unix_ms"], asked)
+    driver().get(f"{BASE}/#token={TOKEN}")
+    wait(lambda: script("return document.querySelector('main')?.dataset.live") == "yes")
+
+
+@test
+def users_groups_quotas_and_entries_are_changed_by_forms():
+    go("accounts")
+    wait(lambda: rows("Users"))
+    driver().find_element(By.XPATH, "//button[text()='Add a group']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-name"))
+    driver().find_element(By.ID, "field-name").send_keys("staff" + Keys.ENTER)
+    answered("Done.")
+    close()
+    wait(lambda: any(row["Group"] == "staff" for row in rows("Groups")))
+    driver().find_element(By.XPATH, "//button[text()='Add a user']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-password"))
+    for name, typed in [("name", "ann"), ("password", "Long-Enough-1"), ("group", "staff")]:
+        driver().find_element(By.ID, f"field-{name}").send_keys(typed)
+    assert "cenote user add ann --password-stdin --group staff" in text() and "Long-Enough-1" not in text()
+    driver().find_element(By.ID, "field-group").send_keys(Keys.ENTER)
+    answered("ann may log on")
+    close()
+    wait(lambda: next((row for row in rows("Users") if row["User"] == "ann"), {}).get("Groups") == "staff")
+    driver().find_element(By.XPATH, "//button[text()='Show']").click()
+    wait(lambda: rows("Access entries"))
+    driver().find_element(By.XPATH, "//button[text()='Allow or deny']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-who"))
+    driver().find_element(By.ID, "field-who").send_keys("staff" + Keys.ENTER)
+    answered("Done.")
+    close()
+    wait(lambda: any((row["Who"], row["Access"], row["From"]) == ("staff", "modify", "itself") for row in rows("Access entries")))
+    driver().find_element(By.XPATH, "//button[text()='Settings']").click()
+    wait(lambda: driver().find_elements(By.ID, "field-mode"))
+    script("const one = document.getElementById('field-mode'); one.value = 'track'; one.dispatchEvent(new Event('change', { bubbles: true }))")
+    wait(lambda: "--mode track" in text())
+    driver().find_element(By.ID, "field-limit").send_keys("10GiB" + Keys.ENTER)
+    answered("Done.")
+    close()
+    wait(lambda: ": track; by default limit 10.0 GiB" in text())
+    report = api(f"/volumes/{api('/volumes')[0]['name']}/quotas")
+    assert (report["mode"], report["default_limit_bytes"]) == ("track", 10 << 30), report
+    picture("accounts-forms")
+
+
+@test
+def events_tell_what_was_done():
+    go("events")
+    wait(lambda: any(row["Action"] == "user add" and row["Target"] == "ann" for row in rows("Events") or []))
+    assert "Long-Enough-1" not in text()
 
 
 @test
@@ -126,9 +268,9 @@ def jobs_and_health_are_empty_when_nothing_is_wrong():
 @test
 def performance_has_charts_and_history():
     go("performance")
-    wait(lambda: len(driver().find_elements(By.CSS_SELECTOR, ".chart canvas")) == 5)
+    wait(lambda: len(driver().find_elements(By.CSS_SELECTOR, ".chart canvas")) == 8)
     driver().find_element(By.XPATH, "//button[text()='Hour']").click()
-    wait(lambda: script("return document.querySelectorAll('.chart canvas').length") == 5)
+    wait(lambda: script("return document.querySelectorAll('.chart canvas').length") == 8)
     assert rows("Shares")[0]["Share"] == os.environ["SMB_SHARE"] and rows("Volumes")[0]["Volume"] == api("/volumes")[0]["name"]
     assert rows("Clients")[0]["Client"] == "127.0.0.1"
     # Everything that is asked is asked by this client; pipes are read and written, too.
@@ -174,15 +316,6 @@ def a_plan_is_that_of_the_command_line():
     wait(lambda: [row["Of raw"] for row in rows("Capacity")] == expected)
 
 
-def answered(words):
-    """The dialog's answer comes; what it refuses is told."""
-    def look():
-        refused = script("return document.querySelector('dialog .error')?.innerText")
-        assert not refused, refused
-        return words in script("return document.querySelector('dialog').innerText")
-    wait(look, 20)
-
-
 @test
 def a_volume_is_created_and_resized_and_a_disk_added():
     go("storage")
@@ -201,8 +334,7 @@ def a_volume_is_created_and_resized_and_a_disk_added():
     answered("Volume second is there")
     driver().find_element(By.XPATH, "//dialog//button[text()='Close']").click()
     wait(lambda: any(row["Volume"] == "second" for row in rows("Volumes")))
-    driver().find_element(By.XPATH, "//button[@aria-label='Resize second']").click()
-    wait(lambda: driver().find_elements(By.ID, "field-size"))
+    choose("second", "Resize")
     driver().find_element(By.ID, "field-size").send_keys("512MiB" + Keys.ENTER)
     answered("Done.")
     assert {volume["name"]: volume["size_bytes"] for volume in api("/volumes")}["second"] == 512 << 20
@@ -247,6 +379,15 @@ def a_lost_disk_is_shown_within_two_seconds():
     card = script("return document.querySelector(`[data-code='${arguments[0]}']`)?.innerText", issue["code"])
     assert issue["what"] in card and issue["meaning"] in card and "cenote disk replace" in card, card
     picture("health-lost-disk")
+    driver().find_element(By.CSS_SELECTOR, f"[data-code='{issue['code']}'] .menu-button").click()
+    shown = lambda: [one for one in driver().find_elements(By.XPATH, "//button[@role='menuitem' and starts-with(text(), 'Mute')]") if one.is_displayed()]
+    wait(shown)
+    shown()[0].click()
+    driver().find_element(By.XPATH, "//dialog//button[text()='Mute']").click()
+    answered("Done.")
+    close()
+    wait(lambda: driver().find_elements(By.CSS_SELECTOR, f".muted[data-code='{issue['code']}']"))
+    assert api("/health")["health"] == "unhealthy", "it stays an issue"
 
 
 @test

@@ -16,6 +16,20 @@ const LASTS_FOR: Duration = Duration::from_millis(2500);
 pub struct LastSecond {
     pub before: Performance,
     pub after: Performance,
+    /// `null`: an earlier release does not tell.
+    #[serde(default)]
+    pub machine: Option<MachineSecond>,
+}
+
+/// What the server's machine did in the last second; `null`: it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MachineSecond {
+    /// Of all processors together.
+    pub cpu_percent: Option<f64>,
+    pub memory_used_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub received_bytes_per_s: Option<f64>,
+    pub sent_bytes_per_s: Option<f64>,
 }
 
 impl LastSecond {
@@ -35,6 +49,7 @@ pub struct Seconds(Mutex<Noted>);
 struct Noted {
     before: Option<Performance>,
     after: Option<(Instant, Performance)>,
+    machine: Option<MachineSecond>,
 }
 
 impl Seconds {
@@ -44,11 +59,20 @@ impl Seconds {
         noted.before = noted.after.replace((now, performance)).map(|(_, before)| before);
     }
 
+    /// Notes what the machine did meanwhile.
+    pub fn note_machine(&self, machine: MachineSecond) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).machine = Some(machine);
+    }
+
     /// `None`: the server was not looked at twice, or not lately.
     pub fn last(&self, now: Instant) -> Option<LastSecond> {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, after) = noted.after?;
-        (now.saturating_duration_since(at) < LASTS_FOR).then_some(LastSecond { before: noted.before?, after })
+        (now.saturating_duration_since(at) < LASTS_FOR).then_some(LastSecond {
+            before: noted.before?,
+            after,
+            machine: noted.machine,
+        })
     }
 }
 
@@ -74,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_second_that_was_missed_is_not_left_out() {
-        let last = LastSecond { before: at(20), after: at(30) };
+        let last = LastSecond { before: at(20), after: at(30), machine: None };
         let since = |seen: Option<u64>| last.since(seen.map(at).as_ref()).uptime_us;
         assert_eq!([None, Some(20), Some(10)].map(since), [20, 20, 10]);
         assert_eq!(since(Some(30)), 20, "it is asked for once more");

@@ -455,8 +455,7 @@ fn begin_dashboard(
     server: &str,
     directory: &DataDirectory,
 ) -> api::Pages {
-    let history = directory.join(dashboard::HISTORY_FILE);
-    let dashboard = Dashboard::new(manager.clone(), server.to_owned(), &history);
+    let dashboard = Dashboard::new(manager.clone(), server.to_owned(), directory.path());
     let pages = dashboard.pages();
     tasks.spawn(dashboard.watch());
     pages

@@ -16,7 +16,8 @@ use api::requests::{
 use cli::args::Quickstart;
 use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
-use std::net::{SocketAddr, TcpListener};
+use std::io::IsTerminal;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use types::size::show_size;
 
@@ -272,6 +273,29 @@ async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password,
 }
 
 /// The exact lines to connect with.
+/// The page of a server, and how to get in. The link that logs in has the token, which is for the person at a terminal and for no log.
+pub(crate) fn dashboard_link(http: SocketAddr, data: &Path) -> String {
+    let token =
+        std::io::stdout().is_terminal().then(|| std::fs::read_to_string(data.join(api::TOKEN_FILE)).ok());
+    link_with(http, token.flatten().as_deref(), data)
+}
+
+fn link_with(http: SocketAddr, token: Option<&str>, data: &Path) -> String {
+    let port = http.port();
+    let host = match http.ip() {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        ip => ip.to_string(),
+    };
+    match token.map(str::trim) {
+        Some(token) => format!("http://{host}:{port}/#token={token}"),
+        None => format!(
+            "http://{host}:{port}/   (cenote dashboard --data {} prints a link that logs in)",
+            data.display()
+        ),
+    }
+}
+
 fn connect_lines(
     options: &Quickstart,
     Places { smb: address, direct, http }: Places,
@@ -294,9 +318,10 @@ fn connect_lines(
         (format!(" -p {port}"), format!(",port={port}"))
     };
     let mut text = format!(
-        "data       {}\nSMB        {address}\nAPI        http://{}\nshare      {SHARE}\nuser       {user}\n",
+        "data       {}\nSMB        {address}\nAPI        http://{}\ndashboard  {}\nshare      {SHARE}\nuser       {user}\n",
         data.display(),
         http,
+        dashboard_link(http, data),
     );
     if let Some(direct) = direct {
         text += &format!("SMB Direct {direct} (iWARP)\n");
@@ -335,4 +360,21 @@ fn connect_lines(
             "           from other machines: start with --smb 0.0.0.0:445 and use this machine's address\n";
     }
     text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dashboards_link_logs_in_at_a_terminal_and_has_no_token_elsewhere() {
+        let link = |http: &str, token| link_with(http.parse().unwrap(), token, Path::new("/d"));
+        assert_eq!(link("127.0.0.1:9445", Some("12ab\n")), "http://127.0.0.1:9445/#token=12ab");
+        assert_eq!(link("0.0.0.0:9445", Some("12ab")), "http://127.0.0.1:9445/#token=12ab");
+        let told = link("[::1]:9445", None);
+        assert!(
+            told.starts_with("http://[::1]:9445/ ") && told.contains("cenote dashboard --data /d"),
+            "{told}"
+        );
+    }
 }

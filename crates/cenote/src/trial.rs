@@ -196,7 +196,11 @@ fn lines(options: &Quickstart, plans: &[Plan], furnished: &Furnished, processes:
             plan.name, plan.address, furnished.share
         );
     }
-    text += &format!("cluster  cenote node list --data {}\n\n", plans[0].data.display());
+    text += &format!(
+        "cluster  cenote node list --data {}\ndashboard {}\n\n",
+        plans[0].data.display(),
+        crate::quickstart::dashboard_link(plans[0].api, &plans[0].data)
+    );
     text
 }
 

@@ -382,7 +382,7 @@ fn notes(nodes: &[Node], has_hdd: bool) -> Vec<String> {
     );
     note(
         true,
-        "Drives need not be alike: copies go by capacity, and what finds no partner is shown as stranded. S2D asks for symmetry.",
+        "Drives need not be alike: copies go by capacity, and what finds no partner is shown as unusable. S2D asks for symmetry.",
     );
     note(
         true,
@@ -465,7 +465,7 @@ fn show_capacity(choices: &[PlanChoice]) {
         right("USABLE"),
         right("OF RAW"),
         right("RESERVE"),
-        right("STRANDED"),
+        right("UNUSABLE"),
         Column("APART BY", Align::Left),
         right("DRIVES"),
         right("NODES"),

@@ -83,7 +83,8 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
     let unhealthy = snapshot.health.issues.iter().filter(|issue| issue.health == Health::Unhealthy);
     let count = unhealthy.filter(|issue| !issue.code.starts_with("volume_")).count();
     if count > 0 {
-        find(Verdict::Partly, format!("{count} more things are unhealthy; the page Health says what to do."));
+        let issues = if count == 1 { "1 issue is".to_owned() } else { format!("{count} issues are") };
+        find(Verdict::Partly, format!("{issues} unhealthy; the page Health says what to do."));
     }
     if volumes.is_empty() {
         verdict = verdict.max(Verdict::Nothing);

@@ -14,6 +14,8 @@ pub struct DiskLine<'a> {
     pub node: &'a str,
     /// This server has it, so that it knows what follows.
     pub is_local: bool,
+    /// Of the device; `null`: it has none, or another server has it.
+    pub serial: Option<String>,
     pub reads_per_s: f64,
     pub writes_per_s: f64,
     pub read_bytes_per_s: f64,
@@ -77,6 +79,7 @@ fn line<'a>(
         node,
         // Of a disk that is away only its place tells.
         is_local: disk.block_bytes != 0 || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
+        serial: None,
         reads_per_s: operations(0),
         writes_per_s: operations(1),
         read_bytes_per_s: bytes(0),

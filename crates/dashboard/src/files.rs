@@ -25,7 +25,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-static FILES: [File; 24] = files! {
+static FILES: [File; 27] = files! {
     "/", "index.html", HTML;
     "/dashboard/style.css", "style.css", STYLE;
     "/dashboard/icon.svg", "icon.svg", "image/svg+xml";
@@ -34,7 +34,10 @@ static FILES: [File; 24] = files! {
     "/dashboard/server.js", "server.js", SCRIPT;
     "/dashboard/words.js", "words.js", SCRIPT;
     "/dashboard/parts.js", "parts.js", SCRIPT;
+    "/dashboard/samples.js", "samples.js", SCRIPT;
     "/dashboard/actions.js", "actions.js", SCRIPT;
+    "/dashboard/accounts.js", "accounts.js", SCRIPT;
+    "/dashboard/events.js", "events.js", SCRIPT;
     "/dashboard/overview.js", "overview.js", SCRIPT;
     "/dashboard/nodes.js", "nodes.js", SCRIPT;
     "/dashboard/disks.js", "disks.js", SCRIPT;

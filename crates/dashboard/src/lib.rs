@@ -7,12 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod capacity;
 mod clients;
 mod disks;
+mod events;
 mod files;
 mod fleet;
 pub mod history;
 mod live;
+mod machine;
+mod mutes;
 mod next_failure;
 mod others;
 mod parts;
@@ -21,6 +25,8 @@ mod rates;
 mod repairs;
 mod routes;
 mod sampler;
+#[cfg(test)]
+mod shown_commands;
 mod slow;
 mod streams;
 
@@ -32,7 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The file of the server's data directory that has the history.
-pub const HISTORY_FILE: &str = "history.bin";
+const HISTORY_FILE: &str = "history.bin";
 
 /// What a server serves beside its API.
 pub struct Dashboard {
@@ -40,10 +46,10 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// `server`: its name; `history`: a file that is made if it is missing. Without one that can be written the history is kept in memory.
-    pub fn new(management: Arc<dyn Management>, server: String, history: &Path) -> Self {
-        let keeper = Keeper::open(history, cluster::clock::unix_now_s());
-        Self { shared: Arc::new(Shared::new(management, server, keeper)) }
+    /// `server`: its name; `data`: its data directory. If the history's file cannot be written there, the history is kept in memory.
+    pub fn new(management: Arc<dyn Management>, server: String, data: &Path) -> Self {
+        let keeper = Keeper::open(&data.join(HISTORY_FILE), cluster::clock::unix_now_s());
+        Self { shared: Arc::new(Shared::new(management, server, keeper, data)) }
     }
 
     /// The pages, and what they ask beyond the API: under `/` and `/dashboard/` what needs no token, under `/api/` what does.

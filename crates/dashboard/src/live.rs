@@ -1,16 +1,18 @@
 //! What pages are shown each second.
 
 use crate::answers::Answers;
+use crate::capacity::Trend;
 use crate::clients::{SessionLine, lines as session_lines};
 use crate::disks::{DiskLine, lines as disk_lines};
 use crate::fleet::FleetRun;
+use crate::mutes::HealthLines;
 use crate::next_failure::{NextFailure, next_failures};
 use crate::others::NodeFigures;
 use crate::parts::{self, Part};
 use crate::rates::{Sample, Totals};
 use crate::repairs::{Repair, repairs};
 use api::cluster::ClusterView;
-use api::model::{HealthReport, Job, Performance, Pool, Rdma, RdmaDevice, RdmaInterface, RdmaListener};
+use api::model::{Job, Performance, Pool, Rdma, RdmaDevice, RdmaInterface, RdmaListener};
 use api::model::{Snapshot, Volume};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -24,9 +26,11 @@ pub struct Live<'a> {
     pub answers: Answers,
     pub next_failures: Vec<NextFailure>,
     pub repairs: Vec<Repair>,
-    pub health: &'a HealthReport,
+    pub health: HealthLines<'a>,
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
+    /// `null`: the history is too short to tell.
+    pub trend: Option<Trend>,
     pub volumes: &'a [Volume],
     pub sessions: Vec<SessionLine<'a>>,
     pub session_count: usize,
@@ -75,6 +79,10 @@ pub struct Looked<'a> {
     pub cluster: Option<&'a ClusterView>,
     pub nodes: BTreeMap<String, NodeFigures>,
     pub fleet: Option<FleetRun>,
+    pub health: HealthLines<'a>,
+    pub trend: Option<Trend>,
+    /// By path.
+    pub serials: &'a BTreeMap<String, String>,
     /// The last look, one of some seconds ago, and this one.
     pub before: &'a Totals,
     pub earlier: &'a Totals,
@@ -92,13 +100,19 @@ impl<'a> Live<'a> {
             cluster,
             nodes,
             fleet,
+            health,
+            trend,
+            serials,
             before,
             earlier,
             now,
         } = looked;
         let next_failures = next_failures(snapshot);
         let own = cluster.is_some_and(|view| view.name.is_some()).then_some(server);
-        let disks = disk_lines(&snapshot.disks, own, before, earlier, now);
+        let mut disks = disk_lines(&snapshot.disks, own, before, earlier, now);
+        for line in disks.iter_mut().filter(|line| line.is_local) {
+            line.serial = serials.get(line.path()).cloned();
+        }
         Self {
             at_unix_ms,
             server,
@@ -106,9 +120,10 @@ impl<'a> Live<'a> {
             answers: Answers::new(snapshot, rdma, sample, &next_failures),
             repairs: repairs(&snapshot.jobs, &disks, sample, at_unix_ms / 1000),
             next_failures,
-            health: &snapshot.health,
+            health,
             disks,
             pools: &snapshot.pools,
+            trend,
             volumes: &snapshot.volumes,
             sessions: session_lines(&snapshot.sessions, rdma, before, now),
             session_count: snapshot.sessions.len(),

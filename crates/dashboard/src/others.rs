@@ -11,7 +11,7 @@ use api::cluster::Errand;
 use api::latency::Percentiles;
 use api::model::{OperationCounters, Performance};
 use api::printed::{OperationSample, PerformanceSample};
-use api::seconds::LastSecond;
+use api::seconds::{LastSecond, MachineSecond};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct NodeFigures {
     pub sample: NodeSample,
     /// Totals since its start, at the end of the interval.
     pub performance: Performance,
+    /// `null`: it is of an earlier release.
+    pub machine: Option<MachineSecond>,
 }
 
 /// Of a whole [`Sample`] what every server is asked for.
@@ -69,23 +71,23 @@ impl NodeOperations {
 impl NodeFigures {
     /// Of this server itself.
     pub fn new(performance: &Performance, sample: &Sample) -> Self {
-        let Sample { interval_s, read, write, .. } = sample;
+        let Sample { interval_s, read, write, machine, .. } = sample;
         let sample = NodeSample {
             interval_s: *interval_s,
             read: NodeOperations::of(read),
             write: NodeOperations::of(write),
         };
-        Self { sample, performance: *performance }
+        Self { sample, performance: *performance, machine: Some(*machine) }
     }
 
-    fn between(before: &Performance, after: &Performance) -> Self {
+    fn between(before: &Performance, after: &Performance, machine: Option<MachineSecond>) -> Self {
         let PerformanceSample { interval_s, read, write, .. } = PerformanceSample::between(before, after);
         let sample = NodeSample {
             interval_s,
             read: NodeOperations::between(&before.read, &after.read, &read),
             write: NodeOperations::between(&before.write, &after.write, &write),
         };
-        Self { sample, performance: *after }
+        Self { sample, performance: *after, machine }
     }
 }
 
@@ -114,7 +116,10 @@ impl Others {
                 tokio::time::sleep(ASK_AFTER).await;
                 let second = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
                 let before = second.since(last.as_ref().map(|last| &last.figures.performance));
-                Some(Told { at: Instant::now(), figures: NodeFigures::between(&before, &second.after) })
+                Some(Told {
+                    at: Instant::now(),
+                    figures: NodeFigures::between(&before, &second.after, second.machine),
+                })
             });
             self.servers.insert(name, server);
         }
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn rates_are_by_the_other_servers_own_clock() {
-        let found = NodeFigures::between(&performance(1_000_000, 100), &performance(3_000_000, 500));
+        let found = NodeFigures::between(&performance(1_000_000, 100), &performance(3_000_000, 500), None);
         assert_eq!((found.sample.read.operations_per_s, found.sample.read.count), (200.0, 400));
         assert_eq!(found.sample.read.mean_us, Some(50.0));
     }
@@ -162,7 +167,7 @@ mod tests {
     async fn what_a_server_said_long_ago_is_not_shown() {
         let mut others = Others::default();
         let mut server = Slow::new();
-        let figures = NodeFigures::between(&performance(0, 0), &performance(1_000_000, 10));
+        let figures = NodeFigures::between(&performance(0, 0), &performance(1_000_000, 10), None);
         let at = Instant::now();
         let told = Told { at, figures };
         server.refresh(async move { Some(told) });

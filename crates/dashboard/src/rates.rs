@@ -1,8 +1,10 @@
 //! What a server did between two looks at its counters.
 
+use crate::machine::MachineTotals;
 use api::latency::Percentiles;
 use api::model::{Disk, Latency, Performance, ShareFigures, Snapshot};
 use api::printed::{OperationSample, PerformanceSample};
+use api::seconds::MachineSecond;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use types::{DiskId, LatencyHistogram, VolumeId};
@@ -22,6 +24,10 @@ pub struct Totals {
     pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
     session_count: usize,
+    /// Of all pools; `None`: there is none.
+    allocated_bytes: Option<u64>,
+    /// Nothing in what is made of a snapshot alone.
+    pub machine: MachineTotals,
 }
 
 /// The same of a disk: reads, writes, flushes.
@@ -69,6 +75,9 @@ pub struct Sample {
     /// Moved by SMB Direct, in messages and by RDMA.
     pub rdma_bytes_per_s: f64,
     pub sessions: usize,
+    /// Of all pools, to volumes; `null`: there is no pool.
+    pub allocated_bytes: Option<u64>,
+    pub machine: MachineSecond,
 }
 
 const KINDS: [&str; 3] = ["read", "write", "metadata"];
@@ -118,6 +127,12 @@ impl Totals {
             clients: snapshot.clients.iter().map(|client| (client.client.clone(), client.latency)).collect(),
             disks,
             session_count: snapshot.sessions.len(),
+            allocated_bytes: snapshot
+                .pools
+                .iter()
+                .map(|pool| pool.allocated_bytes)
+                .reduce(u64::saturating_add),
+            machine: MachineTotals::default(),
         }
     }
 
@@ -177,6 +192,8 @@ impl Sample {
             disk_flushes_per_s: disk(2),
             rdma_bytes_per_s: rate(before.rdma_bytes, after.rdma_bytes),
             sessions: after.session_count,
+            allocated_bytes: after.allocated_bytes,
+            machine: after.machine.since(&before.machine, plain.interval_s),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What pages ask beyond the API. It is theirs alone, and may change with them.
 
+use crate::events::{AuditEvents, newest};
 use crate::fleet::Fleets;
 use crate::history::{Columns, Keeper, Span};
+use crate::mutes::{Mute, Mutes};
 use crate::planning::{Typed, plan};
 use crate::streams::Streams;
 use api::fleet::FleetProgress;
@@ -16,8 +18,12 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use cluster::clock::unix_now_s;
 use serde::Deserialize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+const AUDIT_FILE: &str = "audit.log";
+const MUTES_FILE: &str = "mutes.json";
 
 pub struct Shared {
     pub management: Arc<dyn Management>,
@@ -25,18 +31,24 @@ pub struct Shared {
     pub keeper: Keeper,
     pub streams: Streams,
     pub fleets: Fleets,
+    pub mutes: Mutes,
+    /// Of the server's data directory.
+    audit: PathBuf,
     /// Plans are made one at a time: one of thousands of drives takes a while.
     planning: tokio::sync::Mutex<()>,
 }
 
 impl Shared {
-    pub fn new(management: Arc<dyn Management>, server: String, keeper: Keeper) -> Self {
+    /// `data`: the server's data directory.
+    pub fn new(management: Arc<dyn Management>, server: String, keeper: Keeper, data: &Path) -> Self {
         Self {
             management,
             server,
             keeper,
             streams: Streams::default(),
             fleets: Fleets::default(),
+            mutes: Mutes::open(&data.join(MUTES_FILE)),
+            audit: data.join(AUDIT_FILE),
             planning: tokio::sync::Mutex::default(),
         }
     }
@@ -46,14 +58,16 @@ pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/api/v1/dashboard/events", get(events))
         .route("/api/v1/dashboard/history", get(history))
+        .route("/api/v1/dashboard/audit", get(audit))
+        .route("/api/v1/dashboard/mutes", post(mute))
         .route("/api/v1/dashboard/plan", get(planned))
         .route("/api/v1/dashboard/fleet", post(fleet))
         .with_state(shared)
 }
 
-/// Events as long as the reader stays: one at once if there is one, then one a second.
+/// Events as long as the reader stays: one at once if a fresh one is there, then one a second.
 async fn events(State(shared): State<Arc<Shared>>, seat: Option<Extension<Arc<Seat>>>) -> Response {
-    let Some(events) = shared.streams.open(seat.map(|Extension(seat)| seat)) else {
+    let Some(events) = shared.streams.open(seat.map(|Extension(seat)| seat), Instant::now()) else {
         let message = format!(
             "{} pages of the dashboard are open, as many as there may be: close one",
             crate::streams::STREAMS_MAX
@@ -86,6 +100,25 @@ async fn history(
     let span = Span::named(&asked.span)
         .ok_or_else(|| invalid(format!("'{}' is none of hour, day, month", asked.span)))?;
     Ok(Json(shared.keeper.columns(span, unix_now_s())))
+}
+
+/// The newest lines of this server's audit log.
+async fn audit(State(shared): State<Arc<Shared>>) -> Result<Json<AuditEvents>, ApiError> {
+    let failed =
+        |why: String| ApiError::new(ErrorKind::Unavailable, format!("the audit log cannot be read: {why}"));
+    // The file may be on a file system that is slow.
+    let read = tokio::task::spawn_blocking(move || newest(&shared.audit)).await;
+    read.map_err(|error| failed(error.to_string()))?.map(Json).map_err(|error| failed(error.to_string()))
+}
+
+/// Puts an issue aside for a while, or takes that back.
+async fn mute(
+    State(shared): State<Arc<Shared>>,
+    told: Result<Json<Mute>, JsonRejection>,
+) -> Result<Json<()>, ApiError> {
+    let Json(told) = told.map_err(|rejection| invalid(rejection.body_text()))?;
+    let set = tokio::task::spawn_blocking(move || shared.mutes.set(told, unix_now_s())).await;
+    set.map_err(|_| ApiError::new(ErrorKind::Internal, "the issue was not muted"))?.map(Json)
 }
 
 async fn planned(

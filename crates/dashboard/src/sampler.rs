@@ -2,8 +2,10 @@
 //!
 //! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
 
+use crate::capacity::{Trend, trend};
 use crate::history::{Point, Span};
 use crate::live::{Live, Looked, Silent};
+use crate::machine::MachineTotals;
 use crate::others::{NodeFigures, Others};
 use crate::rates::{Sample, Totals};
 use crate::routes::Shared;
@@ -11,6 +13,7 @@ use crate::slow::Slow;
 use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Rdma, Snapshot};
 use cluster::clock::unix_now_s;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +34,56 @@ struct Looks {
     cluster: Slow<ClusterView>,
     rdma: Slow<Rdma>,
     others: Others,
+    serials: Serials,
+    /// As of the last point of the month, and when that was.
+    trend: Option<(u64, Option<Trend>)>,
+}
+
+/// Serial numbers of disks by path: they are looked up again when there are other disks.
+#[derive(Default)]
+struct Serials {
+    of: Vec<String>,
+    found: Option<Slow<BTreeMap<String, String>>>,
+}
+
+impl Serials {
+    fn of(&mut self, snapshot: &Snapshot) -> BTreeMap<String, String> {
+        // Only disks of this server have a block size.
+        let local = snapshot.disks.iter().filter(|disk| disk.block_bytes != 0);
+        let paths: Vec<String> = local.map(|disk| disk.path.clone()).collect();
+        if self.of != paths {
+            let mut slow = Slow::new();
+            self.of.clone_from(&paths);
+            slow.refresh(async move {
+                let look = move || {
+                    paths
+                        .into_iter()
+                        .filter_map(|path| Some((path.clone(), machine::locate::serial_of(&path)?)))
+                };
+                tokio::task::spawn_blocking(move || look().collect()).await.ok()
+            });
+            self.found = Some(slow);
+        }
+        self.found.as_ref().and_then(Slow::last).unwrap_or_default()
+    }
+}
+
+impl Looks {
+    /// Nobody watches: what is looked up only for watchers would be old when the next one comes.
+    fn forget_slow(&mut self) {
+        (self.cluster, self.rdma, self.others) = (Slow::new(), Slow::new(), Others::default());
+    }
+
+    /// Reckoned once for each point of the month.
+    fn trend(&mut self, shared: &Shared, snapshot: &Snapshot, now_s: u64) -> Option<Trend> {
+        let number = now_s / Span::Month.step_s();
+        if self.trend.is_none_or(|(known, _)| known != number) {
+            let room = snapshot.pools.iter().map(|pool| pool.size_bytes.saturating_sub(pool.reserve_bytes));
+            let month = shared.keeper.columns(Span::Month, now_s);
+            self.trend = Some((number, trend(&month, now_s, room.sum())));
+        }
+        self.trend.and_then(|(_, trend)| trend)
+    }
 }
 
 /// Until the task is dropped.
@@ -69,7 +122,8 @@ fn until_next_look(unix_ms: u64) -> Duration {
 
 fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     let now_s = unix_now_s();
-    let now = Totals::of(snapshot);
+    let mut now = Totals::of(snapshot);
+    now.machine = MachineTotals::read();
     let Some(looks) = looks else {
         let instant = Instant::now();
         *looks = Some(Looks {
@@ -79,10 +133,13 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             cluster: Slow::new(),
             rdma: Slow::new(),
             others: Others::default(),
+            serials: Serials::default(),
+            trend: None,
         });
         return;
     };
     let sample = Sample::between(&looks.last, &now);
+    shared.management.seconds().note_machine(sample.machine);
     for (span, (number, since)) in Span::ALL.into_iter().zip(&mut looks.points) {
         let current = now_s / span.step_s();
         if current != *number {
@@ -93,6 +150,8 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     }
     if shared.streams.are_read() {
         show(shared, looks, snapshot, &sample, &now);
+    } else {
+        looks.forget_slow();
     }
     let [oldest, next] = &mut looks.earlier;
     if next.0.elapsed() >= DISK_TIMES_OF {
@@ -117,6 +176,9 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     looks.others.look(&shared.management, names);
     let mut nodes = looks.others.figures(Instant::now());
     nodes.insert(shared.server.clone(), NodeFigures::new(&snapshot.performance, sample));
+    let now_s = unix_now_s();
+    let trend = looks.trend(shared, snapshot, now_s);
+    let serials = looks.serials.of(snapshot);
     let live = Live::new(Looked {
         at_unix_ms: unix_ms(),
         server: &shared.server,
@@ -126,6 +188,9 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
         cluster: view.as_ref(),
         nodes,
         fleet: shared.fleets.running(Instant::now()),
+        health: shared.mutes.lines(&snapshot.health, now_s),
+        trend,
+        serials: &serials,
         before: &looks.last,
         earlier: &looks.earlier[0].1,
         now,
@@ -146,7 +211,7 @@ fn overlay(view: &mut ClusterView, own: &str, is_up: impl Fn(types::NodeId) -> O
 
 fn publish(shared: &Shared, event: &impl serde::Serialize) {
     match serde_json::to_string(event) {
-        Ok(json) => shared.streams.publish(&json),
+        Ok(json) => shared.streams.publish(&json, Instant::now()),
         Err(error) => tracing::error!(%error, "what the dashboard shows is no JSON"),
     }
 }

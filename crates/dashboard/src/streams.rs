@@ -1,7 +1,8 @@
 //! Streams of server-sent events.
 //!
 //! Promises: at most [`STREAMS_MAX`] streams; a stream holds one event that its reader has not taken, and shares its bytes with all others;
-//! a reader that takes nothing for [`PATIENCE_EVENTS`] events loses its connection.
+//! a reader that takes nothing for [`PATIENCE_EVENTS`] events loses its connection. A stream never begins with an event older than
+//! [`FRESH_FOR`]: nothing is published while nobody reads, and the last event of an hour ago would pass for the present.
 
 use api::Seat;
 use axum::body::Bytes;
@@ -10,12 +11,15 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
 /// A fourth of the connections that a listener of the API serves: the command line gets in beside them.
 pub const STREAMS_MAX: usize = api::CONNECTIONS_MAX / 4;
 /// There is an event a second.
 pub const PATIENCE_EVENTS: u32 = 20;
+/// The interval between two events, and half of one for a machine that has much to do.
+pub const FRESH_FOR: Duration = Duration::from_millis(1500);
 
 struct Stream {
     sender: Sender<Bytes>,
@@ -27,8 +31,8 @@ struct Stream {
 #[derive(Default)]
 struct Table {
     streams: Vec<Stream>,
-    /// What a new stream begins with.
-    last: Option<Bytes>,
+    /// What a new stream begins with while it is fresh, and when it was published.
+    last: Option<(Instant, Bytes)>,
 }
 
 #[derive(Default)]
@@ -40,14 +44,15 @@ impl Streams {
     }
 
     /// A new stream; `None`: there are as many as there may be.
-    pub fn open(&self, seat: Option<Arc<Seat>>) -> Option<Events> {
+    pub fn open(&self, seat: Option<Arc<Seat>>, now: Instant) -> Option<Events> {
         let table = &mut *self.table();
         table.streams.retain(|stream| !stream.sender.is_closed());
         if table.streams.len() >= STREAMS_MAX {
             return None;
         }
         let (sender, receiver) = channel(1);
-        if let Some(last) = &table.last {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < FRESH_FOR;
+        if let Some((_, last)) = table.last.as_ref().filter(|(at, _)| is_fresh(*at)) {
             let _ = sender.try_send(last.clone());
         }
         table.streams.push(Stream { sender, seat, untaken: 0 });
@@ -60,7 +65,7 @@ impl Streams {
     }
 
     /// Gives an event, as JSON of one line, to all streams. One whose reader has not taken the last goes without.
-    pub fn publish(&self, json: &str) {
+    pub fn publish(&self, json: &str, now: Instant) {
         let event = Bytes::from(format!("data: {json}\n\n"));
         let table = &mut *self.table();
         table.streams.retain_mut(|stream| match stream.sender.try_send(event.clone()) {
@@ -78,7 +83,7 @@ impl Streams {
                 is_patient
             }
         });
-        table.last = Some(event);
+        table.last = Some((now, event));
     }
 }
 
@@ -101,6 +106,10 @@ impl Body for Events {
 mod tests {
     use super::*;
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     fn taken(events: &mut Events) -> Option<String> {
         events.0.try_recv().ok().map(|event| String::from_utf8(event.to_vec()).unwrap())
     }
@@ -108,31 +117,41 @@ mod tests {
     #[test]
     fn a_stream_begins_with_the_last_event() {
         let streams = Streams::default();
-        streams.publish("1");
-        let mut events = streams.open(None).unwrap();
+        streams.publish("1", now());
+        let mut events = streams.open(None, now()).unwrap();
         assert_eq!(taken(&mut events).unwrap(), "data: 1\n\n");
-        streams.publish("2");
+        streams.publish("2", now());
         assert_eq!(taken(&mut events).unwrap(), "data: 2\n\n");
+    }
+
+    #[test]
+    fn a_stream_never_begins_with_an_event_that_was_published_long_ago() {
+        let (streams, then) = (Streams::default(), now());
+        streams.publish("1", then);
+        let mut soon = streams.open(None, then + FRESH_FOR / 2).unwrap();
+        assert_eq!(taken(&mut soon).unwrap(), "data: 1\n\n");
+        let mut late = streams.open(None, then + Duration::from_secs(191)).unwrap();
+        assert_eq!(taken(&mut late), None);
     }
 
     #[test]
     fn there_are_only_so_many_and_one_that_ends_makes_room() {
         let streams = Streams::default();
-        let mut all: Vec<Events> = std::iter::from_fn(|| streams.open(None)).take(1000).collect();
+        let mut all: Vec<Events> = std::iter::from_fn(|| streams.open(None, now())).take(1000).collect();
         assert_eq!(all.len(), STREAMS_MAX);
         all.pop();
-        assert!(streams.open(None).is_some());
+        assert!(streams.open(None, now()).is_some());
         drop(all);
-        streams.publish("1");
+        streams.publish("1", now());
         assert!(!streams.are_read());
     }
 
     #[test]
     fn a_reader_that_takes_nothing_holds_one_event_and_is_let_go_in_the_end() {
         let streams = Streams::default();
-        let (mut slow, mut fast) = (streams.open(None).unwrap(), streams.open(None).unwrap());
+        let (mut slow, mut fast) = (streams.open(None, now()).unwrap(), streams.open(None, now()).unwrap());
         for number in 0..=PATIENCE_EVENTS {
-            streams.publish(&number.to_string());
+            streams.publish(&number.to_string(), now());
             assert_eq!(taken(&mut fast).unwrap(), format!("data: {number}\n\n"));
         }
         assert_eq!(taken(&mut slow).unwrap(), "data: 0\n\n");

@@ -1,9 +1,11 @@
 // The frame of all pages: login, the list of pages, the stream of events.
 
 import { html, render, useEffect, useState } from "./dom.js";
+import { Accounts } from "./accounts.js";
 import { Actions } from "./actions.js";
 import { Clients } from "./clients.js";
 import { Disks } from "./disks.js";
+import { Events } from "./events.js";
 import { Fleet } from "./fleet.js";
 import { Health, Jobs } from "./jobs.js";
 import { Nodes } from "./nodes.js";
@@ -11,20 +13,24 @@ import { Overview } from "./overview.js";
 import { State } from "./parts.js";
 import { Performance } from "./performance.js";
 import { Plan } from "./plan.js";
+import { before, recent, rowOf } from "./samples.js";
 import { ask, follow, forgetToken, keepToken, takeToken } from "./server.js";
 import { Storage } from "./storage.js";
 
+// Name, title, page, and the key that leads to it.
 const PAGES = [
-  ["overview", "Overview", Overview],
-  ["nodes", "Nodes", Nodes],
-  ["disks", "Disks", Disks],
-  ["storage", "Pool and volumes", Storage],
-  ["clients", "Shares and sessions", Clients],
-  ["jobs", "Jobs", Jobs],
-  ["health", "Health", Health],
-  ["performance", "Performance", Performance],
-  ["fleet", "Fleet", Fleet],
-  ["plan", "Plan", Plan],
+  ["overview", "Overview", Overview, "1"],
+  ["nodes", "Nodes", Nodes, "2"],
+  ["disks", "Disks", Disks, "3"],
+  ["storage", "Pool and volumes", Storage, "4"],
+  ["clients", "Shares and sessions", Clients, "5"],
+  ["accounts", "Users and access", Accounts, "u"],
+  ["jobs", "Jobs", Jobs, "6"],
+  ["health", "Health", Health, "7"],
+  ["events", "Events", Events, "e"],
+  ["performance", "Performance", Performance, "8"],
+  ["fleet", "Fleet", Fleet, "9"],
+  ["plan", "Plan", Plan, "0"],
 ];
 
 const pageOf = () => {
@@ -34,9 +40,6 @@ const pageOf = () => {
 
 // The server looks for what is wrong with its cluster every ten seconds, and knows at once who lives.
 const healthOf = (live) => (live.health.health === "healthy" && live.cluster?.nodes.some((node) => node.state === "down") ? "warning" : live.health.health);
-
-// Samples that came while the page is open: five minutes of them.
-const SAMPLES_MAX = 300;
 
 const Login = ({ error, enter }) => {
   const [token, setToken] = useState("");
@@ -96,8 +99,8 @@ const App = () => {
     };
     const key = (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea, dialog")) return;
-      const at = "1234567890".indexOf(event.key);
-      if (at >= 0) location.hash = PAGES[at][0];
+      const found = PAGES.find(([, , , key]) => key === event.key);
+      if (found) location.hash = found[0];
     };
     addEventListener("hashchange", turn);
     addEventListener("keydown", key);
@@ -110,6 +113,7 @@ const App = () => {
   useEffect(() => {
     if (!token) return undefined;
     let shownAt = Date.now();
+    let last = 0;
     const stop = follow(
       (event) => {
         shownAt = Date.now();
@@ -120,7 +124,11 @@ const App = () => {
         }
         setTrouble("");
         setLive(event);
-        setSamples((all) => [...all.slice(1 - SAMPLES_MAX), { at: event.at_unix_ms / 1000, ...event.sample }]);
+        const row = rowOf(event);
+        setSamples((all) => recent([...all, row]));
+        // The first event, and the first one after a gap that the server has seen and this page has not.
+        if (row.at - last > 2.5) before([row]).then((known) => setSamples((all) => recent(known.concat(all.filter((one) => one.at > row.at)))));
+        last = row.at;
       },
       (said) => {
         if (said === true) setTrouble("");
@@ -156,7 +164,7 @@ const App = () => {
     return html`<${Login} error=${error} enter=${enter} />`;
   }
   const Page = PAGES.find(([name]) => name === page)[2];
-  const issues = live?.health.issues.length ?? 0;
+  const issues = live?.health.issues.filter((issue) => !issue.is_muted).length ?? 0;
   const running = live?.jobs.filter((job) => job.state === "running").length ?? 0;
   const badge = { health: issues, jobs: running, fleet: live?.fleet ? 1 : 0 };
   return html`
@@ -170,7 +178,7 @@ const App = () => {
       <${Theme} changed=${setTheme} />
       <button type="button" class="small" onClick=${() => leave()}>Log out</button>
     </header>
-    <nav aria-label="Pages">${PAGES.map(([name, title], at) => html`<a href=${`#${name}`} key=${name} aria-current=${page === name ? "page" : undefined} title=${`Key ${(at + 1) % 10}`}>
+    <nav aria-label="Pages">${PAGES.map(([name, title, , key]) => html`<a href=${`#${name}`} key=${name} aria-current=${page === name ? "page" : undefined} title=${`Key ${key}`}>
       ${title}${badge[name] ? html`<span class="badge">${badge[name]}</span>` : ""}</a>`)}</nav>
     <main tabindex="-1" data-page=${page} data-live=${live ? "yes" : "no"}>
       ${(trouble || age > 4) && html`<p class="stale" role="alert"><${State} of="no" word=${trouble || "The server says nothing"} /> What is shown is ${age} s old.</p>`}

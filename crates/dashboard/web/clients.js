@@ -1,10 +1,9 @@
 // Shares, and the sessions of clients: how each is carried and protected, and why it is not on RDMA.
 
-import { html, useEffect, useState } from "./dom.js";
-import { changeShare, createShare } from "./actions.js";
-import { Card, Command, State, Table } from "./parts.js";
-import { ask } from "./server.js";
-import { count, micros, quoted, rate, seconds, size } from "./words.js";
+import { html, useState } from "./dom.js";
+import { changeGrant, changeShare, closeSession, createShare, deleteShare } from "./actions.js";
+import { Card, Command, Failed, Filter, Menu, State, Table, matching, useAsked } from "./parts.js";
+import { count, fill, micros, rate, seconds, size } from "./words.js";
 
 const SHARES_EVERY_MS = 10000;
 
@@ -25,14 +24,9 @@ const Rdma = ({ live }) => {
 };
 
 export const Clients = ({ live }) => {
-  const [shares, setShares] = useState([]);
-  const [error, setError] = useState("");
-  const load = () => ask("GET", "/shares").then((found) => { setShares(found); setError(""); }, (refused) => setError(refused.message));
-  useEffect(() => {
-    load();
-    const timer = setInterval(load, SHARES_EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  const [asked, error, load] = useAsked("/shares", SHARES_EVERY_MS);
+  const [typed, setTyped] = useState("");
+  const shares = asked ?? [];
   const figures = (share) => live.shares?.find((one) => one.name.toLowerCase() === share.name.toLowerCase());
   const shareColumns = [
     { name: "Share", of: (share) => html`<b>${share.name}</b>` },
@@ -43,33 +37,39 @@ export const Clients = ({ live }) => {
     { name: "Sessions", right: true, of: (share) => live.sessions.filter((session) => session.shares.some((name) => name.toLowerCase() === share.name.toLowerCase())).length },
     { name: "Operations/s", right: true, of: (share) => count(figures(share)?.operations_per_s) },
     { name: "Median", right: true, of: (share) => micros(figures(share)?.p50_us) },
-    { name: "", of: (share) => html`<button type="button" class="small" onClick=${() => changeShare(share, load)} aria-label=${`Change ${share.name}`}>Change</button>` },
+    { name: "", of: (share) => html`<${Menu} label=${share.name} items=${[
+      ["Grants …", () => changeGrant(share, load)],
+      ["Options …", () => changeShare(share, load)],
+      ["Access entries …", () => { location.hash = "accounts"; }],
+      ["Delete …", () => deleteShare(share, load), true],
+    ]} />` },
   ];
   const sessionColumns = [
-    { name: "User", of: (session) => html`<b>${session.user || "guest"}</b>` },
-    { name: "Client", of: (session) => session.client.join(", ") },
-    { name: "Shares", of: (session) => session.shares.join(", ") || "–" },
+    { name: "User", sort: (session) => session.user, of: (session) => html`<b>${session.user || "guest"}</b>` },
+    { name: "Client", sort: (session) => session.client.join(), of: (session) => session.client.join(", ") },
+    { name: "Shares", sort: (session) => session.shares.join(), of: (session) => session.shares.join(", ") || "–" },
     { name: "Transport", of: (session) => html`${[...new Set(session.channels.map((channel) => channel.transport))].join(", ")} <span class="quiet">${session.channels.length} ${session.channels.length === 1 ? "channel" : "channels"}</span>` },
     { name: "Dialect", of: (session) => session.dialect },
-    { name: "Signing", of: (session) => session.signing || "not demanded" },
+    { name: "Signing", of: (session) => session.signing || "none" },
     { name: "Cipher", of: (session) => session.encryption || "none" },
-    { name: "Opens", right: true, of: (session) => session.opens },
-    { name: "Read / write", right: true, of: (session) => html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
+    { name: "Opens", right: true, sort: (session) => session.opens, of: (session) => session.opens },
+    { name: "Read / write", right: true, sort: (session) => session.read_bytes_per_s + session.written_bytes_per_s, of: (session) => html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
     { name: "By RDMA", right: true, of: (session) => (session.rdma_bytes ? size(session.rdma_bytes) : "–") },
-    { name: "Idle", right: true, of: (session) => seconds(session.idle_s) },
+    { name: "Idle", right: true, sort: (session) => session.idle_s, of: (session) => seconds(session.idle_s) },
     { name: "Why not on RDMA", of: (session) => session.why_not_rdma ?? html`<${State} of="yes" word="It is" />` },
+    { name: "", of: (session) => html`<${Menu} label=${`session ${session.id}`} items=${[["End …", () => closeSession(session), true]]} />` },
   ];
+  const sessions = matching(live.sessions, typed, (session) => [session.user, ...session.client, ...session.shares].join(" "));
   return html`
     <h1>Shares and sessions</h1>
     <${Card} title="Shares" extra=${live.volumes.length > 0 && html`<button type="button" onClick=${() => createShare(live.volumes, load)}>Create a share</button>`}>
-      ${error && html`<p class="error" role="alert">${error}</p>`}
-      <${Table} label="Shares" columns=${shareColumns} rows=${shares} keyOf=${(share) => share.name} empty="There is no share." />
-      ${shares[0] && html`<p>To take a share away, files stay: <${Command} line=${`cenote share delete ${quoted(shares[0].name)}`} /></p>`}
+      <${Failed} why=${error} />
+      <${Table} dense label="Shares" columns=${shareColumns} rows=${shares} keyOf=${(share) => share.name} empty=${asked ? "There is no share." : "…"} />
     </${Card}>
     <${Card} title=${`Sessions (${live.session_count})`}>
-      <${Table} label="Sessions" columns=${sessionColumns} rows=${live.sessions} keyOf=${(session) => session.id} empty="No client is connected." />
-      ${live.session_count > live.sessions.length && html`<p class="quiet">Those that move most are shown; all: <${Command} line="cenote session list" /></p>`}
-      ${live.sessions[0] && html`<p>To end a session and close its files: <${Command} line=${`cenote session close ${live.sessions[0].id}`} /></p>`}
+      ${live.sessions.length > 5 && html`<div class="tools"><${Filter} label="Filter by user, client or share" value=${typed} change=${setTyped} /></div>`}
+      <${Table} dense label="Sessions" columns=${sessionColumns} rows=${sessions} keyOf=${(session) => session.id} empty=${typed ? "No session has all of these words." : "No client is connected."} />
+      ${live.session_count > live.sessions.length && html`<p class="quiet">Those that move most are shown; all: <${Command} line=${fill("cenote session list")} /></p>`}
     </${Card}>
     <${Rdma} live=${live} />`;
 };

@@ -1,9 +1,11 @@
-// All disks on one page: what they hold, how they wear, what was found wrong, how fast they are beside their peers.
+// All disks on one page, a line each: what they hold, how they wear, what was found wrong, how fast they are beside like disks.
 
-import { html } from "./dom.js";
-import { addDisk, locateDisk, replaceDisk, retireDisk, unretireDisk } from "./actions.js";
-import { Bar, Card, Command, State, Table } from "./parts.js";
-import { baseName, count, micros, quoted, rate, size } from "./words.js";
+import { html, useState } from "./dom.js";
+import { acknowledgeDisk, addDisk, locateDisk, replaceDisk, retireDisk, unretireDisk } from "./actions.js";
+import { Bar, Card, Choice, Command, Filter, Menu, State, Table, matching, useAsked } from "./parts.js";
+import { baseName, count, fill, micros, percent, rate, share, size } from "./words.js";
+
+const ASKED_EVERY_MS = 10000;
 
 const pair = (read, write) => html`${read} <span class="quiet">/</span> ${write}`;
 
@@ -13,16 +15,21 @@ const peers = (disk) => {
   return disk.against_peers >= 2 ? html`<${State} of="warning" word=${`${times}, slow`} />` : times;
 };
 
-const wear = (disk) => {
+// What the device says of itself (SMART).
+const smart = (disk) => {
   const device = disk.device_health;
   if (!device) return "–";
   const parts = [];
-  if (device.used_percent !== null) parts.push(`${device.used_percent} % used`);
-  if (device.spare_percent !== null) parts.push(`${device.spare_percent} % spare`);
-  if (device.written_bytes !== null) parts.push(`${size(device.written_bytes)} written`);
-  if (device.passed === false) return html`<${State} of="unhealthy" word="predicts its failure" /> ${parts.join(", ")}`;
-  return parts.join(", ") || "–";
+  if (device.used_percent !== null) parts.push(`${device.used_percent} % worn`);
+  if (device.spare_percent !== null && device.spare_percent < 100) parts.push(`${device.spare_percent} % spare`);
+  if (device.media_errors) parts.push(`${count(device.media_errors)} media errors`);
+  const whole = [device.spare_percent !== null && `${device.spare_percent} % of its spare blocks are left`, device.written_bytes !== null && `${size(device.written_bytes)} written in its life`].filter(Boolean).join(", ");
+  const text = html`<span title=${whole}>${parts.join(", ") || whole}</span>`;
+  if (device.passed === false) return html`<${State} of="unhealthy" word="Predicts its failure" /> ${text}`;
+  return parts.length || whole ? text : device.passed ? html`<${State} of="ok" word="Passed" />` : "–";
 };
+
+const errorsOf = ({ counters }) => counters.corrupt_blocks + counters.lost_writes + counters.errors;
 
 const faults = (disk) => {
   const { medium_errors, corrupt_blocks, repaired_blocks, lost_writes, errors } = disk.counters;
@@ -36,36 +43,60 @@ const faults = (disk) => {
   return html`<${State} of="warning" word=${parts.map(([found, what]) => `${count(found)} ${what}`).join(", ")} />${repaired_blocks ? html` <span class="quiet">${count(repaired_blocks)} repaired</span>` : ""}`;
 };
 
-// Another server tells more of its own disks.
-const local = (of) => (disk) => (disk.is_local ? of(disk) : html`<span class="quiet">ask ${disk.node || "its node"}</span>`);
+const stateOf = (disk) => (disk.status === "ok" ? disk.health : disk.status);
+const RANK = { unhealthy: 0, io_error: 0, lost_communication: 0, unrecognized_metadata: 0, warning: 1, retiring: 2, healthy: 3 };
 
-export const Disks = ({ live }) => {
-  const poolOf = (disk) => live.pools.find((pool) => pool.id === disk.pool)?.name ?? "–";
-  const columns = [
-    { name: "Disk", of: (disk) => html`<b>${baseName(disk.path)}</b><small class="path">${disk.path}${disk.fault_domain ? `, in ${disk.fault_domain}` : ""}</small>` },
-    { name: "State", of: (disk) => html`<${State} of=${disk.status === "ok" ? disk.health : disk.status} />` },
-    { name: "Pool", of: poolOf },
-    { name: "Given", about: "To volumes", of: (disk) => html`<${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} label=${`${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}`} /><small>${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}</small>` },
-    { name: "Wear", about: "What the device says of itself", of: local(wear) },
-    { name: "Faults", about: "Found by this server since it has the disk", of: local(faults) },
-    { name: "Read / write", right: true, of: local((disk) => pair(rate(disk.read_bytes_per_s), rate(disk.write_bytes_per_s))) },
-    { name: "Median", right: true, about: "Of reads and writes in the last seconds", of: local((disk) => pair(micros(disk.read.p50_us), micros(disk.write.p50_us))) },
-    { name: "99 %", right: true, about: "So many take at most this long", of: local((disk) => pair(micros(disk.read.p99_us), micros(disk.write.p99_us))) },
-    { name: "Beside peers", right: true, about: "Its median by that of like disks of its pool", of: local(peers) },
-    { name: "", of: (disk) => html`<span class="buttons">
-      <button type="button" class="small" onClick=${() => locateDisk(disk)} aria-label=${`Locate ${disk.path}`}>Locate</button>
-      <button type="button" class="small" onClick=${() => replaceDisk(disk)} aria-label=${`Replace ${disk.path}`}>Replace</button>
-      ${disk.usage === "retired"
-        ? html`<button type="button" class="small" onClick=${() => unretireDisk(disk)} aria-label=${`Keep ${disk.path}`}>Keep</button>`
-        : html`<button type="button" class="small" onClick=${() => retireDisk(disk)} aria-label=${`Retire ${disk.path}`}>Retire</button>`}
-    </span>` },
-  ];
-  const faulty = live.disks.filter((disk) => disk.counters.corrupt_blocks + disk.counters.lost_writes > 0);
+// What this server does not know of a disk is taken from the list of the whole cluster, as far as that has it.
+const known = (of) => (disk) => (disk.is_known ? of(disk) : "–");
+const live = (of) => (disk) => (disk.is_local ? of(disk) : "–");
+
+const folder = (path) => path.slice(0, -baseName(path).length);
+
+const columnsOf = (poolOf, isCluster, hasSerials) => [
+  { name: "Disk", sort: (disk) => baseName(disk.path), of: (disk) => html`<b>${baseName(disk.path)}</b> <span class="path folder quiet" title=${`${disk.path}${disk.fault_domain ? `, in ${disk.fault_domain}` : ""}`}>${folder(disk.path)}</span>` },
+  { name: "State", sort: (disk) => RANK[stateOf(disk)] ?? 1, of: (disk) => html`<${State} of=${stateOf(disk)} />` },
+  isCluster && { name: "Server", sort: (disk) => disk.node, of: (disk) => disk.node || "–" },
+  hasSerials && { name: "Serial", sort: (disk) => disk.serial ?? null, of: (disk) => disk.serial ?? "–" },
+  { name: "Pool", sort: poolOf, of: poolOf },
+  { name: "Allocated", about: "To volumes", sort: (disk) => (disk.size_bytes ? disk.allocated_bytes / disk.size_bytes : null), of: (disk) => html`<span class="used"><${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} warnAt=${0.9} label=${share(disk.allocated_bytes, disk.size_bytes)} /> ${share(disk.allocated_bytes, disk.size_bytes)}</span>` },
+  { name: "SMART", about: "What the device says of itself", sort: (disk) => disk.device_health?.used_percent ?? null, of: known(smart) },
+  { name: "Errors", about: "Found by its server since it has the disk", sort: known(errorsOf), of: known(faults) },
+  { name: "Read / write", right: true, sort: (disk) => (disk.is_local ? disk.read_bytes_per_s + disk.write_bytes_per_s : null), of: live((disk) => pair(rate(disk.read_bytes_per_s), rate(disk.write_bytes_per_s))) },
+  { name: "Median", right: true, about: "Latency of reads and writes in the last seconds", sort: (disk) => disk.write.p50_us ?? disk.read.p50_us, of: live((disk) => pair(micros(disk.read.p50_us), micros(disk.write.p50_us))) },
+  { name: "99 %", right: true, about: "99 of 100 take at most this long", sort: (disk) => disk.write.p99_us ?? disk.read.p99_us, of: live((disk) => pair(micros(disk.read.p99_us), micros(disk.write.p99_us))) },
+  { name: "Vs. others", right: true, about: "Its median latency by that of like disks of its pool", sort: (disk) => disk.against_peers, of: live(peers) },
+  { name: "", of: (disk) => html`<${Menu} label=${disk.path} items=${[
+    ["Locate …", () => locateDisk(disk)],
+    errorsOf(disk) > 0 && ["Acknowledge errors …", () => acknowledgeDisk(disk)],
+    ["Replace …", () => replaceDisk(disk)],
+    disk.usage === "retired" ? ["Keep …", () => unretireDisk(disk)] : ["Retire …", () => retireDisk(disk), true],
+  ]} />` },
+].filter(Boolean);
+
+export const Disks = ({ live: { disks, pools, cluster, server } }) => {
+  const isCluster = Boolean(cluster?.name);
+  const [typed, setTyped] = useState("");
+  const [by, setBy] = useState("none");
+  const [asked] = useAsked(isCluster ? "/disks" : "", ASKED_EVERY_MS);
+  const poolOf = (disk) => pools.find((pool) => pool.id === disk.pool)?.name ?? "–";
+  const whole = disks.map((disk) => {
+    const told = disk.is_local ? disk : asked?.find((one) => one.id === disk.id && one.block_bytes > 0);
+    return { ...disk, ...(told ? { counters: told.counters, device_health: told.device_health, serial: told.serial ?? disk.serial } : {}), is_known: Boolean(told) };
+  });
+  const shown = matching(whole, typed, (disk) => [disk.path, disk.serial, disk.node, stateOf(disk), disk.usage, poolOf(disk), disk.fault_domain].join(" "));
+  const size_bytes = disks.reduce((sum, disk) => sum + disk.size_bytes, 0);
+  const allocated = disks.reduce((sum, disk) => sum + disk.allocated_bytes, 0);
+  const groups = { server: (disk) => disk.node || server, pool: poolOf, state: (disk) => stateOf(disk).replaceAll("_", " ") };
   return html`
     <h1>Disks</h1>
-    <${Card} title=${`${live.disks.length} disks`} extra=${html`<button type="button" onClick=${() => addDisk(live.pools)}>Add a disk</button>`}>
-      <${Table} label="Disks" columns=${columns} rows=${live.disks} keyOf=${(disk) => disk.id} empty="No disk belongs to a pool yet." rowClass=${(disk) => (disk.health === "unhealthy" ? "bad" : "")} />
-      ${faulty.length > 0 && html`<p>When you have seen to faults: ${faulty.map((disk) => html`<${Command} line=${`cenote disk acknowledge ${quoted(disk.path)}`} /> `)}</p>`}
-      <p>What a disk holds: <${Command} line="cenote disk inspect PATH" /> To make a disk that is in no pool hold nothing: <${Command} line="cenote disk erase PATH" /></p>
+    <${Card} title=${`${disks.length} disks, ${size(size_bytes)}, ${percent(allocated, size_bytes)} allocated`} extra=${html`<button type="button" onClick=${() => addDisk(pools)}>Add a disk</button>`}>
+      <div class="tools">
+        <${Filter} label="Filter by path, serial, server, state or pool" value=${typed} change=${setTyped} />
+        <span class="quiet">Group by</span>
+        <${Choice} label="Group by" value=${by} change=${setBy} choices=${[["none", "Nothing"], isCluster && ["server", "Server"], ["pool", "Pool"], ["state", "State"]].filter(Boolean)} />
+        ${typed && html`<span class="quiet">${shown.length} of ${disks.length}</span>`}
+      </div>
+      <${Table} dense label="Disks" columns=${columnsOf(poolOf, isCluster, whole.some((disk) => disk.serial))} rows=${shown} keyOf=${(disk) => disk.id} group=${groups[by]} empty=${typed ? "No disk has all of these words." : "No disk belongs to a pool yet."} rowClass=${(disk) => (disk.health === "unhealthy" ? "bad" : "")} />
+      <p class="quiet">What is on a disk, without a server: <${Command} line=${fill("cenote disk inspect PATH")} /></p>
     </${Card}>`;
 };

@@ -1,8 +1,14 @@
-// The first page: three answers, every disk, the next failure, repairs.
+// The first page: three answers, capacity, disks, the next failure, repairs.
 
 import { html } from "./dom.js";
-import { Card, Chart, Command, Prose, State } from "./parts.js";
-import { baseName, count, rate, seconds, size, TONES, tone } from "./words.js";
+import { createVolume } from "./actions.js";
+import { Bar, Card, Chart, Command, Facts, Prose, State } from "./parts.js";
+import { RECENT_S, columnsOf } from "./samples.js";
+import { baseName, count, day, fill, rate, seconds, share, size, TONES, tone } from "./words.js";
+
+// So many disks have a tile each; of more, only those that need attention, and a line for each state.
+const TILES_MAX = 24;
+const MEBIBYTE = 2 ** 20;
 
 const Answer = ({ question, answer, id }) => html`
   <section class=${`card answer-card ${tone(answer.verdict)}`} id=${id} data-verdict=${answer.verdict}>
@@ -11,12 +17,24 @@ const Answer = ({ question, answer, id }) => html`
     ${answer.because.length > 0 && html`<ul>${answer.because.map((sentence) => html`<li>${sentence}</li>`)}</ul>`}
   </section>`;
 
+const stateOf = (disk) => (disk.status === "ok" ? disk.health : disk.status);
+
 const DiskTile = ({ disk }) => html`
-  <a class=${`tile ${tone(disk.status === "ok" ? disk.health : disk.status)}`} href="#disks" data-disk=${disk.id} title=${`${disk.path}: ${disk.status}`}>
+  <a class=${`tile ${tone(stateOf(disk))}`} href="#disks" data-disk=${disk.id} title=${`${disk.path}: ${disk.status}`}>
     <b>${baseName(disk.path)}</b>
-    <${State} of=${disk.status === "ok" ? disk.health : disk.status} />
-    <small>${disk.node ? `${disk.node} · ` : ""}${size(disk.allocated_bytes)} of ${size(disk.size_bytes)}</small>
+    <${State} of=${stateOf(disk)} />
+    <small>${disk.node ? `${disk.node} · ` : ""}${share(disk.allocated_bytes, disk.size_bytes)}</small>
   </a>`;
+
+const DiskTiles = ({ disks }) => {
+  const isFew = disks.length <= TILES_MAX;
+  const shown = isFew ? disks : disks.filter((disk) => tone(stateOf(disk)) !== "good").slice(0, TILES_MAX);
+  const states = [...Map.groupBy(disks, stateOf)];
+  return html`<${Card} title=${`Disks (${disks.length})`} extra=${html`<a href="#disks">All</a>`}>
+    ${!isFew && html`<p class="states">${states.map(([state, all]) => html`<${State} of=${state} word=${`${all.length} ${String(state).replaceAll("_", " ")}`} /> `)}</p>`}
+    <div class="tiles">${shown.map((disk) => html`<${DiskTile} key=${disk.id} disk=${disk} />`)}</div>
+  </${Card}>`;
+};
 
 const Repair = ({ repair }) => html`<div class="repair">
   <p><b>${repair.what}</b> <span class="quiet">job ${repair.job}</span></p>
@@ -24,10 +42,65 @@ const Repair = ({ repair }) => html`<div class="repair">
   <p>${repair.slowed_by.length ? html`Slowed by: <${Prose} text=${repair.slowed_by.join("; ")} />` : "Nothing known slows it."}</p>
 </div>`;
 
+// How what is allocated grows, by the history of the last two weeks.
+function trendOf(trend) {
+  if (!trend) return "When it will be full can be told after a day.";
+  if (Math.abs(trend.bytes_per_day) < MEBIBYTE) return "It does not grow.";
+  if (trend.bytes_per_day < 0) return `It shrinks by ${size(-trend.bytes_per_day)} a day.`;
+  return `It grows by ${size(trend.bytes_per_day)} a day${trend.full_at_unix_s ? `: full on ${day(trend.full_at_unix_s)}` : ""}.`;
+}
+
+const Pool = ({ pool }) => {
+  const room = pool.size_bytes - pool.reserve_bytes;
+  const free = Math.max(0, room - pool.allocated_bytes);
+  return html`<div class="pool" key=${pool.id}>
+    <p><b>${size(pool.allocated_bytes)}</b> allocated, <b>${size(free)}</b> free of ${size(room)} in pool ${pool.name}, all copies counted; ${size(pool.reserve_bytes)} more kept for repair</p>
+    <${Bar} part=${pool.allocated_bytes} whole=${pool.size_bytes} marks=${[room]} warnAt=${(room / pool.size_bytes) * 0.9} label=${share(pool.allocated_bytes, room)} />
+  </div>`;
+};
+
+const Capacity = ({ live }) => html`<${Card} id="capacity" title="Capacity" extra=${html`<a href="#storage">Pool and volumes</a>`}>
+  ${live.pools.length === 0
+    ? html`<p class="empty">There is no pool yet. <${Command} line=${fill("cenote pool create NAME DISK...")} /></p>`
+    : live.pools.map((pool) => html`<${Pool} pool=${pool} />`)}
+  ${live.pools.length > 0 && html`<p class="quiet">${trendOf(live.trend)}</p>`}
+  ${live.pools.length > 0 && live.volumes.length === 0 && html`<p>There is no volume yet. <button type="button" class="small" onClick=${() => createVolume(live.pools)}>Create a volume</button></p>`}
+</${Card}>`;
+
+const NextFailures = ({ live, risks }) => html`<${Card} id="next-failure" title="After the next failure">
+  ${live.next_failures.map((next) => html`<div class="next" key=${next.lost}>
+    <p><b>${next.lost}</b> of pool ${next.pool} lost</p>
+    <p><${State} of=${next.lost_volumes.length || next.copies_left === 0 ? "no" : next.missing_bytes ? "partly" : "yes"}
+      word=${next.lost_volumes.length ? `data of ${next.lost_volumes.join(", ")} may be lost` : next.copies_left === null ? "no data at stake" : `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`} /></p>
+    <p>${next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
+  </div>`)}
+  ${risks.map((risk) => html`<p class="risk"><${State} of="partly" word=${risk} /></p>`)}
+</${Card}>`;
+
+const Server = ({ live }) => {
+  const machine = live.nodes?.[live.server]?.machine;
+  const facts = [
+    ["Server", live.server],
+    ["Version", live.version],
+    ["Uptime", seconds(live.performance.uptime_us / 1e6)],
+    live.cluster?.name && ["Cluster", `${live.cluster.name}, ${live.cluster.nodes.filter((node) => node.state !== "down").length} of ${live.cluster.nodes.length} up`],
+    ["Sessions", count(live.session_count)],
+    machine?.cpu_percent != null && ["CPU", `${machine.cpu_percent.toFixed(0)} %`],
+    machine?.memory_used_bytes != null && ["Memory", share(machine.memory_used_bytes, machine.memory_bytes)],
+  ].filter(Boolean);
+  return html`<${Card} id="server" title="This server"><${Facts} facts=${facts} /></${Card}>`;
+};
+
+const Issues = ({ issues }) => html`<${Card} title="Health" extra=${html`<a href="#health">All</a>`}>
+  <ul class="plain">${issues.slice(0, 6).map((issue) => html`<li key=${issue.code + issue.target}><${State} of=${issue.health} word=${issue.what} /></li>`)}</ul>
+  ${issues.length > 6 && html`<p class="quiet">and ${issues.length - 6} more</p>`}
+</${Card}>`;
+
+// Cards that have nothing to say are left out.
 export const Overview = ({ live, samples }) => {
-  const times = samples.map((sample) => sample.at);
-  const iops = [times, samples.map((sample) => sample.read.operations_per_s), samples.map((sample) => sample.write.operations_per_s)];
+  const iops = columnsOf(samples, ["read_operations_per_s", "write_operations_per_s"], 1);
   const risks = live.cluster?.at_risk ?? [];
+  const issues = live.health.issues.filter((issue) => !issue.is_muted);
   return html`
     <h1>Overview</h1>
     <div class="answers">
@@ -36,27 +109,12 @@ export const Overview = ({ live, samples }) => {
       <${Answer} id="fast" question="How fast is it?" answer=${live.answers.fast} />
     </div>
     <div class="columns">
-      <${Card} id="next-failure" title="After the next failure">
-        ${live.next_failures.length === 0 && html`<p class="empty">There is no pool yet. <${Command} line="cenote pool create NAME DISK..." /></p>`}
-        ${live.next_failures.map((next) => html`<div class="next" key=${next.lost}>
-          <p><b>${next.lost}</b> of pool ${next.pool} lost</p>
-          <p><${State} of=${next.lost_volumes.length || next.copies_left === 0 ? "no" : next.missing_bytes ? "partly" : "yes"}
-            word=${next.lost_volumes.length ? `data of ${next.lost_volumes.join(", ")} may be lost` : next.copies_left === null ? "no data at stake" : `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`} /></p>
-          <p>${next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
-        </div>`)}
-        ${risks.map((risk) => html`<p class="risk"><${State} of="partly" word=${risk} /></p>`)}
-      </${Card}>
-      <${Card} id="repairs" title="Being repaired">
-        ${live.repairs.length === 0 ? html`<p class="empty">Nothing: all copies are up to date, or wait for a disk.</p>` : live.repairs.map((repair) => html`<${Repair} key=${repair.job} repair=${repair} />`)}
-      </${Card}>
+      ${issues.length > 0 && html`<${Issues} issues=${issues} />`}
+      <${Capacity} live=${live} />
+      <${Server} live=${live} />
+      ${live.next_failures.length + risks.length > 0 && html`<${NextFailures} live=${live} risks=${risks} />`}
+      ${live.repairs.length > 0 && html`<${Card} id="repairs" title="Being repaired">${live.repairs.map((repair) => html`<${Repair} key=${repair.job} repair=${repair} />`)}</${Card}>`}
+      <${Card} title="Last 5 minutes" extra=${html`<a href="#performance">Performance</a>`}><${Chart} title="Operations a second" series=${["Reads", "Writes"]} data=${iops} write=${count} span_s=${RECENT_S} /></${Card}>
     </div>
-    <${Card} title=${`Disks (${live.disks.length})`}>
-      <div class="tiles">${live.disks.map((disk) => html`<${DiskTile} key=${disk.id} disk=${disk} />`)}</div>
-    </${Card}>
-    <div class="columns">
-      <${Card} title="Last minutes"><${Chart} title="Operations a second" series=${["Reads", "Writes"]} data=${iops} write=${count} /></${Card}>
-      <${Card} title="Health" extra=${html`<a href="#health">All</a>`}>
-        ${live.health.issues.length === 0 ? html`<p class="empty"><${State} of="healthy" word="Nothing is wrong." /></p>` : html`<ul class="plain">${live.health.issues.slice(0, 6).map((issue) => html`<li key=${issue.code + issue.target}><${State} of=${issue.health} word=${issue.what} /></li>`)}</ul>`}
-      </${Card}>
-    </div>`;
+    ${live.disks.length > 0 && html`<${DiskTiles} disks=${live.disks} />`}`;
 };

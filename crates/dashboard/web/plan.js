@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "./dom.js";
 import { Card, Command, Facts, State, Table } from "./parts.js";
 import { ask } from "./server.js";
-import { count, quoted, rate, size } from "./words.js";
+import { count, fill, rate, size } from "./words.js";
 
 const FIELDS = [
   ["nodes", "Nodes", "4", "new"],
@@ -20,8 +20,8 @@ const PROTECTIONS = [["signed", "Signed"], ["plain", "Plain"], ["encrypted", "En
 const Select = ({ name, label, choices, value, change }) => html`<div class="field"><label for=${name}>${label}</label>
   <select id=${name} onChange=${(event) => change(event.target.value)}>${choices.map(([word, text]) => html`<option value=${word} selected=${word === value}>${text}</option>`)}</select></div>`;
 
-// The words that make the same plan at the command line.
-const words = (typed) => Object.entries(typed).filter(([, value]) => value).map(([name, value]) => (name === "witness" ? "--witness" : `--${name.replaceAll("_", "-")} ${quoted(value)}`));
+const OF_POOL = "cenote plan --pool POOL [--add-nodes NUMBER] [--lose-nodes NUMBER] [--racks NUMBER] [--reserve-disks NUMBER] [--network NUMBER] [--resiliency RESILIENCY] [--protection PROTECTION] [--witness]";
+const OF_NEW = "cenote plan --nodes NUMBER --drives DRIVES [--lose-nodes NUMBER] [--racks NUMBER] [--reserve-disks NUMBER] [--network NUMBER] [--resiliency RESILIENCY] [--protection PROTECTION] [--witness]";
 
 const Answer = ({ plan }) => html`
   <${Card} title="What it holds and survives">
@@ -31,7 +31,7 @@ const Answer = ({ plan }) => html`
       { name: "Usable", right: true, of: (choice) => size(choice.usable_bytes) },
       { name: "Of raw", right: true, of: (choice) => `${choice.efficiency_percent.toFixed(1)} %` },
       { name: "Reserve", right: true, of: (choice) => `${choice.reserve_disks} × disk, ${size(choice.reserve_bytes)}` },
-      { name: "Stranded", right: true, of: (choice) => size(choice.stranded_bytes) },
+      { name: "Unusable", right: true, about: "Space of large disks that copies cannot reach, as no other disk has as much", of: (choice) => size(choice.stranded_bytes) },
       { name: "Apart by", of: (choice) => choice.apart_by },
       { name: "Survives drives", right: true, of: (choice) => choice.survives_drives },
       { name: "nodes", right: true, of: (choice) => choice.survives_nodes },
@@ -93,7 +93,7 @@ export const Plan = ({ live }) => {
         <${Select} name="plan-protection" label="Messages are" choices=${PROTECTIONS} value=${typed.protection ?? "signed"} change=${set("protection")} />
         <div class="field"><label for="plan-witness">Witness beside two nodes</label><input id="plan-witness" type="checkbox" checked=${Boolean(typed.witness)} onChange=${(event) => set("witness")(event.target.checked ? "yes" : "")} /></div>
       </form>
-      <p>The command line says the same: <${Command} line=${["cenote plan", ...words(typed)].join(" ")} /></p>
+      <p>The command line says the same: <${Command} line=${fill(typed.pool ? OF_POOL : OF_NEW, typed)} /></p>
       ${error && html`<p class="error" role="alert">${error}</p>`}
     </${Card}>
     ${plan && !error && html`<${Answer} plan=${plan} />`}`;

@@ -1,60 +1,78 @@
-// Pools and volumes: promised against used, copies by node, what they take.
+// Pools and volumes: what is provisioned, allocated and used, copies by node.
 
 import { html } from "./dom.js";
-import { createVolume, resizeVolume } from "./actions.js";
-import { Bar, Card, Command, State, Table } from "./parts.js";
-import { percent, quoted, size, spoken } from "./words.js";
+import { checkVolume, createVolume, deleteVolume, rebalancePool, resizeVolume, setReserve, warnOfVolume } from "./actions.js";
+import { Bar, Card, Command, Menu, State, Table, useAsked } from "./parts.js";
+import { fill, percent, share, size, spoken } from "./words.js";
 
-const Pool = ({ pool, live }) => {
-  const volumes = live.volumes.filter((volume) => volume.pool === pool.id);
-  const promised = volumes.reduce((sum, volume) => sum + volume.size_bytes * volume.copies, 0);
-  const used = volumes.reduce((sum, volume) => sum + volume.used_bytes * volume.copies, 0);
+const ASKED_EVERY_MS = 10000;
+
+// Another node knows how full its volumes are: from here their figures are 0, which is no answer.
+const isHere = (volume, live) => !volume.owner || volume.owner === live.server;
+
+// A sum of what is known; null as soon as one is not.
+const sumOf = (all, of) => all.reduce((sum, one) => (sum === null || of(one) === null || of(one) === undefined ? null : sum + of(one)), 0);
+
+const Pool = ({ pool, volumes, live }) => {
+  const provisioned = sumOf(volumes, (volume) => volume.size_bytes * volume.copies);
+  const used = sumOf(volumes, (volume) => (volume.used_bytes === null ? null : volume.used_bytes * volume.copies));
   const nodes = Map.groupBy(live.disks.filter((disk) => disk.pool === pool.id), (disk) => disk.node || live.server);
   const room = pool.size_bytes - pool.reserve_bytes;
   const lines = [
-    ["Promised to volumes, all copies", promised, `${size(promised)}, ${percent(promised, pool.size_bytes)} of the disks`],
-    ["Given to volumes", pool.allocated_bytes, `${size(pool.allocated_bytes)} of ${size(room)} that data may take`],
-    ["Used by files, all copies", used, size(used)],
-  ];
-  return html`<${Card} title=${`Pool ${pool.name}`} extra=${html`<${State} of=${pool.health} />`}>
+    ["Provisioned, all copies", provisioned, `${size(provisioned)}, ${percent(provisioned, pool.size_bytes)} of the disks`],
+    ["Allocated to volumes", pool.allocated_bytes, `${size(pool.allocated_bytes)} of ${size(room)} that data may take`],
+    used !== null && ["Used by files, all copies", used, size(used)],
+  ].filter(Boolean);
+  return html`<${Card} title=${`Pool ${pool.name}`} extra=${html`<span class="buttons"><${State} of=${pool.health} /><${Menu} label=${`pool ${pool.name}`} items=${[
+      ["Rebalance …", () => rebalancePool(pool)],
+      ["Change the reserve …", () => setReserve(pool)],
+    ]} /></span>`}>
     <p>${pool.disks} disks, ${size(pool.size_bytes)}; ${size(pool.reserve_bytes)} (${pool.reserve_disks} ${pool.reserve_disks === 1 ? "disk" : "disks"}) kept free for repair, marked in the bars.</p>
-    ${lines.map(([name, part, text]) => html`<div class="measure"><span>${name}</span><${Bar} part=${part} whole=${pool.size_bytes} marks=${[room]} label=${`${name}: ${text}`} /><span>${text}</span></div>`)}
-    <${Table} label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes]} columns=${[
-      { name: "Node", of: ([name]) => name },
+    ${lines.map(([name, part, text]) => html`<div class="measure"><span>${name}</span><${Bar} part=${part} whole=${pool.size_bytes} marks=${[room]} warnAt=${name.startsWith("Provisioned") ? Infinity : (room / pool.size_bytes) * 0.9} label=${`${name}: ${text}`} /><span>${text}</span></div>`)}
+    ${nodes.size > 1 && html`<${Table} dense label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes]} columns=${[
+      { name: "Node", sort: ([name]) => name, of: ([name]) => name },
       { name: "Disks", right: true, of: ([, disks]) => disks.length },
-      { name: "Of copies it holds", right: true, of: ([, disks]) => size(disks.reduce((sum, disk) => sum + disk.allocated_bytes, 0)) },
-      { name: "Size", right: true, of: ([, disks]) => size(disks.reduce((sum, disk) => sum + disk.size_bytes, 0)) },
-    ]} />
-    <p>To even out its disks: <${Command} line=${`cenote pool rebalance ${quoted(pool.name)}`} /> To keep more or less for repair: <${Command} line=${`cenote pool set ${quoted(pool.name)} --reserve-disks N`} /></p>
+      { name: "Allocated", right: true, of: ([, disks]) => size(sumOf(disks, (disk) => disk.allocated_bytes)) },
+      { name: "Size", right: true, of: ([, disks]) => size(sumOf(disks, (disk) => disk.size_bytes)) },
+    ]} />`}
   </${Card}>`;
 };
 
+const columnsOf = (live) => [
+  { name: "Volume", sort: (volume) => volume.name, of: (volume) => html`<b>${volume.name}</b>` },
+  { name: "State", sort: (volume) => volume.status, of: (volume) => html`<${State} of=${volume.status} />` },
+  { name: "Owner", sort: (volume) => volume.owner, of: (volume) => volume.owner ?? (live.cluster?.name ? "–" : live.server) },
+  { name: "Pool", of: (volume) => live.pools.find((pool) => pool.id === volume.pool)?.name ?? "–" },
+  { name: "Resiliency", sort: (volume) => volume.resiliency, of: (volume) => spoken(volume.resiliency) },
+  { name: "Copies up to date", right: true, of: (volume) => (volume.in_sync_copies ? `${volume.in_sync_copies} of ${volume.copies}` : "–") },
+  { name: "Provisioning", of: (volume) => spoken(volume.provisioning) },
+  { name: "Used", sort: (volume) => (volume.used_bytes === null ? null : volume.used_bytes / volume.size_bytes), of: (volume) => (volume.used_bytes === null
+    ? html`– <span class="quiet">of ${size(volume.size_bytes)}</span>`
+    : html`<span class="used"><${Bar} part=${volume.used_bytes} whole=${volume.size_bytes} warnAt=${volume.warn_at_percent / 100} marks=${[(volume.size_bytes * volume.warn_at_percent) / 100]} label=${share(volume.used_bytes, volume.size_bytes)} /> ${share(volume.used_bytes, volume.size_bytes)}</span>`) },
+  { name: "Pool space", right: true, about: "What it takes of the pool, all copies", sort: (volume) => volume.footprint_bytes, of: (volume) => size(volume.footprint_bytes) },
+  { name: "Still to copy", right: true, of: (volume) => (volume.stale_bytes ? size(volume.stale_bytes) : "–") },
+  { name: "", of: (volume) => html`<${Menu} label=${volume.name} items=${[
+    ["Resize …", () => resizeVolume(volume)],
+    ["Change the warning …", () => warnOfVolume(volume)],
+    ["Check …", () => checkVolume(volume)],
+    ["Delete …", () => deleteVolume(volume), true],
+  ]} />` },
+];
+
 export const Storage = ({ live }) => {
-  // Another node knows how full its volumes are.
-  const isHere = (volume) => !volume.owner || volume.owner === live.server;
-  const used = (volume) => (isHere(volume)
-    ? html`<${Bar} part=${volume.used_bytes} whole=${volume.size_bytes} marks=${[(volume.size_bytes * volume.warn_at_percent) / 100]} label=${`${size(volume.used_bytes)} of ${size(volume.size_bytes)}`} /><small>${size(volume.used_bytes)} of ${size(volume.size_bytes)}</small>`
-    : html`<span class="quiet">ask ${volume.owner}</span>`);
-  const columns = [
-    { name: "Volume", of: (volume) => html`<b>${volume.name}</b>` },
-    { name: "State", of: (volume) => html`<${State} of=${volume.status} />` },
-    { name: "Owner", of: (volume) => volume.owner ?? live.server },
-    { name: "Pool", of: (volume) => live.pools.find((pool) => pool.id === volume.pool)?.name ?? "–" },
-    { name: "Resiliency", of: (volume) => spoken(volume.resiliency) },
-    { name: "Copies up to date", right: true, of: (volume) => `${volume.in_sync_copies} of ${volume.copies}` },
-    { name: "Provisioning", of: (volume) => spoken(volume.provisioning) },
-    { name: "Used", of: used },
-    { name: "Footprint", right: true, about: "What it takes of the pool, all copies", of: (volume) => (isHere(volume) ? size(volume.footprint_bytes) : html`<span class="quiet">ask ${volume.owner}</span>`) },
-    { name: "Still to copy", right: true, of: (volume) => (volume.stale_bytes ? size(volume.stale_bytes) : "–") },
-    { name: "", of: (volume) => html`<button type="button" class="small" onClick=${() => resizeVolume(volume)} aria-label=${`Resize ${volume.name}`}>Resize</button>` },
-  ];
-  const first = live.volumes[0]?.name;
+  const [asked] = useAsked(live.cluster?.name ? "/volumes" : "", ASKED_EVERY_MS);
+  // The list of the whole cluster tells more, as far as it was merged.
+  const volumes = live.volumes.map((volume) => {
+    if (isHere(volume, live)) return volume;
+    const told = asked?.find((one) => one.id === volume.id);
+    const is_told = Boolean(told?.footprint_bytes);
+    return { ...volume, used_bytes: is_told ? told.used_bytes ?? null : null, footprint_bytes: is_told ? told.footprint_bytes : null };
+  });
   return html`
     <h1>Pool and volumes</h1>
-    ${live.pools.length === 0 && html`<${Card} title="No pool"><p>A pool is made of disks that hold nothing: <${Command} line="cenote pool create NAME DISK..." /></p></${Card}>`}
-    ${live.pools.map((pool) => html`<${Pool} key=${pool.id} pool=${pool} live=${live} />`)}
+    ${live.pools.length === 0 && html`<${Card} title="No pool"><p>A pool is made of disks that hold nothing: <${Command} line=${fill("cenote pool create NAME DISK...")} /></p></${Card}>`}
+    ${live.pools.map((pool) => html`<${Pool} key=${pool.id} pool=${pool} live=${live} volumes=${volumes.filter((volume) => volume.pool === pool.id)} />`)}
     <${Card} title="Volumes" extra=${live.pools.length > 0 && html`<button type="button" onClick=${() => createVolume(live.pools)}>Create a volume</button>`}>
-      <${Table} label="Volumes" columns=${columns} rows=${live.volumes} keyOf=${(volume) => volume.id} empty="There is no volume." />
-      ${first && html`<p>To compare all copies: <${Command} line=${`cenote volume check ${quoted(first)}`} /> To destroy a volume and all data on it: <${Command} line=${`cenote volume delete ${quoted(first)}`} /></p>`}
+      <${Table} dense label="Volumes" columns=${columnsOf(live)} rows=${volumes} keyOf=${(volume) => volume.id} empty="There is no volume." />
     </${Card}>`;
 };

@@ -38,6 +38,10 @@ export function seconds(value) {
 
 export const percent = (part, whole) => (whole > 0 ? `${((part / whole) * 100).toFixed(0)} %` : "–");
 
+// A figure with a bar beside it, and the day of a moment.
+export const share = (part, whole) => `${size(part)} of ${size(whole)}`;
+export const day = (unix) => new Date(unix * 1000).toLocaleDateString("sv-SE");
+
 export const clock = (unix) => new Date(unix * 1000).toLocaleString("sv-SE");
 
 // `lost_communication` as people write it.
@@ -56,6 +60,23 @@ export function parseSize(text) {
 
 // A word of a shell: quoted if it has to be.
 export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
+
+// The command of a usage: capitals stand for a value, [brackets] for a part that is left out without one; an option's value has the name of the
+// option. Without a value the capitals stay; of a list each value is given.
+export function fill(usage, values = {}) {
+  const words = (name) => {
+    const given = values[name.replace(/^--/, "").replaceAll("-", "_").toLowerCase()];
+    const all = Array.isArray(given) ? given : [given].filter((value) => value !== undefined && value !== null && value !== "" && value !== false);
+    return all.map((value) => quoted(String(value)));
+  };
+  return usage.replace(/ \[(--[a-z-]+)( [A-Z_]+)?\]| \[([A-Z_]+)\]|(--[a-z-]+) [A-Z_]+\b|\b[A-Z][A-Z_]+\b/g, (whole, option, value, place, needed) => {
+    if (option) return words(option).map((word) => ` ${option}${value ? ` ${word}` : ""}`).join("");
+    if (place) return words(place).map((word) => ` ${word}`).join("");
+    const found = words(needed ?? whole);
+    if (found.length === 0) return whole;
+    return found.map((word) => (needed ? `${needed} ${word}` : word)).join(" ");
+  });
+}
 
 // The last part of a path.
 export const baseName = (path) => path.split("/").pop() || path;

@@ -34,17 +34,11 @@ fn locate_in(block: &Path, helper: &Path, path: &str, on: bool) -> LocatedDisk {
     };
     let real = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let Ok(mut device) = block.join(&name).canonicalize() else {
+    // A partition's slot is its disk's.
+    let Some((device, whole)) = whole_device(block, &name) else {
         found.message = "it is a file, or not there: it has no slot".to_owned();
         return found;
     };
-    // A partition's slot is its disk's.
-    if device.join("partition").exists()
-        && let Some(whole) = device.parent()
-    {
-        device = whole.to_path_buf();
-    }
-    let whole = device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     found.serial = serial(&device, &whole);
     found.device = Some(format!("/dev/{whole}"));
     let Some(slot) = enclosure_slot(&device) else {
@@ -81,6 +75,25 @@ fn ask_helper(helper: &Path, disk: &str, on: bool) -> io::Result<()> {
         "ok" => Ok(()),
         refusal => Err(io::Error::other(refusal.to_owned())),
     }
+}
+
+/// The serial number of the device at a path, or of the device that it is a partition of. `None`: it is a file, or has none.
+pub fn serial_of(path: &str) -> Option<String> {
+    let real = Path::new(path).canonicalize().ok()?;
+    let (device, name) = whole_device(Path::new(BLOCK), &real.file_name()?.to_string_lossy())?;
+    serial(&device, &name)
+}
+
+/// The directory of a block device, and its name; of a partition, those of its disk.
+fn whole_device(block: &Path, name: &str) -> Option<(PathBuf, String)> {
+    let mut device = block.join(name).canonicalize().ok()?;
+    if device.join("partition").exists()
+        && let Some(whole) = device.parent()
+    {
+        device = whole.to_path_buf();
+    }
+    let whole = device.file_name()?.to_string_lossy().into_owned();
+    Some((device, whole))
 }
 
 fn serial(device: &Path, name: &str) -> Option<String> {

@@ -64,12 +64,15 @@ fn open(path: &Path) -> io::Result<(File, History)> {
     (&file).take(FILE_BYTES as u64).read_to_end(&mut bytes)?;
     let history = History::parse(&bytes);
     let is_known = bytes.get(..HEADER_BYTES) == Some(&History::header()[..]);
-    if !is_known || file.metadata()?.len() != FILE_BYTES as u64 {
-        if !is_known {
-            file.set_len(0)?;
-        }
+    if !is_known {
+        // Of an earlier version, or something else: what could be read of it is written anew, the header last.
+        let whole = history.to_bytes();
+        let (header, points) = whole.split_at(HEADER_BYTES);
+        file.set_len(0)?;
+        file.write_all_at(points, HEADER_BYTES as u64)?;
+        file.write_all_at(header, 0)?;
+    } else if file.metadata()?.len() != FILE_BYTES as u64 {
         file.set_len(FILE_BYTES as u64)?;
-        file.write_all_at(&History::header(), 0)?;
     }
     Ok((file, history))
 }

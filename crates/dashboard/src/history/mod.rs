@@ -8,6 +8,8 @@
 //! | 0..64 | header: magic, version, number of series, checksum of what stands before it |
 //! | 64.. | 3,600 points of a second, 8,640 of ten, 8,640 of 300, each [`POINT_BYTES`] |
 //!
+//! Version 1 had the first sixteen series. Its points are read, and the file is written anew in the present version when it is opened.
+//!
 //! A point: time (Unix seconds, 8 bytes), a value of 4 bytes for each series (not a number: none), checksum (CRC-64/NVME, 8 bytes) of what
 //! stands before it. Numbers are little-endian.
 
@@ -19,7 +21,7 @@ use crate::rates::Sample;
 use serde::Serialize;
 
 /// What a point has, in its order; units in names.
-pub const SERIES: [&str; 16] = [
+pub const SERIES: [&str; 21] = [
     "read_operations_per_s",
     "write_operations_per_s",
     "metadata_operations_per_s",
@@ -36,15 +38,26 @@ pub const SERIES: [&str; 16] = [
     "sessions",
     "read_p999_us",
     "write_p999_us",
+    "allocated_bytes",
+    "cpu_percent",
+    "memory_used_bytes",
+    "network_received_bytes_per_s",
+    "network_sent_bytes_per_s",
 ];
 
-pub const POINT_BYTES: usize = 8 + SERIES.len() * 4 + 8;
+pub const POINT_BYTES: usize = point_bytes(SERIES.len());
+/// Of version 1.
+const SERIES_V1: usize = 16;
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"CenoHist";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Of the whole file.
 pub const FILE_BYTES: usize =
     HEADER_BYTES + (Span::Hour.points() + Span::Day.points() + Span::Month.points()) * POINT_BYTES;
+
+const fn point_bytes(series: usize) -> usize {
+    8 + series * 4 + 8
+}
 
 /// A stretch of time up to now, and the time between its points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +118,7 @@ pub struct Point {
 
 impl Point {
     pub fn new(at_unix_s: u64, sample: &Sample) -> Self {
-        let Sample { read, write, metadata, .. } = sample;
+        let Sample { read, write, metadata, machine, .. } = sample;
         let optional = |value: Option<f64>| value.unwrap_or(f64::NAN);
         let values = [
             read.operations_per_s,
@@ -124,6 +137,11 @@ impl Point {
             sample.sessions as f64,
             optional(read.latency.p999_us),
             optional(write.latency.p999_us),
+            optional(sample.allocated_bytes.map(|bytes| bytes as f64)),
+            optional(machine.cpu_percent),
+            optional(machine.memory_used_bytes.map(|bytes| bytes as f64)),
+            optional(machine.received_bytes_per_s),
+            optional(machine.sent_bytes_per_s),
         ];
         Self { at_unix_s, values: values.map(|value| value as f32) }
     }
@@ -141,9 +159,9 @@ impl Point {
         bytes
     }
 
-    /// `None`: it is damaged, or was never written.
+    /// Of any version, whose points have these bytes. `None`: it is damaged, or was never written.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (body, checksum) = bytes.split_at_checked(POINT_BYTES - 8)?;
+        let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
         let (time, values) = body.split_first_chunk::<8>()?;
         let is_whole = u64::from_le_bytes(checksum.try_into().ok()?) == codes::crc64(body);
         // A fuzzer does not guess checksums.
@@ -184,11 +202,14 @@ impl History {
     pub fn parse(bytes: &[u8]) -> Self {
         let mut history = Self::default();
         let Some((header, points)) = bytes.split_at_checked(HEADER_BYTES) else { return history };
-        if header != Self::header() {
-            return history;
-        }
+        let series = match header {
+            header if header == Self::header() => SERIES.len(),
+            header if header == Self::header_v1() => SERIES_V1,
+            _ => return history,
+        };
         for span in Span::ALL {
-            let own = points.chunks_exact(POINT_BYTES).enumerate().skip(span.first()).take(span.points());
+            let own =
+                points.chunks_exact(point_bytes(series)).enumerate().skip(span.first()).take(span.points());
             for (place, bytes) in own {
                 // A point in another's place was misdirected.
                 let parsed =
@@ -202,13 +223,34 @@ impl History {
     }
 
     pub fn header() -> [u8; HEADER_BYTES] {
+        Self::header_of(VERSION, SERIES.len())
+    }
+
+    pub fn header_v1() -> [u8; HEADER_BYTES] {
+        Self::header_of(1, SERIES_V1)
+    }
+
+    fn header_of(version: u32, series: usize) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&MAGIC);
-        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        header[12..16].copy_from_slice(&(SERIES.len() as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&version.to_le_bytes());
+        header[12..16].copy_from_slice(&(series as u32).to_le_bytes());
         let checksum = codes::crc64(&header[..HEADER_BYTES - 8]);
         header[HEADER_BYTES - 8..].copy_from_slice(&checksum.to_le_bytes());
         header
+    }
+
+    /// The whole file in the present version.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; FILE_BYTES];
+        let (header, points) = bytes.split_at_mut(HEADER_BYTES);
+        header.copy_from_slice(&Self::header());
+        for (place, point) in points.chunks_exact_mut(POINT_BYTES).zip(&self.points) {
+            if let Some(point) = point {
+                place.copy_from_slice(&point.to_bytes());
+            }
+        }
+        bytes
     }
 
     /// Takes a point, and answers what is to be written to the file, at which byte.
@@ -316,6 +358,32 @@ mod tests {
             assert!(History::parse(bytes).columns(Span::Hour, NOW).at_unix_s.is_empty());
         }
         assert!(!History::parse(&bytes[..FILE_BYTES - 1]).columns(Span::Hour, NOW).at_unix_s.is_empty());
+    }
+
+    #[test]
+    fn a_file_of_version_1_keeps_its_points_and_lacks_what_it_did_not_have() {
+        let old = |at_unix_s: u64| {
+            let mut bytes = point(at_unix_s, 7.0).to_bytes()[..8 + SERIES_V1 * 4].to_vec();
+            let checksum = codes::crc64(&bytes);
+            bytes.extend(checksum.to_le_bytes());
+            bytes
+        };
+        let mut bytes =
+            vec![0; HEADER_BYTES + (FILE_BYTES - HEADER_BYTES) / POINT_BYTES * point_bytes(SERIES_V1)];
+        bytes[..HEADER_BYTES].copy_from_slice(&History::header_v1());
+        for span in Span::ALL {
+            let at = HEADER_BYTES + (span.first() + span.place(NOW)) * point_bytes(SERIES_V1);
+            bytes[at..at + point_bytes(SERIES_V1)].copy_from_slice(&old(NOW));
+        }
+        let read = History::parse(&bytes);
+        // Written in the present version it is the same.
+        for history in [&read, &History::parse(&read.to_bytes())] {
+            for span in Span::ALL {
+                let columns = history.columns(span, NOW);
+                assert_eq!((columns.at_unix_s[..].to_vec(), columns.values[15][0]), (vec![NOW], Some(7.0)));
+                assert_eq!(columns.values[16], [None]);
+            }
+        }
     }
 
     #[test]

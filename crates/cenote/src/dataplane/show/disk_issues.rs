@@ -186,7 +186,7 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
         ),
         meaning: "Each durable write waits for the slowest of its copies. Nothing is lost, and the disk has answered all.".to_owned(),
         action: format!(
-            "Look at its SMART data (`cenote disk show {id}`), cable and controller, and at what else uses it. If it stays so, have another \
+            "Look at its SMART data (`cenote disk list`), cable and controller, and at what else uses it. If it stays so, have another \
              disk take its place: `cenote disk replace {id} NEW`. This goes by itself a minute and a half after it is as quick as the others."
         ),
     }

@@ -1,0 +1,192 @@
+//! Every command that pages and messages show is one that the command line takes: its own parser says so.
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The words of a usage as pages write it: capitals stand for a value, `[brackets]` for a part that is left out without one.
+#[derive(Debug, Clone)]
+struct Group {
+    words: Vec<String>,
+    is_optional: bool,
+}
+
+fn groups(usage: &str) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut is_open = false;
+    for word in usage.split_whitespace() {
+        let begins = word.starts_with('[');
+        let ends = word.ends_with(']');
+        let bare = word.trim_start_matches('[').trim_end_matches(']').to_owned();
+        match groups.last_mut().filter(|_| is_open && !begins) {
+            Some(open) => open.words.push(bare),
+            None => groups.push(Group { words: vec![bare], is_optional: begins }),
+        }
+        is_open = (begins || is_open) && !ends;
+    }
+    groups
+}
+
+/// A value for a name in capitals, and all other words as they are; of `...` nothing is left. `7` is a number, a name, a path, a size and an account.
+fn filled(word: &str) -> String {
+    let value = |part: &str| match part {
+        "ADDRESS" => "127.0.0.1",
+        "BOOL" => "true",
+        "DRIVES" => "8x4TiB:nvme",
+        "DURABILITY" => "write",
+        "GRANT" => "7:read",
+        "DENY" => "7:write",
+        "MODE" => "track",
+        "PROTECTION" => "signed",
+        "RESILIENCY" => "simple",
+        _ => "7",
+    };
+    let bare = word.trim_end_matches("...");
+    let parts = bare.split(':').map(|part| if is_placeholder(part) { value(part) } else { part });
+    parts.collect::<Vec<_>>().join(":")
+}
+
+fn is_placeholder(part: &str) -> bool {
+    !part.is_empty() && part.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
+}
+
+/// The least that a usage gives, and the most.
+fn lines(usage: &str) -> [Vec<String>; 2] {
+    let of = |all: bool| {
+        let kept = groups(usage).into_iter().filter(move |group| all || !group.is_optional);
+        kept.flat_map(|group| group.words).map(|word| filled(&word)).collect()
+    };
+    [of(false), of(true)]
+}
+
+fn parse(line: &[String]) -> Result<(), clap::Error> {
+    match line.first().map(String::as_str) {
+        Some("fleet") => fleet::args::Cli::try_parse_from(line).map(drop),
+        _ => cli::args::Cli::try_parse_from(line).map(drop),
+    }
+}
+
+/// Commands between two of the same quotes, or between tags.
+fn commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("cenote ").chain(text.match_indices("fleet ")) {
+        let Some(before) = text[..at].chars().next_back() else { continue };
+        let end = match before {
+            '"' | '`' => before,
+            '>' => '<',
+            _ => continue,
+        };
+        let Some(length) = text[at..].find(end) else { continue };
+        let command = &text[at..at + length];
+        let verb = command.split(' ').nth(1).unwrap_or_default();
+        if !command.contains('\n') && verb.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+            found.push(command.to_owned());
+        }
+    }
+    found
+}
+
+fn files(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|own| own == extension) {
+            found.push(path);
+        }
+    }
+}
+
+fn web_files() -> Vec<PathBuf> {
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("web");
+    let mut found = Vec::new();
+    for extension in ["js", "html"] {
+        files(&web, extension, &mut found);
+    }
+    found.retain(|path| !path.components().any(|part| part.as_os_str() == "vendor"));
+    found
+}
+
+#[test]
+fn every_command_of_the_pages_is_one_of_the_command_line() {
+    let mut count = 0;
+    for path in web_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        for usage in commands(&text) {
+            let place = path.display();
+            assert!(
+                !usage.contains("${"),
+                "{place}: `{usage}` is put together: write its usage, and fill it"
+            );
+            for line in lines(&usage) {
+                if let Err(error) = parse(&line) {
+                    panic!("{place}: `{usage}` as {line:?}: {error}");
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count} commands were found");
+}
+
+/// A token of the cluster makes a server a member: on a command line every user of the machine could read it.
+#[test]
+fn no_page_shows_a_secret_as_an_argument() {
+    for path in web_files() {
+        for usage in commands(&fs::read_to_string(&path).unwrap()) {
+            assert!(!usage.contains("--token") && !usage.contains("--password "), "{usage}");
+        }
+    }
+}
+
+/// Messages name commands without their arguments too, so that what is missing is no fault there.
+#[test]
+fn every_command_of_a_message_is_one_of_the_command_line() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut sources = Vec::new();
+    files(crates, "rs", &mut sources);
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for path in sources {
+        let text = fs::read_to_string(&path).unwrap().replace("\\\n", "");
+        for (at, _) in text.match_indices("`cenote ") {
+            let command = text[at + 1..].split('`').next().unwrap_or_default();
+            if command.contains(['\n', '(', '[', '"', '\'', '|']) || command.len() > 200 {
+                continue;
+            }
+            let words = command.split_whitespace().map(|word| filled(&unbraced(word)));
+            let line: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+            count += 1;
+            let Err(error) = parse(&line) else { continue };
+            let is_short = matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelp
+                    | ErrorKind::DisplayVersion
+            );
+            if !is_short {
+                wrong.push(format!(
+                    "{}: `{command}`: {}",
+                    path.display(),
+                    error.to_string().lines().next().unwrap_or_default()
+                ));
+            }
+        }
+    }
+    assert!(count > 100, "{count} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A value instead of the field of a format string.
+fn unbraced(word: &str) -> String {
+    if word == "{kind}" {
+        return "user".to_owned();
+    }
+    match (word.find('{'), word.rfind('}')) {
+        (Some(begin), Some(end)) if begin < end => format!("{}7{}", &word[..begin], &word[end + 1..]),
+        _ => word.to_owned(),
+    }
+}
