@@ -30,6 +30,9 @@ pub trait LocalDisks {
     fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
+    /// Takes the requests that begin sessions, and that were admitted to their disks since this was asked last. One whose epoch no record gave is
+    /// refused, and is never among them.
+    fn take_begun(&mut self) -> Vec<(PeerId, RequestId)>;
     /// The peer is gone: nothing of it is to be answered any more.
     fn end(&mut self, peer: PeerId);
     /// The disks of this node.
@@ -45,6 +48,10 @@ impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
 
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>) {
         self.poll_remote(out);
+    }
+
+    fn take_begun(&mut self) -> Vec<(PeerId, RequestId)> {
+        LocalSpace::take_begun(self)
     }
 
     fn end(&mut self, peer: PeerId) {
@@ -285,7 +292,6 @@ impl<L: LocalDisks> Inner<L> {
             return Some(Err(NtStatus::ACCESS_DENIED.into()));
         };
         let peer = PeerId(request.caller.session.0);
-        self.end_older(peer, disk, volume, (epoch, session));
         let number = self.free_number();
         let id = (number & OPEN_MASK) << COUNTER_BITS;
         let target = Target::Session { disk, volume, session, epoch, next: 1 };
@@ -295,7 +301,21 @@ impl<L: LocalDisks> Inner<L> {
         let (id, priority) = (RequestId(id), Priority::Client);
         let request = Request { volume, session, id, epoch, priority, operation: asked.operation() };
         self.disks.handle(peer, from, disk, request);
+        self.end_before_begun();
         None
+    }
+
+    /// Gives up what sessions that have begun take the place of.
+    fn end_before_begun(&mut self) {
+        for (peer, RequestId(id)) in self.disks.take_begun() {
+            let begun = self.pending.get(&id).filter(|pending| pending.peer == peer);
+            if let Some(Open { target: Target::Session { disk, volume, session, epoch, .. }, .. }) =
+                begun.and_then(|pending| pending.opens.as_ref())
+            {
+                let (disk, volume, newer) = (*disk, *volume, (*epoch, *session));
+                self.end_older(peer, disk, volume, newer);
+            }
+        }
     }
 
     /// Asks the replica of the open's disk. `epoch`: as the request says; a READ has no place for it, and is asked under the highest that the
@@ -357,8 +377,8 @@ impl<L: LocalDisks> Inner<L> {
         Some(if is_node { Ok(Reply::Output(output)) } else { Err(NtStatus::INVALID_DEVICE_REQUEST.into()) })
     }
 
-    /// Gives up what is under way in sessions that one of this epoch and id takes the place of, if the replica takes it: see [`Self::end_requests`].
-    /// If the replica does not, the older coordinator begins another session, no more. Those of the same peer are closed: it uses them no
+    /// Gives up what is under way in sessions that one of this epoch and id takes the place of, now that the record is known to have given it that epoch:
+    /// see [`Self::end_requests`]. If the replica does not take it, the older coordinator begins another session, no more. Those of the same peer are closed: it uses them no
     /// more, and does not know of one whose opening was answered over a channel that was lost.
     fn end_older(&mut self, peer: PeerId, disk: DiskId, volume: VolumeId, newer: (Epoch, SessionId)) {
         let is_older = |open: &Open| open.target.is_before(disk, volume, newer);
@@ -541,6 +561,7 @@ impl<L: LocalDisks> Backend for Exports<L> {
         let mut inner = self.inner.borrow_mut();
         let mut responses = std::mem::take(&mut inner.responses);
         inner.disks.poll(&mut responses);
+        inner.end_before_begun();
         for (peer, disk, response) in responses.drain(..) {
             inner.answered(peer, disk, response);
         }
@@ -555,5 +576,61 @@ impl<L: LocalDisks> Backend for Exports<L> {
 
     fn handle_timeout(&mut self, now: Monotonic) {
         self.inner.borrow_mut().look(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Disks that take what they are asked, and answer nothing; sessions begin when they are let.
+    #[derive(Default)]
+    struct Disks {
+        asked: Vec<(PeerId, RequestId)>,
+        begun: Vec<(PeerId, RequestId)>,
+    }
+
+    impl LocalDisks for Disks {
+        fn handle(&mut self, peer: PeerId, _: NodeId, _: DiskId, request: Request) {
+            self.asked.push((peer, request.id));
+        }
+        fn poll(&mut self, _: &mut Vec<(PeerId, DiskId, Response)>) {}
+        fn take_begun(&mut self) -> Vec<(PeerId, RequestId)> {
+            std::mem::take(&mut self.begun)
+        }
+        fn end(&mut self, _: PeerId) {}
+        fn disks(&self) -> Vec<DiskId> {
+            Vec::new()
+        }
+        fn report(&self, _: DiskId, _: u64) -> Option<DiskReport> {
+            None
+        }
+    }
+
+    fn session(epoch: u64) -> Pending {
+        let (disk, volume) = (DiskId::from_bytes([1; 16]), VolumeId::from_bytes([2; 16]));
+        let target =
+            Target::Session { disk, volume, session: SessionId(epoch), epoch: Epoch(epoch), next: 1 };
+        let (peer, from, standing) = (PeerId(epoch), NodeId(1), Standing::none());
+        let opens = Some(Open { number: epoch, peer, from, standing, target });
+        Pending { operation: OperationId(epoch), peer, disk, kind: Kind::Session, since: Monotonic(0), opens }
+    }
+
+    #[test]
+    fn a_session_ends_others_only_when_its_epoch_was_admitted() {
+        let exports = Exports::new(Disks::default());
+        let mut poll = {
+            let mut exports = exports.clone();
+            move || {
+                let mut events = Vec::new();
+                exports.poll(&mut events);
+                events.len()
+            }
+        };
+        exports.inner.borrow_mut().pending.extend([(3, session(3)), (4_294_967_000, session(4_294_967_000))]);
+        assert_eq!(poll(), 0, "a session whose epoch nobody has judged yet ends nothing");
+        exports.inner.borrow_mut().disks.begun.push((PeerId(4_294_967_000), RequestId(4_294_967_000)));
+        assert_eq!(poll(), 1);
+        assert_eq!(exports.inner.borrow().pending.keys().collect::<Vec<_>>(), [&4_294_967_000]);
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
-use crate::cluster_side::{self, DaemonServer, ServerParts, cluster_options};
+use crate::cluster_side::{self, DaemonServer, ServerParts, Shared, cluster_options};
 use crate::config::Config;
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::descriptors;
@@ -12,8 +12,9 @@ use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
-use crate::service_manager::{self, LongStart};
+use crate::service_manager::{self, LongStart, leave_address};
 use crate::sockets::{ListenError, SocketError, asynchronous, listen};
+use crate::waiting::Waiting;
 use api::health_watch::{self, Webhook};
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::State;
@@ -32,7 +33,7 @@ use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,14 +231,12 @@ impl Daemon {
         listeners: Listeners,
         start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
     ) -> Result<Self, DaemonError> {
-        let io_of = |what: &str| {
-            let what = directory.join(what).display().to_string();
-            move |source| DaemonError::Io { what, source }
-        };
+        let io_of = |what: &str| failed_at(&directory.join(what));
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
-        let Records { identity, key, state, engine, server_guid } = Records::open(config, &directory)?;
+        let Records { identity, key, state, engine, server_guid } =
+            Records::open(config, &directory, &listeners)?;
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
         let (interfaces, rdma_devices) = listened_on(config, &listeners);
         let listen = listeners.cluster.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -248,16 +247,17 @@ impl Daemon {
         };
         let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
         let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
-        let (pulse, channels) = (Pulse::default(), config.cluster.bus_channels);
-        let shared_with_nodes = cluster_side::Shared::default();
+        let (pulse, nodes) = (Pulse::default(), Shared::default());
         let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
             rdma_devices,
             state: state.clone(),
-            cluster: identity.as_ref().map(|own| cluster_options(&own.facts, &shared_with_nodes, channels)),
-            accounts: shared_with_nodes.accounts.clone(),
+            cluster: identity
+                .as_ref()
+                .map(|own| cluster_options(&own.facts, &nodes, config.cluster.bus_channels)),
+            accounts: nodes.accounts.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
@@ -274,10 +274,10 @@ impl Daemon {
             state: state.clone(),
             key: key.clone(),
             pulse: pulse.clone(),
-            heartbeats: shared_with_nodes,
+            heartbeats: nodes,
             listen,
             bus_by_rdma: config.cluster.bus_by_rdma,
-            bus_channels: channels,
+            bus_channels: config.cluster.bus_channels,
         };
         let (server, cluster) = begin_cluster(directory.path(), parts, identity, engine, keys)?;
         let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
@@ -332,7 +332,7 @@ impl Daemon {
         let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
         let listener = asynchronous(self.api_listener)?;
         let address_file = self.directory.join(ADDRESS_FILE);
-        write_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
+        leave_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
@@ -394,6 +394,12 @@ impl Daemon {
     }
 }
 
+/// Names the file in which something failed.
+fn failed_at(path: &Path) -> impl FnOnce(io::Error) -> DaemonError + use<> {
+    let what = path.display().to_string();
+    move |source| DaemonError::Io { what, source }
+}
+
 /// Where clients reach the server over TCP and SMB Direct, and by which devices.
 fn listened_on(config: &Config, listeners: &Listeners) -> (Interfaces, RdmaDevices) {
     let addresses = |listeners: &[TcpListener]| {
@@ -423,7 +429,9 @@ struct Records {
 }
 
 impl Records {
-    fn open(config: &Config, directory: &DataDirectory) -> Result<Self, DaemonError> {
+    /// While a server of a cluster waits for the others, its API says so.
+    fn open(config: &Config, directory: &DataDirectory, listeners: &Listeners) -> Result<Self, DaemonError> {
+        let waiting = Waiting::begin(&listeners.api, directory.path());
         let identity = member::open_identity(directory.path())?;
         let key = Arc::new(match &identity {
             Some(identity) => identity.seal_key()?,
@@ -435,6 +443,7 @@ impl Records {
             other: config.other_etcd(),
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
+        drop(waiting);
         // A founding that cannot go on was taken back.
         let identity = member::open_identity(directory.path())?;
         if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
@@ -518,23 +527,6 @@ fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
     match service_manager::credential(KEY_FILE) {
         Some(path) => SealKey::open_credential(&path),
         None => SealKey::open_or_create(&directory.join(KEY_FILE)),
-    }
-}
-
-/// Leaves the API's address for the command line. A service's goes with its run-time directory when the service ends, however that
-/// comes, and the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
-fn write_address(file: &Path, address: SocketAddr) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let line = format!("{address}\n");
-    match service_manager::run_time_directory() {
-        Some(directory) => {
-            let there = directory.join(ADDRESS_FILE);
-            std::fs::write(&there, line).and_then(|()| symlink(there, file))
-        }
-        None => std::fs::write(file, line),
     }
 }
 

@@ -27,4 +27,5 @@ pub mod recover;
 mod service_manager;
 pub mod sockets;
 pub mod trial;
+mod waiting;
 mod witness;

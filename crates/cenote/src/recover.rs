@@ -64,7 +64,7 @@ pub fn recover(
     forget_seen(&identity)?;
     let etcd = EtcdState::connect(etcd_options(&identity))?;
     let state = State::from(etcd.clone());
-    await_answer(&state, Some(FOUNDING_PATIENCE))?;
+    await_answer(&state, FOUNDING_PATIENCE)?;
     let others: Vec<String> = nodes::members(&state)?
         .into_iter()
         .map(|node| node.value.name)

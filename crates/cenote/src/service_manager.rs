@@ -5,10 +5,14 @@
 
 use crate::control::ControlHandle;
 use crate::pulse::Pulse;
+use api::ADDRESS_FILE;
 use rustix::fs::fstat;
 use sd_notify::NotifyState;
 use std::fmt;
-use std::path::PathBuf;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tracing::{Event, Level, Subscriber};
@@ -126,6 +130,23 @@ where
         write!(writer, "<{priority}>")?;
         let line = tracing_subscriber::fmt::format().without_time().with_level(false).with_ansi(false);
         line.format_event(context, writer, event)
+    }
+}
+
+/// Leaves the API's address for the command line. A service's goes with its run-time directory when the service ends, however that
+/// comes, and the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
+pub fn leave_address(file: &Path, address: SocketAddr) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let line = format!("{address}\n");
+    match run_time_directory() {
+        Some(directory) => {
+            let there = directory.join(ADDRESS_FILE);
+            std::fs::write(&there, line).and_then(|()| symlink(there, file))
+        }
+        None => std::fs::write(file, line),
     }
 }
 

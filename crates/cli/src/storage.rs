@@ -35,7 +35,13 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             if as_json {
                 return json(&added);
             }
-            println!("disk {} was added; `cenote pool rebalance` moves data to it", added.id);
+            // Without a name there is one pool.
+            let pool = request.pool.or_else(|| {
+                let pools = client.get::<Vec<Pool>>("/pools").ok()?;
+                pools.into_iter().map(|pool| pool.name).next()
+            });
+            let pool = pool.unwrap_or_else(|| "POOL".to_owned());
+            println!("disk {} was added; `cenote pool rebalance {pool}` moves data to it", added.id);
         }
         args::Disk::Retire { disk, undo: true, .. } => {
             let disk = disk_id(client, &disk)?;

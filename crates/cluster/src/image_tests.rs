@@ -481,3 +481,15 @@ fn a_server_that_went_on_from_an_older_copy_of_its_state_is_not_believed() {
     let plan = import::plan(&disks[..2], &yes(), "here").unwrap();
     assert_eq!(plan.volumes[0].in_sync.len(), 2);
 }
+
+#[test]
+fn a_promise_that_no_owner_can_have_come_to_is_refused_with_the_disk_that_made_it() {
+    let server = Server::furnished();
+    let image = server.image();
+    let beyond = FoundDisk { promised: BTreeMap::from([(VOLUME, Epoch(4_294_967_000))]), ..found(2, &image) };
+    let refused = import::plan(&[found(1, &image), beyond.clone()], &yes(), "").unwrap_err();
+    assert!(matches!(&refused, ImportError::Beyond { path, .. } if *path == beyond.path), "{refused:?}");
+    // The other disks are imported without it.
+    let plan = import::plan(&[found(1, &image), found(3, &image)], &yes(), "").unwrap();
+    assert_eq!(plan.volumes[0].epoch, Epoch(30));
+}

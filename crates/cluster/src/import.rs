@@ -73,6 +73,10 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+/// Epochs that a disk may have promised beyond those in the pool's records, which may be older: an owner begins two a minute, and some more when disks
+/// come and go, so that this is more than ten years. There are 2^32.
+const EPOCHS_AHEAD_MAX: u64 = 1 << 24;
+
 /// Why a pool is not imported; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
@@ -99,6 +103,12 @@ pub enum ImportError {
          was written last. Bring them back; or, where they are lost, go on without what only they hold: --accept-missing"
     )]
     TooFewDisks { pool: String, found: usize, all: usize, missing: String },
+    #[error(
+        "disk {path} has promised epoch {promised} to volume '{volume}', and the pool's records have {recorded}: no server that ran the pool can have come so \
+         far. Nothing was changed, since the volume could not be served by such an epoch for long. Import the pool by its other disks (--disk PATH for each, \
+         with --accept-missing if they are no majority), then erase this one and add it anew"
+    )]
+    Beyond { path: String, volume: String, promised: Epoch, recorded: Epoch },
     #[error("the records of pool '{0}' are damaged: {1}")]
     Damaged(String, String),
 }
@@ -147,6 +157,7 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     }
     let mut volumes = image.records::<VolumeRecord>().map_err(|error| damaged(error.to_string()))?;
     for volume in &mut volumes {
+        demand_likely(volume, &disks)?;
         let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
         let promised = promised.copied().unwrap_or_default();
         if volume.owner.is_some() && promised > volume.epoch {
@@ -173,6 +184,20 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     };
     let version = image.header.version;
     Ok(Plan { pool, version, image: image.clone(), disks: here, missing, volumes, notes })
+}
+
+/// Refuses a promise that the volume's owners cannot have come to since the records were written on the disks.
+fn demand_likely(volume: &VolumeRecord, disks: &[&FoundDisk]) -> Result<(), ImportError> {
+    let bound = Epoch(volume.epoch.0.saturating_add(EPOCHS_AHEAD_MAX));
+    let promised =
+        |disk: &&&FoundDisk| disk.promised.get(&volume.id).is_some_and(|promised| *promised > bound);
+    let Some(disk) = disks.iter().find(promised) else { return Ok(()) };
+    Err(ImportError::Beyond {
+        path: disk.path.clone(),
+        volume: volume.name.clone(),
+        promised: disk.promised.get(&volume.id).copied().unwrap_or_default(),
+        recorded: volume.epoch,
+    })
 }
 
 fn choose_pool(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<PoolId, ImportError> {

@@ -122,6 +122,11 @@ impl ClusterRecord {
         self.revoked.extend(serials.map(|serial| RevokedCertificate { serial, since_unix_s: now_unix_s }));
     }
 
+    /// When the certificate with this serial number was revoked, if it was.
+    pub fn revoked_unix_s(&self, serial: &str) -> Option<u64> {
+        self.revoked.iter().find(|revoked| revoked.serial == serial).map(|revoked| revoked.since_unix_s)
+    }
+
     /// A new random key for heartbeats, sealed.
     ///
     /// # Errors

@@ -47,6 +47,8 @@ pub enum Ask {
     Examine { token: String, secret: Secret },
     /// The same among servers of the cluster.
     Facts,
+    /// Whether the server whose certificate asks is in the cluster still; it may have been removed while it was off.
+    Standing,
     /// Has a server of the cluster look whether it reaches others.
     Probe { targets: Vec<Target> },
     /// Has a server of the cluster do what only it can.
@@ -82,6 +84,11 @@ pub enum Tell {
     Admitted(Box<Admission>),
     Facts(Box<Facts>),
     Probed(Vec<Probed>),
+    /// To a server that is, or was, of the cluster. When it was removed, as far as that is on record.
+    Standing {
+        is_member: bool,
+        removed_unix_s: Option<u64>,
+    },
     /// The answer to an errand: HTTP's status, and JSON.
     Done {
         status: u16,

@@ -68,7 +68,7 @@ fn make_alone(identity: &Identity, now_unix_s: u64) -> Result<(String, Unrecorde
     Ok((issued.pem, Unrecorded { sha256: issued.fingerprint.to_string(), serial: issued.serial }))
 }
 
-fn date(unix_s: u64) -> String {
+pub(crate) fn date(unix_s: u64) -> String {
     let (year, month, day) = types::civil_date((unix_s / 86_400) as i64);
     format!("{year:04}-{month:02}-{day:02}")
 }

@@ -3,9 +3,11 @@
 //! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
 //! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
 
+use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
 use crate::options::{etcd_options, may_start, process_options};
 use crate::undoing::take_back;
+use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
 use cluster::etcd::members::{EtcdAlarm, MemberHealth, have_majority_without, lacks_revision_fix};
@@ -246,9 +248,9 @@ fn open_clusters(
     } else {
         State::from(etcd.clone())
     };
-    let engine = Etcd::of(identity, etcd, process, places)?;
+    let engine = Etcd::of(identity, etcd.clone(), process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
-    await_answer(&state, None)?;
+    await_state(&state, &etcd, identity);
     // Of an etcd that somebody else runs another server may have taken the name. Nothing is written before that is known.
     if ClusterRecord::find(&state)?.is_none_or(|found| found.value.id != identity.facts.id) {
         return Err(CarryError::Exists(identity.facts.cluster.clone()).into());
@@ -301,27 +303,57 @@ fn begin_etcd(
     Ok((EtcdState::connect(options)?, process))
 }
 
-/// Waits until the cluster's state answers; `None`: however long it takes, since servers that start wait for each other.
+/// Waits until the cluster's state answers.
 ///
 /// # Errors
 /// The state's, after `patience`.
-pub fn await_answer(state: &State, patience: Option<Duration>) -> Result<(), StateError> {
+pub fn await_answer(state: &State, patience: Duration) -> Result<(), StateError> {
     let began = Instant::now();
-    let mut reminded = began;
-    loop {
-        let error = match ClusterRecord::find(state) {
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) => StateError::Open("etcd has no records of this cluster".into()),
-            Err(error) => error,
-        };
-        if patience.is_some_and(|patience| began.elapsed() > patience) {
+    while let Err(error) = has_answered(state) {
+        if began.elapsed() > patience {
             return Err(error);
         }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn has_answered(state: &State) -> Result<(), StateError> {
+    match ClusterRecord::find(state)? {
+        Some(_) => Ok(()),
+        None => Err(StateError::Open("etcd has no records of this cluster".into())),
+    }
+}
+
+/// Waits until the cluster's state answers a server that starts, however long it takes, since servers that start wait for each other. The log says
+/// what is waited for. A certificate whose time ends meanwhile, or could not be made anew before, is made anew: etcd takes no other.
+fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
+    let mut reminded = Instant::now();
+    while let Err(error) = has_answered(state) {
         if reminded.elapsed() > REMIND_EVERY {
+            let waits = look_what_is_waited_for(identity);
+            let why = waits.in_words(identity);
+            match waits {
+                Waits::Removed { .. } => tracing::error!(%error, "{why}"),
+                Waits::For(_) => tracing::warn!(%error, "{why}"),
+            }
+            renew_waiting(etcd, identity);
             reminded = Instant::now();
-            tracing::warn!(%error, "waiting for the cluster's state: most of the servers that run etcd must be up");
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// Makes a server that waits another certificate if the time of the one on its disk is over, and shows that one to etcd.
+fn renew_waiting(etcd: &EtcdState, identity: &Identity) {
+    let Some(data) = identity.directory.parent() else { return };
+    // It tells in the log why there is none.
+    let Ok(Some(found)) = open_identity(data) else { return };
+    if found.facts.certified_unix_s != identity.facts.certified_unix_s
+        && let EtcdOptions { endpoints, tls, .. } = etcd_options(&found)
+        && let Err(error) = etcd.reconfigure(endpoints, tls)
+    {
+        tracing::warn!(%error, "etcd cannot be shown the certificate that was made anew");
     }
 }
 
@@ -464,7 +496,7 @@ impl Engine for SingleServer {
         }
         let engine = Etcd::of(founder, etcd.clone(), process, &self.places)?;
         carry(&self.state, &etcd)?;
-        await_answer(&self.state, Some(FOUNDING_PATIENCE))?;
+        await_answer(&self.state, FOUNDING_PATIENCE)?;
         founder.end_founding()?;
         Ok(Arc::new(engine))
     }

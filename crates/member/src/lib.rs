@@ -14,6 +14,7 @@
 //! | `undoing` | a founding that cannot go on is taken back |
 //! | `credentials`, `tls`, `renewal`, `alone` | who it proves to be, and how that is renewed, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
+//! | `waiting` | why a server that starts still waits for the cluster's state |
 //! | `guesses` | how often a host may show tokens that are none |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
@@ -40,6 +41,7 @@ mod surroundings;
 mod tls;
 mod undoing;
 mod view;
+mod waiting;
 
 pub use alone::open_identity;
 pub use applicant::ClusterKeys;
@@ -55,6 +57,7 @@ pub use options::{etcd_options, forget_seen, process_options};
 pub use renewal::renew_if_due;
 pub use surroundings::{ErrandRunner, OwnServer};
 pub use tls::ClusterTlsError;
+pub use waiting::{Waits, look as look_what_is_waited_for};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! What other servers ask of this one on the cluster's port, and who of them may.
 //!
-//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger. Who was let in, who was
+//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger, and is told that it was removed. Who was let in, who was
 //! not, and who showed a token that is none is in the audit log and in the log, with the address.
 
 use crate::control::{ClusterControl, revocation_list};
@@ -9,7 +9,6 @@ use crate::listener::Host;
 use crate::preflight;
 use api::cluster::{Carried, Errand};
 use api::{ApiError, ErrorKind};
-use cluster::NodeRecord;
 use cluster::admission::{self, Refused};
 use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
@@ -17,6 +16,7 @@ use cluster::clock::unix_now_s;
 use cluster::join_token::{self, TokenRefused};
 use cluster::nodes;
 use cluster::wire::{self, Admission, Ask, Secret, Target, Tell};
+use cluster::{ClusterRecord, NodeRecord, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -92,6 +92,27 @@ impl ClusterControl {
         self.member_of(from).await?.ok_or_else(stranger)
     }
 
+    /// Tells a server that is of the cluster, or was, whether it still is, and if not, when it was removed.
+    async fn standing(&self, from: Option<Fingerprint>) -> Result<Tell, ControlError> {
+        let stranger = || {
+            let why = "only servers that are, or were, of the cluster may ask that";
+            ControlError(ApiError::new(ErrorKind::Unauthorized, why))
+        };
+        let from = from.ok_or_else(stranger)?.to_string();
+        let state = self.state.clone();
+        let found = off_the_loop(move || {
+            let nodes = state.list::<NodeRecord>()?.into_iter().map(|node| node.value);
+            let Some(node) = nodes.into_iter().find(|node| node.has_certificate(&from)) else {
+                return Ok(None);
+            };
+            let cluster = ClusterRecord::find(&state)?;
+            let revoked = cluster.and_then(|cluster| cluster.value.revoked_unix_s(&node.certificate_serial));
+            let is_member = node.is_member();
+            Ok(Some(Tell::Standing { is_member, removed_unix_s: revoked.filter(|_| !is_member) }))
+        });
+        found.await?.ok_or_else(stranger)
+    }
+
     /// Does what a stranger may by a token, unless its host has shown too many that are none, and writes down what became of it.
     async fn by_token(
         &self,
@@ -145,6 +166,7 @@ impl ClusterControl {
                 let shown = (token.clone(), secret.clone());
                 self.by_token(peer, ("cluster test", ""), shown, self.examine(token, secret)).await
             }
+            Ask::Standing => self.standing(from).await,
             Ask::Facts => {
                 self.demand_member(from).await?;
                 Ok(Tell::Facts(Box::new(self.facts().await?)))

@@ -572,9 +572,18 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     let told = ask(stranger, second.address(), &question(), PATIENCE).await;
     assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
     control.remove_node("node-2".into()).await.unwrap();
-    let removed = tls::asking(&Identity::open(second.data.path()).unwrap().unwrap()).unwrap();
-    let told = ask(Arc::new(removed), first.address(), &question(), PATIENCE).await;
+    let removed = Arc::new(tls::asking(&Identity::open(second.data.path()).unwrap().unwrap()).unwrap());
+    let told = ask(removed.clone(), first.address(), &question(), PATIENCE).await;
     assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
+    // It is told that it was removed, and when.
+    let told = ask(removed, first.address(), &Ask::Standing, PATIENCE).await;
+    let Ok((Tell::Standing { is_member: false, removed_unix_s: Some(removed) }, _)) = told else {
+        panic!("{told:?}")
+    };
+    assert!(cluster::clock::unix_now_s().abs_diff(removed) < 60, "{removed}");
+    let waits = crate::waiting::Waits::Removed { by: "node-1".into(), unix_s: Some(1_795_824_000) };
+    let words = waits.in_words(&Identity::open(second.data.path()).unwrap().unwrap());
+    assert!(words.contains("'node-2', was removed from cluster C on 2026-11-28"), "{words}");
 }
 
 #[tokio::test]

@@ -606,6 +606,57 @@ fn retired_disks_of_a_node_that_was_removed_are_forgotten_once_their_copies_are_
 }
 
 #[test]
+fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    for node in [2, 3] {
+        rig.kill(node);
+        rig.removed.insert(NodeId(node));
+        rig.nodes.remove(&NodeId(node));
+    }
+    rig.tell_lives();
+    rig.until("the volume has what is left", |rig| rig.record(volume).in_sync.len() == 1);
+    // The server knows those that joined anew before their disks come to them.
+    for (left, node) in [(2, 4), (3, 5)] {
+        rig.start(NodeId(node));
+        rig.tell_lives();
+        let disks = rig.state.list::<DiskRecord>().expect("the state").into_iter();
+        let lost = disks.into_iter().find(|disk| disk.value.node == Some(NodeId(left))).expect("its disk");
+        // The node that has left may still hold a lock on the file.
+        let path = rig.directory.path().join(format!("moved-{node}"));
+        let copied =
+            std::process::Command::new("cp").arg("--sparse=always").arg(&lost.value.path).arg(&path).status();
+        assert!(copied.expect("cp").success());
+        let path = path.to_str().expect("a path").to_owned();
+        let mut record = DiskRecord { node: Some(NodeId(node)), path, ..lost.value };
+        record.fault_domain.node = format!("node-{node}");
+        rig.state.write(&record, lost.revision).expect("written");
+    }
+    rig.until("all copies are back", |rig| {
+        let record = rig.record(volume);
+        record.in_sync.len() == 3 && record.min_homes == 3
+    });
+}
+
+#[test]
+fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::TwoWay);
+    let told = |rig: &Rig, node| rig.of(node).unserved().iter().map(|record| record.id).collect::<Vec<_>>();
+    let all = [NodeId(2), NodeId(3)];
+    assert!(told(&rig, 2).is_empty() && told(&rig, 3).is_empty(), "it is served");
+    // Nobody takes it over: no node is told that it may answer.
+    all.iter().for_each(|node| rig.nodes.get(node).expect("it").node.stop());
+    rig.kill(1);
+    let until = rig.began.elapsed() + Duration::from_secs(5);
+    rig.until("some seconds", |rig| {
+        let first = told(rig, 2).is_empty() && told(rig, 3).is_empty();
+        rig.began.elapsed() > until || !first
+    });
+    assert!(rig.servers(volume).is_empty());
+    assert_eq!([told(&rig, 2), told(&rig, 3)], [[volume], [volume]]);
+    assert_eq!(rig.of(2).neighbours.missing_of(&rig.record(volume)), ["node-1"]);
+}
+
+#[test]
 fn a_volume_that_is_deleted_gives_its_slabs_back_on_every_node() {
     let (mut rig, pool, volume) = Rig::with_volume(2, Resiliency::TwoWay);
     let free = |rig: &Rig| -> Vec<u64> {

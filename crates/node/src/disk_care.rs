@@ -245,7 +245,7 @@ impl DiskCare {
     /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
-        if let Some(left) = self.neighbours.left_behind(disk) {
+        if let Some(left) = self.neighbours.left_behind().into_iter().find(|left| left.id == disk) {
             return self.give_up(DiskRecord { state: DiskState::Retired, since_unix_s, ..left }).await;
         }
         let record = {

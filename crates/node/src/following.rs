@@ -230,7 +230,7 @@ impl Following {
     /// Takes verdicts about nodes.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         let now = self.tasks.now();
-        let Turned { down, up, nodes_down, nodes_up, cut_off, reached_again } =
+        let Turned { down, nodes_down, nodes_up, cut_off, reached_again } =
             self.neighbours.set_nodes(nodes, now);
         for node in nodes_down {
             tracing::warn!(%node, disks = down.len(), "a node is down: its disks leave the volumes that can do without");
@@ -244,15 +244,15 @@ impl Following {
         for node in reached_again {
             tracing::info!(%node, "this node and another one hear each other again");
         }
-        for space in self.pools.spaces() {
-            if !down.is_empty() {
-                space.node_down(&down);
-            }
-            if !up.is_empty() {
-                space.node_up(&up);
-            }
-        }
+        self.heed_nodes();
         self.take_over();
+    }
+
+    /// Has the spaces heed which disks of other nodes are down: by what is known now, not by what has changed.
+    fn heed_nodes(&self) {
+        for space in self.pools.spaces() {
+            space.heed_nodes(|disk| self.neighbours.is_down(disk));
+        }
     }
 
     /// Does what these records say.
@@ -330,6 +330,7 @@ impl Following {
                 false => self.follow_other_disk(record, known.get(&record.id)),
             }
         }
+        self.heed_nodes();
         for record in gone {
             if !disks.iter().any(|disk| disk.id == record.id)
                 && let Some(space) = self.pools.space(record.pool)
@@ -390,9 +391,6 @@ impl Following {
             // Its node says soon how many are free.
             let slabs = record.size_bytes / record.slab_bytes.max(1);
             space.attach_remote_disk(record.id, (slabs, slabs), record.fault_domain.clone());
-            if self.neighbours.is_down(record.id) {
-                space.node_down(&[record.id]);
-            }
         }
     }
 

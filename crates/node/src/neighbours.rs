@@ -35,6 +35,9 @@ pub struct Membership {
 /// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
 const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
+/// A volume that nobody serves for so long is told of: a takeover takes two seconds or so, and an opening that waits for disks is left to another node after ten.
+const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+
 /// A node that no connection of the bus reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
@@ -63,8 +66,6 @@ pub struct NodeLife {
 pub(crate) struct Turned {
     /// Disks of nodes that went down, or are cut off from this one.
     pub down: Vec<DiskId>,
-    /// Disks of nodes that came back.
-    pub up: Vec<DiskId>,
     pub nodes_down: Vec<NodeId>,
     pub nodes_up: Vec<NodeId>,
     pub cut_off: Vec<NodeId>,
@@ -90,6 +91,8 @@ pub struct Neighbours {
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
     /// Verdicts have come: before, no volume is opened.
     is_told: Cell<bool>,
+    /// Since when nobody serves these volumes, as far as that is known here.
+    unserved_since: RefCell<BTreeMap<VolumeId, Monotonic>>,
     /// Nodes that no connection of the bus reaches, and since when.
     unreached: RefCell<BTreeMap<NodeId, Unreached>>,
 }
@@ -220,12 +223,8 @@ impl Neighbours {
             turned.nodes_down.extend(left);
         }
         drop((nodes, down_since));
-        let is_there = |disk: &DiskId| !self.is_down(*disk);
-        (turned.up, turned.down) =
-            [&turned.nodes_up[..], &turned.reached_again, &turned.nodes_down, &turned.cut_off]
-                .into_iter()
-                .flat_map(|nodes| self.disks_of(nodes))
-                .partition(is_there);
+        let gone = [&turned.nodes_down[..], &turned.cut_off].into_iter();
+        turned.down = gone.flat_map(|nodes| self.disks_of(nodes)).collect();
         turned
     }
 
@@ -259,12 +258,48 @@ impl Neighbours {
         orphans.map(|record| (record.id, record.pool)).collect()
     }
 
-    /// The disk, if its node has left without it, and it may still come back at another one.
-    pub(crate) fn left_behind(&self, disk: DiskId) -> Option<DiskRecord> {
+    /// The disks whose nodes have left without them, and that may still come back at other ones.
+    pub fn left_behind(&self) -> Vec<DiskRecord> {
         let (nodes, disks) = (self.nodes.borrow(), self.disks.borrow());
-        let record = disks.get(&disk).filter(|_| self.is_told.get())?;
-        let is_member = record.node.is_none_or(|node| nodes.contains_key(&node));
-        (!is_member && record.state != DiskState::Retired).then(|| record.clone())
+        let is_left = |record: &&DiskRecord| {
+            let is_member = record.node.is_none_or(|node| nodes.contains_key(&node));
+            self.is_told.get() && !is_member && record.state != DiskState::Retired
+        };
+        disks.values().filter(is_left).cloned().collect()
+    }
+
+    /// The recorded volumes that nobody serves, and has not for [`UNSERVED_AFTER`], as far as that is known here: their owner is dead or has left, or there is
+    /// none, or it is this node, which does not have them (`is_absent`). To be asked every few seconds.
+    pub(crate) fn unserved(&self, now: Monotonic, is_absent: impl Fn(VolumeId) -> bool) -> Vec<VolumeRecord> {
+        if !self.is_told.get() {
+            return Vec::new();
+        }
+        let (volumes, mut since) = (self.volumes.borrow(), self.unserved_since.borrow_mut());
+        let is_unserved = |volume: &VolumeRecord| match volume.owner {
+            Some(owner) if Some(owner) == self.own() => is_absent(volume.id),
+            Some(owner) => !self.is_up(owner),
+            None => true,
+        };
+        let found = volumes.values().filter(|volume| !volume.is_unfinished && is_unserved(volume));
+        let found: BTreeMap<VolumeId, &VolumeRecord> = found.map(|volume| (volume.id, volume)).collect();
+        since.retain(|volume, _| found.contains_key(volume));
+        for volume in found.keys() {
+            since.entry(*volume).or_insert(now);
+        }
+        let lasts = |volume: &&&VolumeRecord| now.since(since[&volume.id]) >= UNSERVED_AFTER;
+        found.values().filter(lasts).map(|volume| (*volume).clone()).collect()
+    }
+
+    /// Names the nodes that are down, or have left, and have disks in sync with the volume.
+    pub fn missing_of(&self, volume: &VolumeRecord) -> Vec<String> {
+        let homes = self.homes.borrow();
+        let nodes: BTreeSet<NodeId> =
+            volume.in_sync.iter().filter_map(|disk| homes.get(disk).copied()).collect();
+        nodes
+            .into_iter()
+            .filter(|node| Some(*node) != self.own() && !self.is_up(*node))
+            .map(|node| self.name(node))
+            .collect()
     }
 
     /// Whether this node is to have no volumes: it drains.

@@ -3,10 +3,10 @@
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
 use crate::pools::PoolSpace;
-use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed};
+use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
-use space::message::{PeerId, Request, Response};
+use space::message::{PeerId, Request, RequestId, Response};
 use std::collections::BTreeMap;
 use types::{DiskId, NodeId};
 
@@ -68,6 +68,11 @@ impl Node {
         }
     }
 
+    /// Takes the requests that begin sessions, and were admitted to their disks since this was asked last.
+    pub fn take_begun(&self) -> Vec<(PeerId, RequestId)> {
+        self.pools.entries().values().flat_map(|entry| entry.space.take_begun()).collect()
+    }
+
     /// A connection of another node is lost.
     pub fn end_peer(&self, peer: PeerId) {
         for entry in self.pools.entries().values() {
@@ -89,6 +94,12 @@ impl Node {
             }
         }
         all
+    }
+
+    /// The recorded volumes that nobody serves, and has not for some seconds, as far as that is known here. To be asked every few seconds.
+    pub fn unserved(&self) -> Vec<VolumeRecord> {
+        let is_absent = |volume| self.volumes.is_elsewhere(volume);
+        self.neighbours.unserved(self.tasks.now(), is_absent)
     }
 
     /// Takes the report of a node on a disk of its own; of another one's disks it has nothing to say.

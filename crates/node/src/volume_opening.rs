@@ -188,6 +188,7 @@ impl VolumeOpener {
         let (epoch, ms) =
             (space.record(record.id).map_or(0, |record| record.epoch.0), attempt.claimed_ms.get());
         tracing::info!(volume = %record.id, epoch, ms, "a volume is claimed, and its disks have promised so");
+        self.await_copies(&space, record).await;
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
@@ -214,6 +215,16 @@ impl VolumeOpener {
                 Err(self.end_attempt(&space, record, why))
             }
         }
+    }
+
+    /// Waits while disks that missed writes are brought up to date, if a write needs their copies: opening the file system writes, and an attempt
+    /// that ends without them would end the copying as well.
+    async fn await_copies(&self, space: &PoolSpace, record: &VolumeRecord) {
+        until(|| {
+            let makes_up = |coordinator: &mut Coordinator| coordinator.makes_up_for_copies();
+            (space.with_volume(record.id, makes_up) != Some(true)).then_some(())
+        })
+        .await;
     }
 
     /// Gives up what there is of a volume that was not opened; `Conflict`: another node has claimed it.

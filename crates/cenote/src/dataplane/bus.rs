@@ -9,7 +9,7 @@ use node::tasks::{Tasks, until};
 use node::{Membership, Node, Unreached};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
-use space::message::{PeerId, Request, Response};
+use space::message::{PeerId, Request, RequestId, Response};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use sys::driver::Driver;
@@ -34,6 +34,10 @@ impl LocalDisks for NodeDisks {
         if let Some(node) = self.0.upgrade() {
             node.poll_remote(out);
         }
+    }
+
+    fn take_begun(&mut self) -> Vec<(PeerId, RequestId)> {
+        self.0.upgrade().map(|node| node.take_begun()).unwrap_or_default()
     }
 
     fn end(&mut self, peer: PeerId) {

@@ -97,7 +97,9 @@ impl AccountBook {
                 ImportError::Several(_) => ErrorKind::Invalid,
                 ImportError::NoRecords(..) | ImportError::Damaged(..) => ErrorKind::Corrupt,
                 ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
-                ImportError::TwoHistories { .. } | ImportError::TooFewDisks { .. } => ErrorKind::Conflict,
+                ImportError::TwoHistories { .. }
+                | ImportError::TooFewDisks { .. }
+                | ImportError::Beyond { .. } => ErrorKind::Conflict,
             };
             let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
             ApiError::new(kind, format!("{error}{skipped}"))

@@ -77,6 +77,14 @@ impl Coordinator {
         self.ground.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
     }
 
+    /// Whether some chunk has too few copies for a write, and disks that missed writes are being brought up to date.
+    pub fn makes_up_for_copies(&self) -> bool {
+        let record = self.ground.membership.record();
+        self.ground.setting.serving()
+            && self.ground.chunks.fewest_holders(record) < record.min_copies
+            && !self.jobs.resyncs.is_empty()
+    }
+
     /// Returns what became of reads, by the disk that was asked first.
     pub fn late_reads(&self) -> impl Iterator<Item = (DiskId, LateReads)> + '_ {
         self.operations.hedges.counts()

@@ -78,13 +78,13 @@ impl Epochs {
         if epoch <= promised && !begins && self.waiting.is_empty() {
             return true;
         }
-        let known = self.known.get(&volume);
-        let is_given = known.is_some_and(|known| known.gave(asked.from, epoch));
-        let is_others = known.is_some_and(|known| known.epoch == epoch) && !is_given;
+        let is_given = self.known.get(&volume).is_some_and(|known| known.gave(asked.from, epoch));
         // What waits goes first: it came first.
         let is_before = |one: &Asked| one.peer == asked.peer && one.request.volume == volume;
         let is_behind = self.waiting.iter().any(|one| is_before(&one.asked));
-        let is_fine = if epoch > promised { is_given } else { !(begins && is_others) };
+        // The disk has promised the epoch to somebody, and a server that has just started knows of no record to whom. What is lower the disk refuses.
+        let is_to_be_given = epoch > promised || begins && epoch == promised;
+        let is_fine = is_given || !is_to_be_given;
         is_fine && !is_behind || Planted::EpochsBelieved.is_planted()
     }
 

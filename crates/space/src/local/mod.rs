@@ -10,7 +10,7 @@ pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
 use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
-use crate::message::{BusError, Response, Waiting};
+use crate::message::{BusError, PeerId, RequestId, Response, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
@@ -90,6 +90,8 @@ struct Inner<S, C> {
     remote_slabs: BTreeMap<DiskId, (u64, u64)>,
     nodes: Nodes,
     epochs: Epochs,
+    /// Requests that begin sessions, and have gone to their disks.
+    begun: Vec<(PeerId, RequestId)>,
     retired: Vec<DiskId>,
     /// Disks that are known not to come back with what they had.
     given_up: BTreeSet<DiskId>,
@@ -145,6 +147,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             remote_slabs: BTreeMap::new(),
             nodes: Nodes::default(),
             epochs: Epochs::default(),
+            begun: Vec::new(),
             retired: Vec::new(),
             given_up: BTreeSet::new(),
             reserve_disks,
@@ -595,7 +598,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     fn settle_epochs(&mut self, settled: Settled) {
         let Settled { admitted, refused, recorded, again } = settled;
         for asked in admitted {
-            self.bus.handle_peer(asked.peer, asked.disk, asked.request);
+            self.admit(asked);
         }
         for (asked, error) in refused {
             let (disk, volume) = (asked.disk, asked.request.volume);

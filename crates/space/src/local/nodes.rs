@@ -6,7 +6,7 @@
 use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
-use crate::message::{PeerId, Request, Response, Transport};
+use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -147,10 +147,30 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.bus.remote_disks.remove(&disk);
         inner.remote_slabs.remove(&disk);
         inner.nodes.down.remove(&disk);
+        let now = inner.now;
         for volume in inner.volumes.values_mut() {
             volume.coordinator.set_far(disk, false);
+            volume.coordinator.disks_up(now, &[disk]);
         }
         inner.refresh_pool();
+    }
+
+    /// Compares what is known of the disks of other nodes with what `is_down` says now, and heeds each difference. A disk's verdict changes with its
+    /// node, and also when the disk is recorded with another node, of which no verdict changes.
+    pub fn heed_nodes(&self, is_down: impl Fn(DiskId) -> bool) {
+        let (down, up): (Vec<DiskId>, Vec<DiskId>) = {
+            let inner = self.inner.borrow();
+            let known = inner.bus.remote_disks.iter().copied();
+            known
+                .filter(|disk| is_down(*disk) != inner.nodes.down.contains(disk))
+                .partition(|disk| is_down(*disk))
+        };
+        if !down.is_empty() {
+            self.node_down(&down);
+        }
+        if !up.is_empty() {
+            self.node_up(&up);
+        }
     }
 
     /// The node of these disks is dead: they leave the in-sync sets of all volumes at once, each by one change of its record, and nobody
@@ -222,7 +242,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut inner = self.change();
         let now = inner.now;
         for asked in inner.epochs.note(record) {
-            inner.bus.handle_peer(asked.peer, asked.disk, asked.request);
+            inner.admit(asked);
         }
         if let Some(volume) = inner.volumes.get_mut(&record.id) {
             volume.coordinator.note_record(now, record);
@@ -237,7 +257,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let (volume, promised) = (request.volume, inner.bus.promised(disk, request.volume));
         let asked = Asked { peer, from, disk, request };
         if promised.is_none_or(|promised| inner.epochs.admits(&asked, promised)) {
-            return inner.bus.handle_peer(peer, disk, asked.request);
+            return inner.admit(asked);
         }
         if inner.epochs.wait(asked) {
             inner.read_for_epochs(volume);
@@ -251,9 +271,23 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         out.extend(inner.bus.take_peer_answers().map(|(peer, response)| (peer, response.from, response)));
     }
 
+    /// Forgets the records by which requests of other nodes are judged, as a server that starts has not read them yet.
+    #[cfg(test)]
+    pub(crate) fn forget_records(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.begun.clear();
+        inner.epochs = super::epochs::Epochs::default();
+    }
+
+    /// Takes the requests that begin sessions and were admitted to their disks since this was asked last: by epochs that the records gave.
+    pub fn take_begun(&self) -> Vec<(PeerId, RequestId)> {
+        std::mem::take(&mut self.inner.borrow_mut().begun)
+    }
+
     /// The connection is lost: its sessions end, and what it asked for is answered to nobody.
     pub fn end_peer(&self, peer: PeerId) {
         let mut inner = self.inner.borrow_mut();
+        inner.begun.retain(|(begun, _)| *begun != peer);
         inner.epochs.end_peer(peer);
         inner.bus.end_peer(peer);
     }
@@ -298,6 +332,14 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
             (view.total_slabs, view.free_slabs) = slabs;
         }
         self.refresh_pool();
+    }
+
+    /// Hands a request of another node to its disk.
+    pub(super) fn admit(&mut self, asked: Asked) {
+        if matches!(asked.request.operation, Operation::Open { .. }) {
+            self.begun.push((asked.peer, asked.request.id));
+        }
+        self.bus.handle_peer(asked.peer, asked.disk, asked.request);
     }
 
     /// A scrub found this block of a disk corrupt: its volume's coordinator repairs it, here or on the node that has it open.

@@ -561,6 +561,39 @@ pub(super) fn a_node_that_names_an_epoch_of_no_record_keeps_no_owner_out() {
 }
 
 #[test]
+pub(super) fn a_server_that_knows_no_record_yet_lets_only_the_owner_begin_at_the_promised_epoch() {
+    let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    cluster.write(0, 1, 7).unwrap();
+    let epoch = cluster.record().epoch;
+    // As after a start, it has read no record.
+    let (space, disk) = (cluster.nodes[1].space.clone(), cluster.disks_of(1)[0]);
+    space.forget_records();
+    let begin = |peer, from| {
+        let request = Request {
+            volume: VOLUME,
+            session: crate::message::SessionId(u64::MAX - u64::from(from)),
+            id: crate::message::RequestId(1),
+            epoch,
+            priority: crate::message::Priority::Client,
+            operation: Operation::Open { least: Epoch(0), settled: Epoch(0) },
+        };
+        space.handle_remote(PeerId(peer), NodeId(from), disk, request);
+        let mut answers = Vec::new();
+        (0..3).for_each(|_| space.poll_remote(&mut answers));
+        let position = answers.iter().position(|(to, ..)| *to == PeerId(peer)).expect("an answer");
+        let begun = space.take_begun();
+        (answers.remove(position).2.result.map(|_| ()), begun.len())
+    };
+    let (refused, begun) = begin(99, 3);
+    assert!(matches!(refused, Err(BusError::Store(StoreError::Invalid(_)))), "{refused:?}");
+    assert_eq!(begun, 0, "it would end the owner's requests");
+    space.forget_records();
+    assert_eq!(begin(98, 1), (Ok(()), 1), "the owner begins");
+}
+
+#[test]
 fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
     let found = cluster.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap();

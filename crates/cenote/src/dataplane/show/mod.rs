@@ -1,5 +1,6 @@
 //! What the control plane is shown: everything as of one moment, in the words of the API.
 
+mod cluster_issues;
 mod disk_issues;
 mod disks;
 mod latencies;
@@ -66,6 +67,8 @@ impl Show {
             issues.extend(told);
         }
         issues.extend(peers::unreached_nodes(node));
+        issues.extend(cluster_issues::unserved_volumes(node));
+        issues.extend(cluster_issues::disks_left_behind(node));
         issues.extend(node.jobs.borrow().stopped().map(stopped_job));
         issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
         self.date_issues(&mut issues, node.tasks.unix_seconds());

@@ -1,0 +1,72 @@
+//! Health issues that every server of a cluster finds by the records and by who lives: volumes without a server, disks without one.
+
+use super::SINCE_SEEN;
+use api::model::{Health, HealthIssue};
+use cluster::{DiskRecord, VolumeRecord};
+use node::Node;
+
+/// Tells of volumes that no server serves.
+pub(super) fn unserved_volumes(node: &Node) -> Vec<HealthIssue> {
+    let unserved = node.unserved();
+    unserved.iter().map(|record| unserved_volume(record, &node.neighbours.missing_of(record))).collect()
+}
+
+/// `missing`: the servers that are down and have copies that count.
+fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_unserved".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: SINCE_SEEN,
+        what: "no server serves it: the one that had it is down or has let it go, and no other one has taken it over".to_owned(),
+        meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
+        action: match missing.is_empty() {
+            true => "All servers with its copies are up: see the log of each for why it does not open the volume, and restart the service of one that \
+                     is silent about it."
+                .to_owned(),
+            false => format!(
+                "Start {}: copies that count are there. It is opened by itself then, and tried again from time to time.",
+                missing.join(", ")
+            ),
+        },
+    }
+}
+
+/// Tells of disks that are recorded with servers which are in the cluster no more, as a recovery from the copy of one server leaves them.
+pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
+    node.neighbours.left_behind().iter().map(disk_left_behind).collect()
+}
+
+fn disk_left_behind(record: &DiskRecord) -> HealthIssue {
+    let (server, path, id) = (&record.fault_domain.node, &record.path, record.id);
+    HealthIssue {
+        health: Health::Warning,
+        code: "disk_left_behind".to_owned(),
+        target: format!("disk {id}"),
+        since_unix_s: SINCE_SEEN,
+        what: format!("{path} of server '{server}' is missing: that server has left the cluster without it"),
+        meaning: "Copies on it count until it is given up, so volumes may wait for it, and what is written meanwhile has a copy less.".to_owned(),
+        action: format!(
+            "Let its server join anew with an empty data directory, and add the disk there as it is: `cenote disk add {path} --pool NAME`, with the \
+             pool's name; do not erase it. If it will never come back, `cenote disk retire {id}` on any server has its copies made on others."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Provisioning, Resiliency};
+    use types::{PoolId, VolumeId};
+
+    #[test]
+    fn a_volume_that_nobody_serves_names_the_servers_that_are_to_be_started() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let issue = unserved_volume(&record, &["node-2".to_owned(), "node-3".to_owned()]);
+        assert_eq!((issue.health, issue.target.as_str()), (Health::Unhealthy, "volume plans"));
+        assert!(issue.action.starts_with("Start node-2, node-3"), "{issue:?}");
+        assert!(unserved_volume(&record, &[]).action.contains("see the log of each"));
+    }
+}

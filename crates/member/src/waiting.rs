@@ -1,0 +1,99 @@
+//! Why a server that starts still waits for the cluster's state: which servers are missing, or that it was removed meanwhile.
+//!
+//! Promises: looks only, within [`PATIENCE`] and a little; says of no server that it is missing whose etcd takes a connection.
+
+use crate::alone::date;
+use crate::asking::ask;
+use crate::tls;
+use cluster::clock::unix_now_s;
+use cluster::identity::Identity;
+use cluster::wire::{Ask, Tell};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// For which another server may take to answer, or its etcd to take a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a look found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waits {
+    /// Another server says that this one was removed from the cluster, and when, as far as that is known.
+    Removed { by: String, unix_s: Option<u64> },
+    /// Names, or addresses, of the servers whose etcd takes no connection.
+    For(Vec<String>),
+}
+
+impl Waits {
+    /// Says to an administrator what is waited for, and what to do.
+    pub fn in_words(&self, identity: &Identity) -> String {
+        let (own, cluster) = (&identity.facts.name, &identity.facts.cluster);
+        match self {
+            Self::Removed { by, unix_s } => {
+                let when = unix_s.map_or_else(String::new, |unix_s| format!(" on {}", date(unix_s)));
+                format!(
+                    "this server, '{own}', was removed from cluster {cluster}{when}, as {by} says, and is let into it no more. To take it back, stop it, \
+                     put its data directory away, and let it join anew with an empty one (`cenote cluster join`, or `cenote witness serve` with a token); \
+                     to have it out for good, disable its service"
+                )
+            }
+            Self::For(missing) if missing.is_empty() => format!(
+                "this server waits for the state of cluster {cluster}: etcd is reached on all servers that run it, and has no majority yet"
+            ),
+            Self::For(missing) => format!(
+                "this server waits for the state of cluster {cluster}: etcd is not reached on {}. Start these servers: most of those that run etcd must \
+                 be up. If they are lost for good, see \"Rescue\" in docs/CLUSTER.md",
+                missing.join(", ")
+            ),
+        }
+    }
+}
+
+/// Looks, from a thread that may block, what this server waits for.
+pub fn look(identity: &Identity) -> Waits {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_or_else(|_| Waits::For(Vec::new()), |runtime| runtime.block_on(look_at_all(identity)))
+}
+
+async fn look_at_all(identity: &Identity) -> Waits {
+    let known = identity.known();
+    let others = known.map(|known| known.others).unwrap_or_default();
+    let mut questions = tokio::task::JoinSet::new();
+    if let Ok(asking) = tls::asking(identity) {
+        let asking = Arc::new(asking);
+        for (name, address) in others.clone() {
+            let asking = asking.clone();
+            questions.spawn(async move { (name, ask(asking, address, &Ask::Standing, PATIENCE).await) });
+        }
+    }
+    let mut connections = tokio::task::JoinSet::new();
+    for address in identity.facts.endpoints.iter().filter_map(|url| address_of(url)) {
+        connections.spawn(async move {
+            let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect(address));
+            (address, matches!(connecting.await, Ok(Ok(_))))
+        });
+    }
+    while let Some(asked) = questions.join_next().await {
+        if let Ok((by, Ok((Tell::Standing { is_member: false, removed_unix_s }, _)))) = asked {
+            let unix_s = removed_unix_s.filter(|removed| *removed <= unix_now_s());
+            return Waits::Removed { by, unix_s };
+        }
+    }
+    let mut missing = Vec::new();
+    while let Some(connected) = connections.join_next().await {
+        if let Ok((address, false)) = connected {
+            let of_host = |(_, other): &&(String, SocketAddr)| other.ip() == address.ip();
+            missing.push(
+                others.iter().find(of_host).map_or_else(|| address.to_string(), |(name, _)| name.clone()),
+            );
+        }
+    }
+    missing.sort();
+    Waits::For(missing)
+}
+
+/// The address in a client URL of etcd.
+fn address_of(url: &str) -> Option<SocketAddr> {
+    url.split_once("://")?.1.trim_end_matches('/').parse().ok()
+}
