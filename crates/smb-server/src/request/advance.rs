@@ -218,7 +218,7 @@ impl Requests {
 
     /// Goes on with the requests that a command has found able to.
     #[inline]
-    pub(super) fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
+    pub fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         if !state.woken.is_empty() {
             for wake in std::mem::take(&mut state.woken) {
                 self.wake_one(state, wake, now);
