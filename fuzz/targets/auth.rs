@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use smb::auth::{
-    Acceptor, AccountLookup, Credentials, Initiator, InitiatorStep, NodeCredentials, NodeProver, NodeRefused, NtHash,
-    ServerNames, Step,
+    Acceptor, AccountLookup, Credentials, Initiator, InitiatorStep, NodeCredentials, NodeProver, NodeRefused,
+    NtHash, ServerNames, Step,
 };
 use smb::crypto::PreauthHash;
 use std::sync::Arc;

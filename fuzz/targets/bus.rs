@@ -13,8 +13,8 @@ use std::time::Duration;
 use sys::{Buf, Payload};
 use types::{DiskId, Epoch, Monotonic, PoolId, Sid, VolumeId};
 use volume::backend::{
-    AccessToken, Backend, ByteRange, Caller, Event, OpenDevice, OpenId, Operation, OperationId, Privileges, Reply,
-    SessionId, ShareOptions, ShareRoot, Standing,
+    AccessToken, Backend, ByteRange, Caller, Event, OpenDevice, OpenId, Operation, OperationId, Privileges,
+    Reply, SessionId, ShareOptions, ShareRoot, Standing,
 };
 
 const DISK: DiskId = DiskId::from_bytes([2; 16]);
@@ -69,7 +69,8 @@ fn caller(session: u64) -> Caller {
 
 /// The next request that the input says, of one of two peers, on one of the opens that there are.
 fn request(kind: u8, which: u8, bytes: &[u8], opens: &[OpenId]) -> Operation {
-    let open = opens.get(usize::from(which) % opens.len().max(1)).copied().unwrap_or(OpenId(u64::from(which)));
+    let open =
+        opens.get(usize::from(which) % opens.len().max(1)).copied().unwrap_or(OpenId(u64::from(which)));
     let number = u64::from(which);
     match kind % 8 {
         0 => Operation::OpenDevice(Box::new(OpenDevice {

@@ -43,7 +43,8 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut now = Monotonic(1);
     let mut membership = Membership::new(options, now);
-    let members = (2..5).map(|node| Member { node: NodeId(node), address: SocketAddr::from(([127, 0, 0, 1], 9)) });
+    let members =
+        (2..5).map(|node| Member { node: NodeId(node), address: SocketAddr::from(([127, 0, 0, 1], 9)) });
     membership.set_members(&members.collect::<Vec<_>>(), now);
     while !input.0.is_empty() {
         now = now.after(Duration::from_millis(input.byte().into()));

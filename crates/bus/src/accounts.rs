@@ -7,11 +7,11 @@
 use crate::{SHARE, VOLUME};
 use cluster::node_trust::{NodeTrust, NotProven};
 use smb::auth::{NodeProver, NodeRefused};
-use smb::rpc::AccountEntry;
+use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use smb_server::{Account, Directory, NodeAccount, Share};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use types::{FileTime, NodeId, Sid};
+use types::{FileTime, NodeId, Sid, VolumeId};
 use volume::backend::{AccessToken, Privileges, ShareOptions};
 
 /// All that a share can grant (MS-SMB2 2.2.13.1).
@@ -181,6 +181,18 @@ impl<D: Directory> Directory for WithNodes<D> {
 
     fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
         self.inner.account_by_name(name)
+    }
+
+    fn users(&self) -> Vec<UserEntry> {
+        self.inner.users()
+    }
+
+    fn groups(&self) -> Vec<GroupEntry> {
+        self.inner.groups()
+    }
+
+    fn volume_name(&self, volume: VolumeId) -> Option<String> {
+        self.inner.volume_name(volume)
     }
 
     fn node_prover(&self) -> Option<Arc<dyn NodeProver>> {

@@ -7,6 +7,7 @@
 use crate::directory::SharedDirectory;
 use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
+use crate::pipe_queue::PipeChanges;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
@@ -15,6 +16,7 @@ use cluster::State;
 use cluster::membership::shell::Link;
 use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
+use smb::rpc::{RpcDone, RpcRefusal};
 use smb::wire::NetworkInterface;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,6 +59,11 @@ pub enum Command {
     /// The shares or accounts changed. Answered when the change is in force for everybody who is connected.
     DirectoryChanged {
         reply: Reply<()>,
+    },
+    /// The outcome of what an administrator asked for through a named pipe.
+    AnswerPipe {
+        pipe: u64,
+        outcome: Result<RpcDone, RpcRefusal>,
     },
     /// What clients are told of the server's interfaces from now on.
     Interfaces(Vec<NetworkInterface>),
@@ -338,6 +345,7 @@ pub struct DataPlaneOptions {
     pub limits: Limits,
     pub directory: SharedDirectory,
     pub logon_lines: LogonLines,
+    pub pipe_changes: PipeChanges,
     /// Beats once a turn of the loop.
     pub pulse: Pulse,
 }

@@ -10,6 +10,8 @@ use crate::descriptors;
 use crate::directory::SharedDirectory;
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
+use crate::pipe_changes;
+use crate::pipe_queue::PipeChanges;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart, leave_address};
@@ -30,6 +32,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
+use smb_server::PipeChange;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -186,6 +189,8 @@ pub struct Daemon {
     /// Of a server that is in a cluster.
     cluster_port: Option<TcpListener>,
     server: Arc<DaemonServer>,
+    /// What administrators ask for through named pipes.
+    pipe_changes: tokio::sync::mpsc::Receiver<PipeChange>,
 }
 
 /// Why a server that served has ended.
@@ -240,14 +245,12 @@ impl Daemon {
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
         let (interfaces, rdma_devices) = listened_on(config, &listeners);
         let listen = listeners.cluster.as_ref().and_then(|listener| listener.local_addr().ok());
-        let keys = member::ClusterKeys {
-            smb: interfaces.smb.clone(),
-            rdma: interfaces.rdma.clone(),
-            ..config.cluster_keys(listen, server_guid)
-        };
+        let (smb, rdma) = (interfaces.smb.clone(), interfaces.rdma.clone());
+        let keys = member::ClusterKeys { smb, rdma, ..config.cluster_keys(listen, server_guid) };
         let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
         let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
         let (pulse, nodes) = (Pulse::default(), Shared::default());
+        let (pipe_changes, changes) = PipeChanges::new();
         let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
@@ -264,6 +267,7 @@ impl Daemon {
             limits,
             directory: shared.clone(),
             logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
+            pipe_changes,
             pulse: pulse.clone(),
         })?;
         drop(long_start);
@@ -297,6 +301,7 @@ impl Daemon {
             cluster,
             cluster_port,
             server,
+            pipe_changes: changes,
         })
     }
 
@@ -335,6 +340,7 @@ impl Daemon {
         leave_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
+        tasks.spawn(pipe_changes::carry_out(self.pipe_changes, self.manager.clone()));
         tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
         let pages = begin_dashboard(&mut tasks, &self.manager, &self.server_name, &self.directory);
         tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
@@ -348,8 +354,7 @@ impl Daemon {
         ready();
         service_manager::tell(NotifyState::Ready);
 
-        let thread = self.data_plane.thread;
-        let mut ended = tokio::task::spawn_blocking(move || thread.join());
+        let mut ended = tokio::task::spawn_blocking(move || self.data_plane.thread.join());
         let mut end = Ended::Stopped;
         let by_itself = loop {
             tokio::select! {

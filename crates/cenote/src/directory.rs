@@ -3,12 +3,12 @@
 //! Promises: a reader sees one whole version and never waits for a disk. Never writes: the cluster state is the truth, and
 //! [`SharedDirectory::replace`] is called after every committed change.
 
-use cluster::accounts::{Group, UserSecret};
+use cluster::accounts::{Group, User, UserSecret};
 use cluster::shares::Share;
 use smb::rpc::{AccountEntry, AccountKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use types::Sid;
+use types::{Sid, VolumeId};
 use volume::backend::{AccessToken, Privileges};
 
 /// One version of the directory.
@@ -22,6 +22,7 @@ pub struct Directory {
     group_sids: BTreeMap<String, Sid>,
     /// By lower-cased name.
     shares: BTreeMap<String, Arc<Share>>,
+    volumes: HashMap<VolumeId, String>,
     /// The SID that this server's accounts are relative to.
     domain: Sid,
 }
@@ -41,8 +42,28 @@ impl Directory {
             users: users.into_iter().map(|secret| (fold(&secret.user.name), secret)).collect(),
             groups,
             shares: shares.into_iter().map(|share| (fold(&share.name), Arc::new(share))).collect(),
+            volumes: HashMap::new(),
             domain,
         }
+    }
+
+    /// Knows the names of volumes as well.
+    #[must_use]
+    pub fn with_volumes(self, volumes: impl IntoIterator<Item = (VolumeId, String)>) -> Self {
+        Self { volumes: volumes.into_iter().collect(), ..self }
+    }
+
+    pub fn users(&self) -> impl Iterator<Item = &User> {
+        self.users.values().map(|secret| &secret.user)
+    }
+
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The name of a volume, as it was when accounts or shares changed last.
+    pub fn volume_name(&self, volume: VolumeId) -> Option<&str> {
+        self.volumes.get(&volume).map(String::as_str)
     }
 
     /// A user by name, whatever its case; disabled ones too.

@@ -18,6 +18,8 @@ pub mod faults;
 mod limits;
 pub mod logon_lines;
 pub mod manager;
+pub mod pipe_changes;
+pub mod pipe_queue;
 pub mod pulse;
 pub mod quickstart;
 mod quotas;

@@ -27,7 +27,6 @@ use api::requests::{
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, Subject};
-use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
@@ -35,8 +34,10 @@ use cluster::import;
 use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
+use cluster::{State, Typed, VolumeRecord};
 use machine::smart::DeviceHealths;
 use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
+use smb::rpc::{RpcDone, RpcRefusal};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
@@ -49,7 +50,10 @@ use types::{DiskId, PoolId, Sid, VolumeId};
 pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
     let accounts = Accounts::new(state, key);
     let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
-    Ok(Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?))
+    let directory = Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?);
+    let volumes =
+        state.list::<VolumeRecord>()?.into_iter().map(|volume| (volume.value.id, volume.value.name));
+    Ok(directory.with_volumes(volumes))
 }
 
 /// The daemon behind the API.
@@ -196,6 +200,21 @@ impl Manager {
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
         let nobody = || refused(AccountError::NoAccount(name.to_owned()));
         self.accounts.directory.current().sid_of(name).ok_or_else(nobody)
+    }
+
+    /// Tells a named pipe the outcome of what was asked through it. False: the data plane has ended.
+    pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
+        self.control.send(Command::AnswerPipe { pipe, outcome })
+    }
+
+    /// The self-relative security descriptor behind a path in a share.
+    ///
+    /// # Errors
+    /// If there is no such share or file, or its volume does not answer.
+    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
+        let (volume, path) = self.in_share(share, path)?;
+        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
+        Ok(described.descriptor)
     }
 
     /// Volume and path behind a path in a share.

@@ -1,7 +1,7 @@
 //! Accounts and shares, as the daemon answers them from memory.
 
 use smb::auth::NodeProver;
-use smb::rpc::AccountEntry;
+use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use std::sync::Arc;
 use types::{NodeId, Sid, VolumeId};
 use volume::backend::{AccessToken, ShareOptions};
@@ -96,6 +96,12 @@ pub trait Directory {
     fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry>;
     /// Finds an account or group by its name, whatever its case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
+    /// All users, disabled ones too.
+    fn users(&self) -> Vec<UserEntry>;
+    /// All local groups.
+    fn groups(&self) -> Vec<GroupEntry>;
+    /// The name of a volume that shares lead to.
+    fn volume_name(&self, volume: VolumeId) -> Option<String>;
     /// By what nodes of this server's cluster log on; `None`: it is in none.
     fn node_prover(&self) -> Option<Arc<dyn NodeProver>> {
         None

@@ -33,6 +33,7 @@ mod remote;
 mod request;
 mod server;
 mod state;
+mod view;
 
 pub use config::{Config, Limits};
 pub use directory::{Account, Directory, NodeAccount, Share};
@@ -43,4 +44,5 @@ pub use state::RandomSource;
 pub use state::client_figures::ClientFigures;
 pub use state::connections::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use state::counters::{Counters, RequestKind};
+pub use state::pipe::PipeChange;
 pub use state::share_figures::ShareFigures;

@@ -1,107 +1,22 @@
 //! Named pipes of IPC$: opens, reads, writes and transactions over `smb::rpc`.
 
-use crate::directory::Directory;
+use crate::directory::{Credential, Directory};
 use crate::exchange::Context;
 use crate::state::budget::Charge;
-use crate::state::connections::Connections;
 use crate::state::keys::OpenKey;
 use crate::state::opens::{Enumeration, Open, OpenKind};
-use crate::state::pipe::Pipe;
-use crate::state::sessions::{SessionState, Sessions};
+use crate::state::pipe::{Pipe, PipeChange};
 use crate::state::share_figures::FiguresSlot;
 use crate::state::{State, Wake};
-use smb::rpc::{
-    AccountEntry, PipeError, PipeRead, RpcCaller, ServerEntry, SessionEntry, ShareEntry, ShareKind,
-};
-use types::{FileTime, Monotonic, NtStatus, Sid};
+use crate::view::View;
+use smb::auth::NtHash;
+use smb::rpc::{PipeError, PipeRead, RpcCaller, RpcDone, RpcRefusal};
+use std::cell::RefCell;
+use types::{Monotonic, NtStatus, Sid};
 use volume::backend::{Backend, CacheGrant, OplockLevel};
 
 /// Size in bytes that the attributes of a pipe claim.
 pub(crate) const PIPE_ALLOCATION_BYTES: u64 = 4096;
-
-/// The server as the RPC interfaces see it: looked up when a call asks, and only for this call.
-struct View<'a, D> {
-    directory: &'a D,
-    server_name: &'a str,
-    sessions: &'a Sessions,
-    connections: &'a Connections,
-    now: Monotonic,
-    wall: FileTime,
-}
-
-impl<D: Directory> smb::rpc::Directory for View<'_, D> {
-    fn server(&self) -> ServerEntry {
-        ServerEntry {
-            name: self.server_name.to_owned(),
-            comment: "Cenote".to_owned(),
-            domain: "WORKGROUP".to_owned(),
-            // What clients of today expect of a server of SMB 3.1.1.
-            version_major: 10,
-            version_minor: 0,
-        }
-    }
-
-    fn shares(&self) -> Vec<ShareEntry> {
-        let disk = self.directory.shares().into_iter().map(|share| ShareEntry {
-            name: share.name.clone(),
-            kind: ShareKind::Disk,
-            is_special: false,
-            comment: share.comment.clone(),
-            path: format!("C:\\{}", share.name),
-            current_uses: self.sessions.uses_of(&share.name),
-            flags: 0,
-            security_descriptor: None,
-        });
-        let ipc = ShareEntry {
-            name: "IPC$".to_owned(),
-            kind: ShareKind::Pipe,
-            is_special: true,
-            comment: "IPC".to_owned(),
-            path: String::new(),
-            current_uses: 0,
-            flags: 0,
-            security_descriptor: None,
-        };
-        disk.chain([ipc]).collect()
-    }
-
-    fn sessions(&self) -> Vec<SessionEntry> {
-        let proven = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Valid);
-        proven
-            .map(|(_, session)| {
-                let peer = session
-                    .channels
-                    .first()
-                    .and_then(|channel| self.connections.get(channel.connection))
-                    .map(|connection| connection.info.peer.ip().to_string());
-                SessionEntry {
-                    client: peer.unwrap_or_default(),
-                    user: session.account.clone(),
-                    open_files: session.opens.len() as u32,
-                    active_s: self.now.since(session.created_at).as_secs() as u32,
-                    idle_s: self.now.since(session.last_request_at).as_secs() as u32,
-                    is_guest: false,
-                }
-            })
-            .collect()
-    }
-
-    fn domain_sid(&self) -> Sid {
-        self.directory.domain_sid()
-    }
-
-    fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry> {
-        self.directory.account_by_sid(sid)
-    }
-
-    fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
-        self.directory.account_by_name(name)
-    }
-
-    fn now(&self) -> FileTime {
-        self.wall
-    }
-}
 
 /// Opens a pipe by its name in IPC$.
 pub(crate) fn open<B: Backend, D: Directory>(
@@ -122,6 +37,10 @@ pub(crate) fn open<B: Backend, D: Directory>(
         user: session.account.clone(),
         domain: state.config.server_name.clone(),
         is_administrator: session.token.groups.contains(&Sid::administrators()),
+        nt_hash: match session.credential {
+            Credential::Password(hash) => Some(NtHash::from_bytes(hash)),
+            Credential::Certificate(_) => None,
+        },
     };
     // Without what stands before it, which may be as long as a client likes.
     let bare = text.trim_start_matches('\\');
@@ -173,13 +92,42 @@ fn with_pipe<B: Backend, D: Directory, T>(
         server_name: &state.config.server_name,
         sessions: &state.sessions,
         connections: &state.connections,
+        opens: &state.opens,
+        random: RefCell::new(&mut state.random),
         now,
         wall: state.clock.at(now),
     };
     let done = work(&mut end, &view);
+    let change = end.take_change();
     state.opens.pipe_mut(key)?.end = Some(end);
     charge(state, key)?;
+    if let Some(change) = change {
+        let open = state.opens.get(key)?;
+        let (session, connection) = (open.session, open.connection);
+        let user = state.sessions.get(session).map(|session| session.account.clone()).unwrap_or_default();
+        let peer = state.connections.get(connection).map(|connection| connection.info.peer);
+        state.pipe_changes.push(PipeChange { pipe: key.get(), user, peer, change });
+    }
     Ok(done)
+}
+
+/// Answers the call that waits for a change in this pipe, and lets READs go on that wait for it. The pipe may be closed meanwhile.
+pub(crate) fn finish<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    key: OpenKey,
+    outcome: Result<RpcDone, RpcRefusal>,
+) {
+    if let Ok(pipe) = state.opens.pipe_mut(key)
+        && let Some(end) = &mut pipe.end
+    {
+        end.finish(outcome);
+        // If the answer may not be kept the pipe ends, and its readers hear that.
+        if charge(state, key).is_ok() {
+            state.woken.push(Wake::Readers(key));
+        } else {
+            fail_readers(state, key);
+        }
+    }
 }
 
 /// Counts what a pipe keeps by now. A pipe that may not keep so much is emptied, and ends.
@@ -228,17 +176,20 @@ pub(crate) fn read<B: Backend, D: Directory>(
     Ok(read)
 }
 
-/// Writes a call to a pipe and reads its answer, of at most `output_max` bytes.
+/// Writes a call to a pipe and reads its answer, of at most `output_max` bytes. `None`: it waits for a change.
 pub(crate) fn transact<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
     input: &[u8],
     output_max: usize,
     now: Monotonic,
-) -> Result<PipeRead, NtStatus> {
-    with_pipe(state, key, now, |pipe, view| pipe.transact(input, output_max, view))?
-        .map_err(PipeError::status)?
-        .ok_or(NtStatus::PIPE_EMPTY)
+) -> Result<Option<PipeRead>, NtStatus> {
+    let (read, waits) = with_pipe(state, key, now, |pipe, view| {
+        let read = pipe.transact(input, output_max, view);
+        (read, pipe.is_pending())
+    })?;
+    let read = read.map_err(PipeError::status)?;
+    if read.is_none() && !waits { Err(NtStatus::PIPE_EMPTY) } else { Ok(read) }
 }
 
 /// Says what FSCTL_PIPE_PEEK answers (MS-FSCC 2.3.46): what waits, without taking it.

@@ -4,17 +4,20 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::lists::{self, Gauges, OpenInfo, SessionInfo};
 use crate::logon::audit::LogonLine;
+use crate::pipes;
 use crate::request::Requests;
 use crate::request::breaks::{self, LeaseStep};
 use crate::state::client_figures::ClientFigures;
 use crate::state::connections::{ConnectionId, ConnectionInfo, Outgoing};
 use crate::state::counters::{Counters, RequestKind};
 use crate::state::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
+use crate::state::pipe::PipeChange;
 use crate::state::policy;
 use crate::state::share_figures::ShareFigures;
 use crate::state::tree::Target;
 use crate::state::{RandomSource, State};
 use smallvec::SmallVec;
+use smb::rpc::{RpcDone, RpcRefusal};
 use smb::wire::NetworkInterface;
 use sys::{Buf, Payload};
 use types::{FileTime, LatencyHistogram, Monotonic, VolumeId};
@@ -334,6 +337,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Closes an open by an administrator's wish. False: there is none.
     pub fn close_open(&mut self, open: u64, now: Monotonic) -> bool {
         OpenKey::from_number(open).is_some_and(|key| self.state.close_open(key, now))
+    }
+
+    /// Takes the changes that administrators ask for through pipes; each is answered by [`Self::answer_pipe`].
+    pub fn take_pipe_changes(&mut self) -> Vec<PipeChange> {
+        std::mem::take(&mut self.state.pipe_changes)
+    }
+
+    /// Answers a change of [`Self::take_pipe_changes`].
+    pub fn answer_pipe(&mut self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>, now: Monotonic) {
+        if let Some(key) = OpenKey::from_number(pipe) {
+            pipes::finish(&mut self.state, key, outcome);
+            self.requests.wake(&mut self.state, now);
+        }
     }
 
     pub fn counters(&self) -> &Counters {

@@ -97,4 +97,13 @@ impl Directory for People {
         let user = User::ALL.into_iter().find(|user| user.name() == name)?;
         Some(AccountEntry { sid: user.sid(), name: name.into(), kind: AccountKind::User })
     }
+    fn users(&self) -> Vec<smb::rpc::UserEntry> {
+        Vec::new()
+    }
+    fn groups(&self) -> Vec<smb::rpc::GroupEntry> {
+        Vec::new()
+    }
+    fn volume_name(&self, _volume: types::VolumeId) -> Option<String> {
+        None
+    }
 }

@@ -22,7 +22,7 @@ pub fn pack(release: &Release, work: &Path, notices: &str) -> Result<(), String>
     tree::write(&root.join("DEBIAN/conffiles"), configuration.as_bytes(), 0o644)?;
     let depends = format!("libc6 (>= {}), libgcc-s1, systemd | systemd-standalone-sysusers", glibc(release)?);
     let fields = format!(
-        "Depends: {depends}\nRecommends: smartmontools\nSuggests: avahi-daemon, wsdd, libibverbs1, librdmacm1\nSection: net\n\
+        "Depends: {depends}\nRecommends: smartmontools, etcd-server | etcd\nSuggests: avahi-daemon, wsdd, libibverbs1, librdmacm1\nSection: net\n\
          Description: mirrored storage from local disks, served as SMB3 shares\n \
          Turns the local disks of a server into pools with mirrored, checksummed\n \
          volumes and serves them as SMB3 shares, over TCP and SMB Direct. With the\n \

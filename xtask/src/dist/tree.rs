@@ -17,7 +17,7 @@ pub struct Places {
 const DOCUMENTS: &str = "usr/share/doc/cenote";
 
 /// Files of the repository: from, to, mode.
-const FILES: [(&str, &str, u32); 23] = [
+const FILES: [(&str, &str, u32); 28] = [
     ("packaging/cenote.toml", "etc/cenote/cenote.toml", 0o644),
     ("packaging/sysusers.conf", "usr/lib/sysusers.d/cenote.conf", 0o644),
     ("packaging/cenote.rules", "usr/lib/udev/rules.d/65-cenote.rules", 0o644),
@@ -28,7 +28,10 @@ const FILES: [(&str, &str, u32); 23] = [
     ("packaging/cenote-smart.service", "usr/lib/systemd/system/cenote-smart.service", 0o644),
     ("packaging/cenote-smart.timer", "usr/lib/systemd/system/cenote-smart.timer", 0o644),
     ("packaging/cenote-locate", "usr/libexec/cenote-locate", 0o755),
+    ("packaging/cenote-upgrade", "usr/libexec/cenote-upgrade", 0o755),
     ("packaging/cenote-smart", "usr/libexec/cenote-smart", 0o755),
+    ("packaging/firewall/firewalld.xml", "usr/lib/firewalld/services/cenote.xml", 0o644),
+    ("packaging/firewall/ufw.profile", "etc/ufw/applications.d/cenote", 0o644),
     ("packaging/discovery/avahi.service", "usr/share/doc/cenote/examples/avahi.service", 0o644),
     ("packaging/discovery/wsdd.conf", "usr/share/doc/cenote/examples/wsdd.conf", 0o644),
     ("packaging/monitoring/cenote.rules.yml", "usr/share/doc/cenote/examples/cenote.rules.yml", 0o644),
@@ -40,6 +43,8 @@ const FILES: [(&str, &str, u32); 23] = [
     ("README.md", "usr/share/doc/cenote/README.md", 0o644),
     ("SECURITY.md", "usr/share/doc/cenote/SECURITY.md", 0o644),
     ("docs/OPERATIONS.md", "usr/share/doc/cenote/docs/OPERATIONS.md", 0o644),
+    ("docs/CLUSTER.md", "usr/share/doc/cenote/docs/CLUSTER.md", 0o644),
+    ("docs/PERFORMANCE.md", "usr/share/doc/cenote/docs/PERFORMANCE.md", 0o644),
     ("docs/FOR_WINDOWS_ADMINS.md", "usr/share/doc/cenote/docs/FOR_WINDOWS_ADMINS.md", 0o644),
     ("docs/SMB_DIRECT.md", "usr/share/doc/cenote/docs/SMB_DIRECT.md", 0o644),
     ("docs/DISKSPD.md", "usr/share/doc/cenote/docs/DISKSPD.md", 0o644),
@@ -48,7 +53,7 @@ const FILES: [(&str, &str, u32); 23] = [
 ];
 
 /// Files that the administrator edits.
-pub const CONFIGURATION: [&str; 1] = ["/etc/cenote/cenote.toml"];
+pub const CONFIGURATION: [&str; 2] = ["/etc/cenote/cenote.toml", "/etc/ufw/applications.d/cenote"];
 
 /// Lays the package's files out below `root`.
 pub fn lay_out(release: &Release, root: &Path, notices: &str, places: &Places) -> Result<(), String> {
@@ -174,4 +179,35 @@ fn packed(path: &Path, bytes: &[u8]) -> Result<(), String> {
         return Err(format!("gzip: {}", packed.status));
     }
     write(path, &packed.stdout, 0o644)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Documents for those who change the program. They stay in the repository, as what they refer to does.
+    const OF_THE_REPOSITORY: [&str; 5] =
+        ["DECISIONS.md", "DESIGN.md", "ON_DISK.md", "PROTOCOL.md", "SCALE.md"];
+
+    #[test]
+    fn every_document_of_administrators_is_in_the_packages() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let mut missing = Vec::new();
+        for entry in fs::read_dir(docs).unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            let is_packed = FILES.iter().any(|(from, _, _)| *from == format!("docs/{name}"));
+            if name.ends_with(".md") && is_packed == OF_THE_REPOSITORY.contains(&name.as_str()) {
+                missing.push(name);
+            }
+        }
+        assert!(missing.is_empty(), "neither packed nor left out by name, or both: {missing:?}");
+    }
+
+    #[test]
+    fn every_file_of_the_packages_is_in_the_repository() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (from, _, _) in FILES {
+            assert!(root.join(from).is_file(), "{from}");
+        }
+    }
 }

@@ -120,6 +120,15 @@ impl Directory for People {
     fn account_by_name(&self, _: &str) -> Option<AccountEntry> {
         None
     }
+    fn users(&self) -> Vec<smb::rpc::UserEntry> {
+        Vec::new()
+    }
+    fn groups(&self) -> Vec<smb::rpc::GroupEntry> {
+        Vec::new()
+    }
+    fn volume_name(&self, _volume: types::VolumeId) -> Option<String> {
+        None
+    }
 }
 
 type NodeServer = Server<Served<NoFiles, Space>, WithNodes<People>>;

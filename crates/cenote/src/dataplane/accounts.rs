@@ -3,11 +3,12 @@
 //! Promises: every answer is from RAM and of one version of the directory.
 
 use crate::directory::SharedDirectory;
+use cluster::accounts::{Group, User};
 use cluster::shares::{Share as ShareRecord, ShareDurability};
-use smb::rpc::AccountEntry;
+use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use smb_server::{Account, Directory, Share};
 use std::sync::Arc;
-use types::Sid;
+use types::{FileTime, Sid, VolumeId};
 use volume::backend::{Durability, ShareOptions};
 
 /// The directory as the server asks for it.
@@ -67,5 +68,29 @@ impl Directory for ServerDirectory {
 
     fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
         self.0.current().account_by_name(name)
+    }
+
+    fn users(&self) -> Vec<UserEntry> {
+        let entry = |user: &User| UserEntry {
+            sid: user.sid.clone(),
+            name: user.name.clone(),
+            full_name: user.full_name.clone(),
+            enabled: user.enabled,
+            password_set: FileTime::from_unix_nanos(i128::from(user.password_set_unix_s) * 1_000_000_000),
+        };
+        self.0.current().users().map(entry).collect()
+    }
+
+    fn groups(&self) -> Vec<GroupEntry> {
+        let entry = |group: &Group| GroupEntry {
+            sid: group.sid.clone(),
+            name: group.name.clone(),
+            members: group.members.clone(),
+        };
+        self.0.current().groups().iter().map(entry).collect()
+    }
+
+    fn volume_name(&self, volume: VolumeId) -> Option<String> {
+        self.0.current().volume_name(volume).map(str::to_owned)
     }
 }

@@ -64,6 +64,9 @@ impl Plane {
                 self.frontend.server_mut().directory_changed(now);
                 answer(reply, Ok(()));
             }
+            Command::AnswerPipe { pipe, outcome } => {
+                self.frontend.server_mut().answer_pipe(pipe, outcome, now);
+            }
             Command::Interfaces(interfaces) => self.frontend.server_mut().set_interfaces(interfaces),
             Command::Drain { within, reply } => {
                 let plane = self.clone();

@@ -2,8 +2,10 @@
 
 use super::clients::{Behind, Clients, SmbServer};
 use crate::logon_lines::LogonLines;
+use crate::pipe_queue::PipeChanges;
 use bus::Served;
 use node::{Front, ServedVolume};
+use smb::rpc::RpcRefusal;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ pub(super) struct Frontend {
     server: Rc<RefCell<SmbServer>>,
     clients: RefCell<Clients>,
     logon_lines: LogonLines,
+    pipe_changes: PipeChanges,
     /// No more connections are taken.
     draining: Cell<bool>,
     /// Bytes of messages that are not sent yet, over all connections by TCP. Counted while the server drains.
@@ -39,9 +42,14 @@ impl Front for ServerFront {
 }
 
 impl Frontend {
-    pub(super) fn new(server: Rc<RefCell<SmbServer>>, clients: Clients, logon_lines: LogonLines) -> Self {
+    pub(super) fn new(
+        server: Rc<RefCell<SmbServer>>,
+        clients: Clients,
+        logon_lines: LogonLines,
+        pipe_changes: PipeChanges,
+    ) -> Self {
         let (draining, unsent_bytes) = (Cell::default(), Cell::default());
-        Self { server, clients: RefCell::new(clients), logon_lines, draining, unsent_bytes }
+        Self { server, clients: RefCell::new(clients), logon_lines, pipe_changes, draining, unsent_bytes }
     }
 
     pub(super) fn server(&self) -> Ref<'_, SmbServer> {
@@ -85,7 +93,7 @@ impl Frontend {
         self.clients.borrow_mut().put_on_wire(now)
     }
 
-    /// Brings the time to the server, and writes down its logons.
+    /// Brings the time to the server, and writes down its logons, and hands on what pipes wait for.
     pub(super) fn end_turn(&self, now: Monotonic) {
         let mut server = self.server.borrow_mut();
         if server.next_timeout().is_some_and(|at| at <= now) {
@@ -94,6 +102,11 @@ impl Frontend {
         let lines = server.take_logon_lines();
         if !lines.is_empty() {
             self.logon_lines.send(lines);
+        }
+        for change in server.take_pipe_changes() {
+            if let Err(pipe) = self.pipe_changes.send(change) {
+                server.answer_pipe(pipe, Err(RpcRefusal::Failed), now);
+            }
         }
     }
 

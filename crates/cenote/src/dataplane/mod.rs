@@ -193,7 +193,7 @@ impl Plane {
             driver,
             bus: bus.map_or_else(OnceCell::new, OnceCell::from),
             joining: Joining::default(),
-            frontend: Frontend::new(server, clients, options.logon_lines),
+            frontend: Frontend::new(server, clients, options.logon_lines, options.pipe_changes),
             show: Show::new(rdma_addresses, rdma_devices.refused, limits, now),
             ended: Cell::new(false),
         }))

@@ -7,6 +7,7 @@ use crate::control::{
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
+use crate::pipe_queue::PipeChanges;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
 use cluster::membership::shell::{Heartbeats, Link, Surroundings};
 use cluster::membership::{HeartbeatKey, Incarnation, Options, Timing};
@@ -52,6 +53,7 @@ fn start_with(
         limits: Limits { cache_bytes: 16 << 20, ..Limits::default() },
         directory: SharedDirectory::new(directory),
         logon_lines: LogonLines::nowhere(),
+        pipe_changes: PipeChanges::new().0,
         pulse: Default::default(),
     })
     .expect("a data plane")

@@ -65,7 +65,11 @@ impl Work {
 
     /// Whether CANCEL ends the request though no volume works on it.
     pub fn can_be_cancelled_here(&self) -> bool {
-        matches!(self, Self::Read(read::Work::Pipe { .. }))
+        match self {
+            Self::Read(read::Work::Pipe { .. }) => true,
+            Self::Ioctl(work) => work.waits_for_pipe(),
+            _ => false,
+        }
     }
 
     /// Whether the client can find what the request leads to without having been answered.

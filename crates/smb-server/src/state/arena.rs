@@ -77,6 +77,17 @@ impl<T> Arena<T> {
         self.used
     }
 
+    /// The key of the slot at an index, if it holds something.
+    pub fn key_at(&self, index: usize) -> Option<u64> {
+        let slot = self.slots.get(index).filter(|slot| slot.value.is_some())?;
+        Some(u64::from(slot.generation) << 32 | index as u64)
+    }
+
+    /// How many slots there are, those that hold nothing included.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;

@@ -42,6 +42,7 @@ use keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use latencies::Latencies;
 use leases::{BreakStep, Leases};
 use opens::{Open, OpenKind, Opens};
+use pipe::PipeChange;
 use sessions::Sessions;
 use setups::Setups;
 use share_figures::AllShareFigures;
@@ -103,6 +104,8 @@ pub(crate) struct State<B, D> {
     pub counters: Counters,
     pub latencies: Latencies,
     pub share_figures: AllShareFigures,
+    /// Changes that pipes wait for: at most one of each.
+    pub pipe_changes: Vec<PipeChange>,
     /// In the order in which commands found them.
     pub woken: Vec<Wake>,
 }
@@ -128,6 +131,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             counters: Counters::default(),
             latencies: Latencies::default(),
             share_figures: AllShareFigures::default(),
+            pipe_changes: Vec::new(),
             woken: Vec::new(),
             config,
             directory,

@@ -164,6 +164,17 @@ impl Opens {
         self.table.len()
     }
 
+    /// The open in the slot at an index.
+    pub fn at(&self, index: usize) -> Option<(OpenKey, &Open)> {
+        let key = self.table.key_at(index)?;
+        Some((OpenKey::of_slot(key), self.table.get(key)?))
+    }
+
+    /// How many slots there are, empty ones included.
+    pub fn slots(&self) -> usize {
+        self.table.slots()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (OpenKey, &Open)> {
         self.table.iter().map(|(key, open)| (OpenKey::of_slot(key), open))
     }

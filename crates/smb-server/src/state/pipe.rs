@@ -2,7 +2,9 @@
 
 use super::budget::Charge;
 use super::keys::RequestKey;
+use smb::rpc::RpcChange;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 /// An open end of a pipe.
 pub(crate) struct Pipe {
@@ -38,4 +40,16 @@ impl Pipe {
     pub fn take_readers(&mut self) -> VecDeque<RequestKey> {
         std::mem::take(&mut self.readers)
     }
+}
+
+/// A change that an administrator asks for through a pipe. Whoever manages the server carries it out, and tells the outcome by
+/// [`crate::Server::answer_pipe`].
+#[derive(Debug)]
+pub struct PipeChange {
+    /// The open of the pipe, as [`crate::OpenInfo::id`] has it.
+    pub pipe: u64,
+    pub user: String,
+    /// The client's address; `None`: its connection is gone.
+    pub peer: Option<SocketAddr>,
+    pub change: RpcChange,
 }

@@ -283,6 +283,15 @@ impl Directory for People {
     fn account_by_name(&self, _name: &str) -> Option<AccountEntry> {
         None
     }
+    fn users(&self) -> Vec<smb::rpc::UserEntry> {
+        Vec::new()
+    }
+    fn groups(&self) -> Vec<smb::rpc::GroupEntry> {
+        Vec::new()
+    }
+    fn volume_name(&self, _volume: types::VolumeId) -> Option<String> {
+        None
+    }
 }
 
 /// A server with one volume.

@@ -105,7 +105,7 @@ impl Acceptor {
             Framing::Over => Err(DeniedReason::OutOfSequence.into()),
             Framing::Raw => match self.ntlm.step(token, accounts, now, random)? {
                 NtlmStep::Continue(answer) => Ok(Step::Continue(answer)),
-                NtlmStep::Done(identity, context) => Ok(done(identity, &context, Vec::new())),
+                NtlmStep::Done(identity, context) => Ok(done(identity, &context, Vec::new(), false)),
             },
             Framing::Unknown => match NegotiationToken::parse(token) {
                 Ok(NegotiationToken::Init(init)) => self.first(&init, accounts, now, random),
@@ -189,7 +189,12 @@ impl Acceptor {
         let (node, session_key) = node.proof(token, self.heard, now)?;
         let state = Some(NegState::AcceptCompleted);
         let token = encode_resp(&NegTokenResp { state, ..NegTokenResp::default() });
-        Ok(Step::Done(Box::new(Accepted { identity: Identity::Node(node), session_key, token })))
+        Ok(Step::Done(Box::new(Accepted {
+            identity: Identity::Node(node),
+            session_key,
+            token,
+            message_security: None,
+        })))
     }
 
     fn next(
@@ -228,12 +233,18 @@ impl Acceptor {
             token: None,
             mechanism_list_mic: our_mic.as_ref().map(|mic| &mic[..]),
         });
-        Ok(done(identity, &context, token))
+        Ok(done(identity, &context, token, our_mic.is_some()))
     }
 }
 
-fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>) -> Step {
-    Step::Done(Box::new(Accepted { identity, session_key: context.session_key().clone(), token }))
+fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>, is_list_signed: bool) -> Step {
+    let message_security = context.message_security(is_list_signed);
+    Step::Done(Box::new(Accepted {
+        identity,
+        session_key: context.session_key().clone(),
+        token,
+        message_security,
+    }))
 }
 
 fn name_denied(reason: DeniedReason, identity: &Identity) -> Denied {

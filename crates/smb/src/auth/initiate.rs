@@ -83,6 +83,17 @@ impl Initiator {
         }
     }
 
+    /// The client's keys for messages, while the server has not answered the last token yet.
+    #[cfg(test)]
+    pub(crate) fn message_security(&self) -> Option<super::MessageSecurity> {
+        match &self.state {
+            State::AwaitVerdict(context) => {
+                context.message_security(true).map(super::MessageSecurity::reversed)
+            }
+            _ => None,
+        }
+    }
+
     /// Takes the server's next token; an empty one is fine as the last.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ mod spnego;
 pub use accept::Acceptor;
 pub use initiate::{Initiator, InitiatorStep};
 pub use node::{NodeCredentials, NodeProver, NodeRefused};
-pub use ntlm::NtHash;
+pub use ntlm::{MessageSecurity, NtHash};
 pub use spnego::{Mechanism, server_hint};
 
 use types::{NodeId, NtStatus};
@@ -95,6 +95,8 @@ pub struct Accepted {
     pub identity: Identity,
     pub session_key: SessionKey,
     pub token: Vec<u8>,
+    /// For messages below SMB that are protected by the logon itself, as DCE/RPC's; `None`: the keys are too short, or a node's.
+    pub message_security: Option<MessageSecurity>,
 }
 
 impl std::fmt::Debug for Accepted {

@@ -1,86 +1,48 @@
 //! lsarpc (MS-LSAT, MS-LSAD): names and SIDs into each other, and the domain they belong to.
 
+use super::handles::{Handles, Object, close_answer, open_answer};
 use super::ndr::{BadStub, Reader, Writer};
 use super::{AccountEntry, AccountKind, Directory, RpcCaller, well_known};
 use types::{NtStatus, Sid};
 
 /// Most names or SIDs in one lookup (MS-LSAT 2.2.13, 2.2.18).
 const LOOKUPS_MAX: usize = 1000;
-/// Most policy handles on one pipe.
-const HANDLES_MAX: usize = 64;
 const SOME_NOT_MAPPED: NtStatus = NtStatus(0x0000_0107);
 const NO_MORE_ENTRIES: NtStatus = NtStatus(0x8000_001A);
 /// POLICY_LSA_SERVER_ROLE: primary.
 const ROLE_PRIMARY: u16 = 3;
 
-/// The policy handles that a pipe's client holds.
-#[derive(Default)]
-pub(super) struct Policies {
-    open: Vec<u64>,
-    last: u64,
-}
-
-impl Policies {
-    fn open(&mut self) -> Option<[u8; 20]> {
-        if self.open.len() == HANDLES_MAX {
-            return None;
-        }
-        self.last += 1;
-        self.open.push(self.last);
-        Some(Self::on_wire(self.last))
-    }
-
-    fn on_wire(number: u64) -> [u8; 20] {
-        let mut handle = [0; 20];
-        handle[4..12].copy_from_slice(&number.to_le_bytes());
-        handle[12..20].copy_from_slice(b"cenote\0\0");
-        handle
-    }
-
-    fn position(&self, handle: &[u8]) -> Option<usize> {
-        self.open.iter().position(|&number| Self::on_wire(number) == handle)
-    }
-}
-
 /// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
-    stub: &[u8],
-    policies: &mut Policies,
+    reader: &mut Reader<'_>,
+    policies: &mut Handles,
     caller: &RpcCaller,
     directory: &dyn Directory,
 ) -> Option<Result<Vec<u8>, BadStub>> {
-    let mut reader = Reader::new(stub);
     let answer = match operation {
-        0 => close(&mut reader, policies),
+        0 => close(reader, policies),
         6 | 44 => Ok(open_policy(policies)),
-        7 | 46 => {
-            with_handle(&mut reader, policies, |reader| query_policy(reader, directory), |out| out.null())
-        }
+        7 | 46 => with_handle(reader, policies, |reader| query_policy(reader, directory), |out| out.null()),
         11 => with_handle(
-            &mut reader,
+            reader,
             policies,
             |_| Ok(no_accounts()),
             |out| [0; 3].into_iter().for_each(|zero| out.u32(zero)),
         ),
         14 | 58 | 68 => {
             let form = NameForm::of(operation);
-            with_handle(
-                &mut reader,
-                policies,
-                |reader| lookup_names(reader, form, directory),
-                nothing_translated,
-            )
+            with_handle(reader, policies, |reader| lookup_names(reader, form, directory), nothing_translated)
         }
-        45 => user_name(&mut reader, caller),
-        77 => lookup_names(&mut reader, NameForm::Sids, directory),
+        45 => user_name(reader, caller),
+        77 => lookup_names(reader, NameForm::Sids, directory),
         15 | 57 => with_handle(
-            &mut reader,
+            reader,
             policies,
             |reader| lookup_sids(reader, operation == 57, directory),
             nothing_translated,
         ),
-        76 => lookup_sids(&mut reader, true, directory),
+        76 => lookup_sids(reader, true, directory),
         _ => return None,
     };
     Some(answer)
@@ -89,11 +51,11 @@ pub(super) fn call(
 /// Reads a handle, and answers STATUS_INVALID_HANDLE after `refused` if it is not one of ours.
 fn with_handle(
     reader: &mut Reader<'_>,
-    policies: &Policies,
+    policies: &Handles,
     serve: impl FnOnce(&mut Reader<'_>) -> Result<Vec<u8>, BadStub>,
     refused: impl FnOnce(&mut Writer),
 ) -> Result<Vec<u8>, BadStub> {
-    if policies.position(reader.bytes(20)?).is_some() {
+    if policies.find(reader.handle()?) == Some(&Object::Policy) {
         return serve(reader);
     }
     let mut out = Writer::default();
@@ -107,37 +69,13 @@ fn nothing_translated(out: &mut Writer) {
     [0; 4].into_iter().for_each(|zero| out.u32(zero));
 }
 
-fn close(reader: &mut Reader<'_>, policies: &mut Policies) -> Result<Vec<u8>, BadStub> {
-    let handle = reader.bytes(20)?;
-    let mut out = Writer::default();
-    match policies.position(handle) {
-        Some(position) => {
-            policies.open.swap_remove(position);
-            out.bytes(&[0; 20]);
-            out.u32(NtStatus::SUCCESS.0);
-        }
-        None => {
-            out.bytes(handle);
-            out.u32(NtStatus::INVALID_HANDLE.0);
-        }
-    }
-    Ok(out.into_stub())
+fn close(reader: &mut Reader<'_>, policies: &mut Handles) -> Result<Vec<u8>, BadStub> {
+    Ok(close_answer(policies, reader.handle()?, NtStatus::INVALID_HANDLE.0))
 }
 
 /// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are not looked at: everybody may translate names.
-fn open_policy(policies: &mut Policies) -> Vec<u8> {
-    let mut out = Writer::default();
-    match policies.open() {
-        Some(handle) => {
-            out.bytes(&handle);
-            out.u32(NtStatus::SUCCESS.0);
-        }
-        None => {
-            out.bytes(&[0; 20]);
-            out.u32(NtStatus::INSUFFICIENT_RESOURCES.0);
-        }
-    }
-    out.into_stub()
+fn open_policy(policies: &mut Handles) -> Vec<u8> {
+    open_answer(policies, Object::Policy, NtStatus::INSUFFICIENT_RESOURCES.0)
 }
 
 /// LsarQueryInformationPolicy2 (MS-LSAD 3.1.4.4.4): primary domain, account domain, role, DNS domain.
@@ -335,6 +273,10 @@ fn translate_sid(sid: &Sid, domains: &mut Domains, directory: &dyn Directory) ->
         let domain = Some(domains.position(known.domain, &known.domain_sid));
         return Translated { kind: known.kind, name: known.name.into(), sid: None, domain };
     }
+    if *sid == well_known::builtin() {
+        let domain = Some(domains.position(well_known::BUILTIN, sid));
+        return Translated { kind: AccountKind::Domain, name: well_known::BUILTIN.into(), sid: None, domain };
+    }
     if *sid == own_domain {
         let domain = Some(domains.position(&own_name, &own_domain));
         return Translated { kind: AccountKind::Domain, name: own_name, sid: None, domain };
@@ -439,7 +381,17 @@ fn translate_name(full: &str, domains: &mut Domains, directory: &dyn Directory) 
         let domain = Some(domains.position(known.domain, &known.domain_sid));
         return Translated { kind: known.kind, name: known.name.into(), sid: Some(known.sid), domain };
     }
-    if domain.is_none() && name.eq_ignore_ascii_case(&own_name) {
+    // A domain's name may stand alone, and as that of the domain in itself.
+    let names_domain = |known: &str| {
+        name.eq_ignore_ascii_case(known) && domain.is_none_or(|domain| domain.eq_ignore_ascii_case(known))
+    };
+    if names_domain(well_known::BUILTIN) {
+        let sid = well_known::builtin();
+        let domain = Some(domains.position(well_known::BUILTIN, &sid));
+        let name = well_known::BUILTIN.into();
+        return Translated { kind: AccountKind::Domain, name, sid: Some(sid), domain };
+    }
+    if names_domain(&own_name) {
         let domain = Some(domains.position(&own_name, &own_domain));
         return Translated { kind: AccountKind::Domain, name: own_name, sid: Some(own_domain), domain };
     }

@@ -1,19 +1,31 @@
-//! DCE/RPC over named pipes (MS-RPCE, C706): srvsvc, wkssvc and lsarpc, as pure functions behind a pipe object.
+//! DCE/RPC over named pipes (MS-RPCE, C706): srvsvc, wkssvc, lsarpc, samr and smaller ones, as pure functions behind a pipe object.
 //!
-//! Owns: PDUs, fragments, NDR, and the answers of three interfaces. Promises: bounded memory and work per pipe, a fault for
+//! Owns: PDUs, fragments, NDR, logons in pipes, and the answers of the interfaces. Promises: bounded memory and work per pipe, a fault for
 //! every operation that is not known and for stubs that make no sense, no panic on any input. Never does I/O: shares, names
 //! and sessions come from a [`Directory`].
 
+mod dispatch;
+mod dssetup;
+mod epmapper;
+mod handles;
+mod interface;
 mod lsarpc;
+mod management;
 mod ndr;
 mod pdu;
 mod pipe;
+mod protection;
+mod samr;
 mod srvsvc;
+mod svcctl;
 mod well_known;
+mod winreg;
 mod wkssvc;
 
+pub use interface::is_known as is_pipe;
 pub use pipe::{Pipe, PipeError, PipeRead};
 
+use crate::auth::NtHash;
 use types::{FileTime, Sid};
 
 /// A Win32 error code (MS-ERREF 2.2), which srvsvc and wkssvc answer with.
@@ -22,21 +34,141 @@ struct Win32(u32);
 
 impl Win32 {
     const SUCCESS: Self = Self(0);
+    const FILE_NOT_FOUND: Self = Self(2);
     const ACCESS_DENIED: Self = Self(5);
+    const NOT_ENOUGH_MEMORY: Self = Self(8);
+    const NOT_SUPPORTED: Self = Self(50);
     const INVALID_PARAMETER: Self = Self(87);
     const INVALID_NAME: Self = Self(123);
     const INVALID_LEVEL: Self = Self(124);
     const MORE_DATA: Self = Self(234);
+    /// ERROR_GEN_FAILURE
+    const FAILED: Self = Self(31);
+    /// NERR_UnknownDevDir
+    const UNKNOWN_DIRECTORY: Self = Self(2116);
+    /// NERR_DuplicateShare
+    const SHARE_EXISTS: Self = Self(2118);
+    /// NERR_UserNotFound
+    const USER_NOT_FOUND: Self = Self(2221);
     const NET_NAME_NOT_FOUND: Self = Self(2310);
+    /// NERR_DeviceNotShared
+    const DEVICE_NOT_SHARED: Self = Self(2311);
+    /// NERR_ClientNameNotFound
+    const CLIENT_NOT_FOUND: Self = Self(2312);
+    /// NERR_FileIdNotFound
+    const FILE_ID_NOT_FOUND: Self = Self(2314);
 }
+
+/// ERROR_INVALID_HANDLE, of interfaces with handles that answer Win32 errors.
+const INVALID_HANDLE: u32 = 6;
 
 /// Who speaks through a pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcCaller {
     pub user: String,
     pub domain: String,
-    /// Member of BUILTIN\Administrators: may see paths and sessions.
+    /// Member of BUILTIN\Administrators: may see paths and sessions, and change shares.
     pub is_administrator: bool,
+    /// What a logon of the same user in the pipe is checked against; `None`: no password opened the session.
+    pub nt_hash: Option<NtHash>,
+}
+
+/// What an administrator asks for that no pipe can do by itself. The pipe's owner takes it by [`Pipe::take_change`], carries it out as
+/// anybody else's, and tells the pipe by [`Pipe::finish`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RpcChange {
+    /// `path`: `C:\`, a volume's name and a directory on it.
+    CreateShare {
+        name: String,
+        path: String,
+        settings: ShareSettings,
+    },
+    SetShare {
+        name: String,
+        settings: ShareSettings,
+    },
+    DeleteShare {
+        name: String,
+    },
+    /// [`FileEntry::open`]
+    CloseFile {
+        open: u64,
+    },
+    /// [`SessionEntry::id`] of each.
+    CloseSessions {
+        sessions: Vec<u64>,
+    },
+    /// Answered by the self-relative security descriptor of a file in a share.
+    FileSecurity {
+        share: String,
+        path: String,
+    },
+}
+
+/// The settings of a share that a client wants changed; `None`: as it is, or as it is by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareSettings {
+    pub comment: Option<String>,
+    /// SHI1005_FLAGS (MS-SRVS 2.2.4.29).
+    pub flags: Option<u32>,
+    /// Self-relative security descriptor, from a client.
+    pub security_descriptor: Option<Vec<u8>>,
+}
+
+/// The answer to a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RpcDone {
+    Changed,
+    SecurityDescriptor(Vec<u8>),
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RpcRefusal {
+    NotFound,
+    Exists,
+    Invalid,
+    NotSupported,
+    AccessDenied,
+    /// It may have been made, or not.
+    Failed,
+}
+
+impl RpcRefusal {
+    const fn win32(self, not_found: Win32) -> Win32 {
+        match self {
+            Self::NotFound => not_found,
+            Self::Exists => Win32::SHARE_EXISTS,
+            Self::Invalid => Win32::INVALID_PARAMETER,
+            Self::NotSupported => Win32::NOT_SUPPORTED,
+            Self::AccessDenied => Win32::ACCESS_DENIED,
+            Self::Failed => Win32::FAILED,
+        }
+    }
+}
+
+/// The answer to a call.
+enum Answer {
+    Stub(Vec<u8>),
+    /// When a change is made: what stands before the status in the answer, and the status if there is no such thing.
+    Later {
+        change: RpcChange,
+        before_status: Vec<u8>,
+        not_found: Win32,
+    },
+}
+
+impl Answer {
+    /// An answer that is a status alone.
+    fn status(status: Win32) -> Self {
+        Self::Stub(status.0.to_le_bytes().to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(stub: Vec<u8>) -> Self {
+        Self::Stub(stub)
+    }
 }
 
 /// What a share is (MS-SRVS 2.2.2.4).
@@ -75,6 +207,7 @@ pub struct ServerEntry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEntry {
+    pub id: u64,
     /// Name or address of the client.
     pub client: String,
     pub user: String,
@@ -82,6 +215,62 @@ pub struct SessionEntry {
     pub active_s: u32,
     pub idle_s: u32,
     pub is_guest: bool,
+}
+
+/// A tree connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionEntry {
+    pub id: u32,
+    pub share: String,
+    pub is_pipe: bool,
+    /// Address of the client.
+    pub client: String,
+    pub user: String,
+    pub open_files: u32,
+    pub active_s: u32,
+}
+
+/// An open file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// As clients name it; never zero.
+    pub id: u32,
+    /// As its server names it.
+    pub open: u64,
+    /// Its place in the server's list: later ones have higher places.
+    pub place: u32,
+    pub path: String,
+    pub user: String,
+    /// PERM_FILE_READ, PERM_FILE_WRITE and PERM_FILE_CREATE (MS-SRVS 2.2.4.7).
+    pub permissions: u32,
+    pub locks: u32,
+}
+
+/// Some of the open files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    /// By rising place.
+    pub list: Vec<FileEntry>,
+    /// Where those begin that were not looked at.
+    pub more_at: Option<u32>,
+}
+
+/// A user, as samr tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserEntry {
+    pub sid: Sid,
+    pub name: String,
+    pub full_name: String,
+    pub enabled: bool,
+    pub password_set: FileTime,
+}
+
+/// A local group, as samr tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupEntry {
+    pub sid: Sid,
+    pub name: String,
+    pub members: Vec<Sid>,
 }
 
 /// What a SID names (MS-SAMR 2.2.2.3, SID_NAME_USE).
@@ -110,6 +299,15 @@ pub trait Directory {
     /// All shares, IPC$ included, in the order they are listed.
     fn shares(&self) -> Vec<ShareEntry>;
     fn sessions(&self) -> Vec<SessionEntry>;
+    fn connections(&self) -> Vec<ConnectionEntry>;
+    /// Open files from a place on: as many as can be looked at in one go.
+    fn files(&self, from: u32) -> Files;
+    /// An open file by the name that clients have for it.
+    fn file(&self, id: u32) -> Option<FileEntry>;
+    /// All users, disabled ones too.
+    fn users(&self) -> Vec<UserEntry>;
+    /// All local groups, those of BUILTIN included.
+    fn groups(&self) -> Vec<GroupEntry>;
     /// The SID of this server's own accounts' domain (S-1-5-21-...).
     fn domain_sid(&self) -> Sid;
     /// An account of this server by its SID.
@@ -117,6 +315,8 @@ pub trait Directory {
     /// An account of this server by its name, without regard to case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
     fn now(&self) -> FileTime;
+    /// Bytes that are fit for keys and nonces.
+    fn random(&self, bytes: &mut [u8]);
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! NDR transfer syntax 2.0, little-endian (C706 chapter 14): only what the interfaces here use.
+//! NDR transfer syntax 2.0 (C706 chapter 14): only what the interfaces here use. Read in the order of the client, written little-endian.
 
+use super::pdu::Order;
 use types::Sid;
 
 /// The stub is not what the operation takes.
@@ -13,11 +14,12 @@ const STRING_UNITS_MAX: usize = 32 << 10;
 pub(super) struct Reader<'a> {
     stub: &'a [u8],
     at: usize,
+    order: Order,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(stub: &'a [u8]) -> Self {
-        Self { stub, at: 0 }
+    pub(super) fn new(stub: &'a [u8], order: Order) -> Self {
+        Self { stub, at: 0, order }
     }
 
     pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], BadStub> {
@@ -37,12 +39,12 @@ impl<'a> Reader<'a> {
 
     pub(super) fn u16(&mut self) -> Result<u16, BadStub> {
         self.align(2);
-        self.array().map(u16::from_le_bytes)
+        Ok(self.order.u16(self.array()?))
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, BadStub> {
         self.align(4);
-        self.array().map(u32::from_le_bytes)
+        Ok(self.order.u32(self.array()?))
     }
 
     /// A pointer: whether something follows it.
@@ -59,7 +61,7 @@ impl<'a> Reader<'a> {
             return Err(BadStub);
         }
         let (units, _) = self.bytes(2 * count)?.as_chunks::<2>();
-        Ok(units.iter().map(|unit| u16::from_le_bytes(*unit)).collect())
+        Ok(units.iter().map(|unit| self.order.u16(*unit)).collect())
     }
 
     /// A zero-terminated wide string.
@@ -82,11 +84,32 @@ impl<'a> Reader<'a> {
         if count > Sid::SUB_AUTHORITIES_MAX {
             return Err(BadStub);
         }
-        let bytes = self.bytes(8 + 4 * count)?;
-        if bytes.get(1).map(|&c| usize::from(c)) != Some(count) {
+        let [revision, counted, authority @ ..] = self.array::<8>()?;
+        if revision != 1 || usize::from(counted) != count {
             return Err(BadStub);
         }
-        Sid::parse(bytes).map_err(|_| BadStub)
+        let authority = authority.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let sub_authorities = (0..count).map(|_| self.u32()).collect::<Result<Vec<_>, _>>()?;
+        Sid::new(authority, &sub_authorities).map_err(|_| BadStub)
+    }
+
+    /// A context handle (C706 14.2.15, ndr_context_handle): attributes and a UUID, as a little-endian client has it.
+    pub(super) fn handle(&mut self) -> Result<[u8; 20], BadStub> {
+        let attributes = self.u32()?.to_le_bytes();
+        let uuid = self.order.uuid(self.array()?);
+        let mut handle = [0; 20];
+        handle[..4].copy_from_slice(&attributes);
+        handle[4..].copy_from_slice(&uuid);
+        Ok(handle)
+    }
+
+    /// RPC_UNICODE_STRING with its target behind it (MS-DTYP 2.3.10), as it lies at the top of a request; empty if it has none.
+    pub(super) fn unicode_string(&mut self) -> Result<String, BadStub> {
+        self.u32()?;
+        let units = if self.pointer()? { self.units()? } else { Vec::new() };
+        // Some clients count the zero at its end.
+        let text = units.strip_suffix(&[0]).unwrap_or(&units);
+        String::from_utf16(text).map_err(|_| BadStub)
     }
 }
 
@@ -112,6 +135,27 @@ impl Writer {
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.stub.extend_from_slice(bytes);
+    }
+
+    /// Bytes as a conformant array.
+    pub(super) fn byte_array(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.bytes(bytes);
+    }
+
+    /// Goes on at a place where a number of four bytes may lie.
+    pub(super) fn u32_alignment(&mut self) {
+        self.align(4);
+    }
+
+    /// Goes on at a place where a number of eight bytes may lie.
+    pub(super) fn u64_alignment(&mut self) {
+        self.align(8);
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.align(8);
+        self.bytes(&value.to_le_bytes());
     }
 
     pub(super) fn u16(&mut self, value: u16) {
@@ -174,6 +218,8 @@ impl Writer {
 
     /// RPC_SID, as a pointer's target.
     pub(super) fn sid(&mut self, sid: &Sid) {
+        // Within RPC_SID nothing is longer than four bytes, but what stands before may have ended anywhere.
+        self.align(4);
         self.count(sid.sub_authorities().len());
         sid.write_to(&mut self.stub);
     }

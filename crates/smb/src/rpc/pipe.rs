@@ -1,12 +1,15 @@
 //! One open of a named pipe: bytes in, PDUs out.
 
-use super::lsarpc::Policies;
-use super::ndr::BadStub;
+use super::handles::Handles;
+use super::interface::{self, Interface};
+use super::ndr::{BadStub, Reader};
 use super::pdu::{
-    Bind, ContextResult, FIRST_FRAGMENT, FRAGMENT_BYTES, Header, LAST_FRAGMENT, Request, Syntax, bind_ack,
-    bind_nak, fault, kind, responses,
+    Bind, Bound, ContextResult, FIRST_FRAGMENT, FRAGMENT_BYTES, HEADER_SIGNING, Header, LAST_FRAGMENT, Order,
+    Request, Trailer, bind_nak, fault, kind, responses,
 };
-use super::{Directory, RpcCaller, lsarpc, srvsvc, wkssvc};
+use super::protection::{Progress, Protection};
+use super::srvsvc::write_file_security;
+use super::{Answer, Directory, RpcCaller, RpcChange, RpcDone, RpcRefusal, Win32, dispatch};
 use std::collections::VecDeque;
 use types::NtStatus;
 
@@ -18,6 +21,8 @@ const WAITING_BYTES_MAX: usize = 512 << 10;
 const CALLS_PER_WRITE_MAX: usize = 4;
 /// Most contexts bound on one pipe.
 const BOUND_MAX: usize = 64;
+/// Memory in bytes that a logon in a pipe takes: keys, and the messages that it keeps until it is over.
+const PROTECTION_BYTES: usize = 4 << 10;
 
 /// Why a pipe does not take bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,66 +50,36 @@ pub struct PipeRead {
     pub is_partial: bool,
 }
 
-/// An interface by its pipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interface {
-    Srvsvc,
-    Wkssvc,
-    Lsarpc,
-}
-
-impl Interface {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Srvsvc => "srvsvc",
-            Self::Wkssvc => "wkssvc",
-            Self::Lsarpc => "lsarpc",
-        }
-    }
-
-    const fn syntax(self) -> Syntax {
-        match self {
-            // 4b324fc8-1670-01d3-1278-5a47bf6ee188 3.0
-            Self::Srvsvc => Syntax {
-                uuid: [
-                    0xC8, 0x4F, 0x32, 0x4B, 0x70, 0x16, 0xD3, 0x01, 0x12, 0x78, 0x5A, 0x47, 0xBF, 0x6E, 0xE1,
-                    0x88,
-                ],
-                version: 3,
-            },
-            // 6bffd098-a112-3610-9833-46c3f87e345a 1.0
-            Self::Wkssvc => Syntax {
-                uuid: [
-                    0x98, 0xD0, 0xFF, 0x6B, 0x12, 0xA1, 0x10, 0x36, 0x98, 0x33, 0x46, 0xC3, 0xF8, 0x7E, 0x34,
-                    0x5A,
-                ],
-                version: 1,
-            },
-            // 12345778-1234-abcd-ef00-0123456789ab 0.0
-            Self::Lsarpc => Syntax {
-                uuid: [
-                    0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xCD, 0xAB, 0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,
-                    0xAB,
-                ],
-                version: 0,
-            },
-        }
-    }
-}
-
 /// A request whose last fragment has not come.
 struct Partial {
     call_id: u32,
     context_id: u16,
     operation: u16,
+    order: Order,
     stub: Vec<u8>,
+}
+
+/// A call that is answered when a change was made.
+struct Pending {
+    call_id: u32,
+    context_id: u16,
+    before_status: Vec<u8>,
+    not_found: Win32,
+    /// Until the pipe's owner takes it.
+    change: Option<RpcChange>,
 }
 
 /// The server's end of one open of a pipe.
 pub struct Pipe {
-    interface: Interface,
+    name: &'static str,
+    /// The interfaces that the pipe has, beside that of every pipe.
+    served: &'static [Interface],
     caller: RpcCaller,
-    bound: Vec<u16>,
+    bound: Vec<(u16, Interface)>,
+    /// A logon in the pipe, if the client has begun one.
+    protection: Option<Box<Protection>>,
+    /// Whether anything but a BIND has come.
+    is_in_use: bool,
     fragment_len: u16,
     /// Bytes of a PDU that has not come whole.
     incoming: Vec<u8>,
@@ -113,37 +88,37 @@ pub struct Pipe {
     waiting_bytes: usize,
     /// Calls that the write at hand may still make.
     calls_left: usize,
-    policies: Policies,
+    handles: Handles,
+    pending: Option<Box<Pending>>,
     is_broken: bool,
 }
 
 impl Pipe {
     /// Opens the pipe of that name (without `\PIPE\`, any case); `None` if there is none.
     pub fn open(name: &str, caller: RpcCaller) -> Option<Self> {
-        let interface = match name.trim_start_matches('\\').to_ascii_lowercase().as_str() {
-            "srvsvc" => Interface::Srvsvc,
-            "wkssvc" => Interface::Wkssvc,
-            "lsarpc" | "lsass" => Interface::Lsarpc,
-            _ => return None,
-        };
+        let (name, served) = interface::find(name.trim_start_matches('\\'))?;
         Some(Self {
-            interface,
+            name,
+            served,
             caller,
             bound: Vec::new(),
+            protection: None,
+            is_in_use: false,
             fragment_len: FRAGMENT_BYTES,
             incoming: Vec::new(),
             partial: None,
             outgoing: VecDeque::new(),
             waiting_bytes: 0,
             calls_left: 0,
-            policies: Policies::default(),
+            handles: Handles::default(),
+            pending: None,
             is_broken: false,
         })
     }
 
     /// The pipe's name, as FILE_NAME_INFORMATION shows it.
     pub fn name(&self) -> &'static str {
-        self.interface.name()
+        self.name
     }
 
     /// Bytes that wait to be read.
@@ -154,7 +129,8 @@ impl Pipe {
     /// Bytes of memory that it keeps: requests that are not whole, answers that wait.
     pub fn held_bytes(&self) -> usize {
         let stub = self.partial.as_ref().map_or(0, |partial| partial.stub.capacity());
-        self.incoming.capacity() + stub + self.waiting_bytes
+        let logon = if self.protection.is_some() { PROTECTION_BYTES } else { 0 };
+        self.incoming.capacity() + stub + self.waiting_bytes + logon
     }
 
     /// Takes the client's bytes, which may hold several PDUs or a part of one, and works through those that are whole.
@@ -165,18 +141,20 @@ impl Pipe {
         if self.is_broken {
             return Err(PipeError::Protocol);
         }
-        if self.waiting_bytes > WAITING_BYTES_MAX {
+        if self.waiting_bytes > WAITING_BYTES_MAX || self.pending.is_some() {
             return Err(PipeError::Full);
         }
         let mut buffer = std::mem::take(&mut self.incoming);
         buffer.extend_from_slice(bytes);
         self.calls_left = CALLS_PER_WRITE_MAX;
         let mut at = 0;
-        while let Some(pdu) = self.whole_pdu(buffer.get(at..).unwrap_or_default())? {
-            if self.waiting_bytes > WAITING_BYTES_MAX {
+        while let Some(len) = self.whole_pdu(buffer.get(at..).unwrap_or_default())? {
+            // Clients wait for an answer before they ask again.
+            if self.waiting_bytes > WAITING_BYTES_MAX || self.pending.is_some() || self.is_broken {
                 return self.break_down();
             }
-            at += pdu.len();
+            let pdu = buffer.get_mut(at..at + len).unwrap_or_default();
+            at += len;
             self.dispatch(pdu, directory)?;
         }
         // A part of one PDU is left, at most 64 KiB; not the capacity that a long write needed.
@@ -210,10 +188,39 @@ impl Pipe {
         Ok(self.read(max))
     }
 
+    /// Takes the change that the pipe waits for; [`Self::finish`] tells its outcome.
+    pub fn take_change(&mut self) -> Option<RpcChange> {
+        self.pending.as_mut()?.change.take()
+    }
+
+    /// Whether a call waits for a change.
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Answers the call that waits for a change, if one does.
+    pub fn finish(&mut self, outcome: Result<RpcDone, RpcRefusal>) {
+        let Some(pending) = self.pending.take() else { return };
+        let Pending { call_id, context_id, mut before_status, not_found, change: _ } = *pending;
+        let stub = match outcome {
+            Ok(RpcDone::SecurityDescriptor(descriptor)) => write_file_security(&descriptor),
+            Ok(RpcDone::Changed) => {
+                before_status.extend_from_slice(&Win32::SUCCESS.0.to_le_bytes());
+                before_status
+            }
+            Err(refusal) => {
+                before_status.extend_from_slice(&refusal.win32(not_found).0.to_le_bytes());
+                before_status
+            }
+        };
+        self.respond(call_id, context_id, &stub);
+    }
+
     /// Ends the pipe, which keeps nothing any more.
     pub fn abandon(&mut self) {
         self.is_broken = true;
         (self.incoming, self.partial) = (Vec::new(), None);
+        (self.pending, self.protection) = (None, None);
         self.outgoing.clear();
         self.waiting_bytes = 0;
     }
@@ -232,9 +239,9 @@ impl Pipe {
         }
     }
 
-    /// The PDU at the front, if it is whole.
-    fn whole_pdu<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, PipeError> {
-        Ok(self.header(bytes)?.and_then(|header| bytes.get(..header.fragment_len)))
+    /// Bytes of the PDU at the front, if it is whole.
+    fn whole_pdu(&mut self, bytes: &[u8]) -> Result<Option<usize>, PipeError> {
+        Ok(self.header(bytes)?.map(|header| header.fragment_len).filter(|len| *len <= bytes.len()))
     }
 
     fn answer(&mut self, pdu: Vec<u8>) {
@@ -242,10 +249,22 @@ impl Pipe {
         self.outgoing.push_back(pdu);
     }
 
-    fn dispatch(&mut self, pdu: &[u8], directory: &dyn Directory) -> Result<(), PipeError> {
+    /// Answers a call by a stub, protected as it was agreed.
+    fn respond(&mut self, call_id: u32, context_id: u16, stub: &[u8]) {
+        let security = self.protection.as_ref().and_then(|protection| protection.of_answers());
+        for mut pdu in responses(call_id, context_id, stub, self.fragment_len, security) {
+            if let Some(protection) = self.protection.as_mut().filter(|_| security.is_some()) {
+                protection.close(&mut pdu);
+            }
+            self.answer(pdu);
+        }
+    }
+
+    fn dispatch(&mut self, pdu: &mut [u8], directory: &dyn Directory) -> Result<(), PipeError> {
         let Some(header) = self.header(pdu)? else { return self.break_down() };
         match header.kind {
-            kind::BIND | kind::ALTER_CONTEXT => self.bind(&header, pdu),
+            kind::BIND | kind::ALTER_CONTEXT => self.bind(&header, pdu, directory),
+            kind::AUTH3 => self.third_token(&header, pdu, directory),
             kind::REQUEST => self.request(&header, pdu, directory),
             kind::CANCEL | kind::ORPHANED => {
                 self.partial.take_if(|partial| partial.call_id == header.call_id);
@@ -255,44 +274,116 @@ impl Pipe {
         }
     }
 
-    fn bind(&mut self, header: &Header, pdu: &[u8]) -> Result<(), PipeError> {
-        // The pipe is as authentic and as secret as the SMB session below it; nothing is protected twice.
-        if header.auth_len != 0 {
-            self.answer(bind_nak(header.call_id));
-            return Ok(());
+    fn bind(&mut self, header: &Header, pdu: &[u8], directory: &dyn Directory) -> Result<(), PipeError> {
+        let is_first = header.kind == kind::BIND;
+        let Ok(trailer) = Trailer::parse(header, pdu) else { return self.break_down() };
+        if is_first && self.is_in_use {
+            return self.break_down();
         }
-        let Ok(bind) = Bind::parse(pdu) else { return self.break_down() };
-        if header.kind == kind::BIND {
+        let mut token = None;
+        if let Some(trailer) = &trailer {
+            if is_first {
+                let signs_headers = header.flags & HEADER_SIGNING != 0;
+                self.protection = Protection::begin(trailer, signs_headers, directory).map(Box::new);
+            }
+            let Some(protection) = &mut self.protection else {
+                self.answer(bind_nak(header.call_id));
+                return Ok(());
+            };
+            match protection.step(trailer, &self.caller, directory) {
+                Progress::Token(next) => token = Some((protection.terms(), next)),
+                Progress::Refused if is_first => {
+                    self.protection = None;
+                    self.answer(bind_nak(header.call_id));
+                    return Ok(());
+                }
+                Progress::Refused => {
+                    self.answer(fault(header.call_id, 0, fault::ACCESS_DENIED));
+                    return Ok(());
+                }
+            }
+        }
+        let Ok(bind) = Bind::parse(header.order, pdu) else { return self.break_down() };
+        if is_first {
+            self.is_in_use = true;
             self.fragment_len = bind.receive_len.min(FRAGMENT_BYTES);
         }
-        let mut results = Vec::with_capacity(bind.contexts.len());
-        for context in &bind.contexts {
-            let ours = self.interface.syntax();
-            // Minor versions are compatible; the major one lies in the low half.
-            let is_known = context.interface.uuid == ours.uuid
-                && context.interface.version & 0xFFFF == ours.version
-                && self.bound.len() < BOUND_MAX;
-            let result = context.judge(is_known);
-            if result == ContextResult::Accepted && !self.bound.contains(&context.id) {
-                self.bound.push(context.id);
-            }
-            results.push(result);
-        }
-        self.answer(bind_ack(
-            header.kind,
-            header.call_id,
-            self.fragment_len,
-            self.interface.name(),
-            &results,
-        ));
+        let results = self.judge(&bind);
+        let signs_headers = self.protection.as_ref().is_some_and(|protection| protection.signs_headers);
+        let bound = Bound {
+            answered: header.kind,
+            call_id: header.call_id,
+            signs_headers,
+            fragment_len: self.fragment_len,
+            pipe: self.name,
+            results: &results,
+            token: token.as_ref().map(|(terms, token)| (*terms, token.as_slice())),
+        };
+        let ack = bound.write();
+        self.answer(ack);
         Ok(())
     }
 
-    fn request(&mut self, header: &Header, pdu: &[u8], directory: &dyn Directory) -> Result<(), PipeError> {
-        let Ok(request) = Request::parse(header, pdu) else { return self.break_down() };
-        if header.auth_len != 0 {
-            return self.break_down();
+    /// Binds those of the proposed contexts that are of the pipe's interfaces.
+    fn judge(&mut self, bind: &Bind) -> Vec<ContextResult> {
+        let mut results = Vec::with_capacity(bind.contexts.len());
+        for context in &bind.contexts {
+            // Minor versions are compatible; the major one lies in the low half.
+            let is_meant = |interface: &&Interface| {
+                let ours = interface.syntax();
+                context.interface.uuid == ours.uuid && context.interface.version & 0xFFFF == ours.version
+            };
+            let interface = self.served.iter().chain([&Interface::Management]).find(is_meant).copied();
+            let mut result = context.judge(interface.is_some());
+            if let (ContextResult::Accepted, Some(interface)) = (result, interface) {
+                let is_full = self.bound.len() >= BOUND_MAX;
+                match self.bound.iter_mut().find(|(id, _)| *id == context.id) {
+                    Some(known) => known.1 = interface,
+                    None if is_full => result = ContextResult::TooMany,
+                    None => self.bound.push((context.id, interface)),
+                }
+            }
+            results.push(result);
         }
+        results
+    }
+
+    /// Takes the last token of a logon, which has no answer (MS-RPCE 2.2.2.10): if it is refused, calls are.
+    fn third_token(
+        &mut self,
+        header: &Header,
+        pdu: &[u8],
+        directory: &dyn Directory,
+    ) -> Result<(), PipeError> {
+        let Ok(Some(trailer)) = Trailer::parse(header, pdu) else { return self.break_down() };
+        let Some(protection) = &mut self.protection else { return self.break_down() };
+        protection.step(&trailer, &self.caller, directory);
+        Ok(())
+    }
+
+    /// Where the stub of a request is, after its protection was looked at. `None`: it may not be taken.
+    fn stub_of(&mut self, header: &Header, pdu: &mut [u8], stub_at: usize) -> Option<std::ops::Range<usize>> {
+        match &mut self.protection {
+            Some(protection) => protection.open(header, pdu, stub_at),
+            None => (header.auth_len == 0).then_some(stub_at..pdu.len()),
+        }
+    }
+
+    fn request(
+        &mut self,
+        header: &Header,
+        pdu: &mut [u8],
+        directory: &dyn Directory,
+    ) -> Result<(), PipeError> {
+        let Ok(request) = Request::parse(header, pdu) else { return self.break_down() };
+        self.is_in_use = true;
+        let Some(stub) = self.stub_of(header, pdu, request.stub_at) else {
+            // What follows a message that was changed cannot be read: the keys have gone on. The client still reads why.
+            self.answer(fault(header.call_id, request.context_id, fault::ACCESS_DENIED));
+            self.is_broken = true;
+            return Ok(());
+        };
+        let stub = pdu.get(stub).unwrap_or_default();
         let mut partial = match self.partial.take() {
             Some(partial) if header.flags & FIRST_FRAGMENT == 0 && partial.call_id == header.call_id => {
                 partial
@@ -301,15 +392,16 @@ impl Pipe {
                 call_id: header.call_id,
                 context_id: request.context_id,
                 operation: request.operation,
+                order: header.order,
                 stub: Vec::new(),
             },
             _ => return self.break_down(),
         };
-        if partial.stub.len() + request.stub.len() > STUB_BYTES_MAX {
+        if partial.stub.len() + stub.len() > STUB_BYTES_MAX {
             self.answer(fault(header.call_id, request.context_id, fault::NO_MEMORY));
             return self.break_down();
         }
-        partial.stub.extend_from_slice(request.stub);
+        partial.stub.extend_from_slice(stub);
         if header.flags & LAST_FRAGMENT == 0 {
             self.partial = Some(partial);
             return Ok(());
@@ -318,30 +410,32 @@ impl Pipe {
             return self.break_down();
         }
         self.calls_left -= 1;
-        let outcome = if self.bound.contains(&partial.context_id) {
-            self.call(partial.operation, &partial.stub, directory)
-        } else {
-            Err(fault::UNKNOWN_INTERFACE)
-        };
-        match outcome {
-            Ok(stub) => responses(partial.call_id, partial.context_id, &stub, self.fragment_len)
-                .into_iter()
-                .for_each(|pdu| self.answer(pdu)),
-            Err(status) => self.answer(fault(partial.call_id, partial.context_id, status)),
-        }
+        self.call(&partial, directory);
         Ok(())
     }
 
-    fn call(&mut self, operation: u16, stub: &[u8], directory: &dyn Directory) -> Result<Vec<u8>, u32> {
-        let outcome = match self.interface {
-            Interface::Srvsvc => srvsvc::call(operation, stub, &self.caller, directory),
-            Interface::Wkssvc => wkssvc::call(operation, stub, directory),
-            Interface::Lsarpc => lsarpc::call(operation, stub, &mut self.policies, &self.caller, directory),
+    /// Makes a call that has come whole, and answers it, or leaves it pending.
+    fn call(&mut self, partial: &Partial, directory: &dyn Directory) {
+        let Partial { call_id, context_id, operation, order, stub } = partial;
+        let (call_id, context_id) = (*call_id, *context_id);
+        let bound = self.bound.iter().find(|(id, _)| *id == context_id);
+        let Some((_, interface)) = bound else {
+            return self.answer(fault(call_id, context_id, fault::UNKNOWN_INTERFACE));
         };
-        match outcome {
-            Some(Ok(stub)) => Ok(stub),
-            Some(Err(BadStub)) => Err(fault::BAD_STUB),
-            None => Err(fault::OPERATION_RANGE),
+        if dispatch::is_mismatched(*interface, *operation, Reader::new(stub, *order), &self.handles) {
+            return self.answer(fault(call_id, context_id, fault::CONTEXT_MISMATCH));
+        }
+        let mut reader = Reader::new(stub, *order);
+        let by = (&self.caller, self.served);
+        match dispatch::call(*interface, *operation, &mut reader, &mut self.handles, by, directory) {
+            Some(Ok(Answer::Stub(stub))) => self.respond(call_id, context_id, &stub),
+            Some(Ok(Answer::Later { change, before_status, not_found })) => {
+                let change = Some(change);
+                self.pending =
+                    Some(Box::new(Pending { call_id, context_id, before_status, not_found, change }));
+            }
+            Some(Err(BadStub)) => self.answer(fault(call_id, context_id, fault::BAD_STUB)),
+            None => self.answer(fault(call_id, context_id, fault::OPERATION_RANGE)),
         }
     }
 }

@@ -1,5 +1,9 @@
 //! The pipe as clients use it: bind, call, fragments, and what must end in a fault.
 
+mod changes;
+mod interfaces;
+mod protection;
+
 use super::*;
 use types::NtStatus;
 
@@ -35,6 +39,7 @@ impl Directory for Filer {
     }
     fn sessions(&self) -> Vec<SessionEntry> {
         vec![SessionEntry {
+            id: 77,
             client: "10.0.0.9".into(),
             user: "ana".into(),
             open_files: 2,
@@ -42,6 +47,56 @@ impl Directory for Filer {
             idle_s: 5,
             is_guest: false,
         }]
+    }
+    fn connections(&self) -> Vec<ConnectionEntry> {
+        vec![ConnectionEntry {
+            id: 3,
+            share: "demo0".into(),
+            is_pipe: false,
+            client: "10.0.0.9".into(),
+            user: "ana".into(),
+            open_files: 2,
+            active_s: 60,
+        }]
+    }
+    fn files(&self, from: u32) -> Files {
+        let all = (1..=5).map(|place| FileEntry {
+            id: 100 + place,
+            open: 0x10_0000_0000 + u64::from(place),
+            place,
+            path: format!("C:\\demo0\\plan{place}"),
+            user: if place == 5 { "bob".into() } else { "ana".into() },
+            permissions: 3,
+            locks: 0,
+        });
+        Files { list: all.filter(|file| file.place >= from).collect(), more_at: None }
+    }
+    fn file(&self, id: u32) -> Option<FileEntry> {
+        self.files(0).list.into_iter().find(|file| file.id == id)
+    }
+    fn users(&self) -> Vec<UserEntry> {
+        let user = |rid, name: &str, enabled| UserEntry {
+            sid: self.domain_sid().child(rid).unwrap(),
+            name: name.into(),
+            full_name: format!("{name} Full"),
+            enabled,
+            password_set: FileTime(7),
+        };
+        vec![user(1000, "ana", true), user(1001, "bob", false)]
+    }
+    fn groups(&self) -> Vec<GroupEntry> {
+        let group = |sid: Sid, name: &str| GroupEntry {
+            sid,
+            name: name.into(),
+            members: vec![self.domain_sid().child(1000).unwrap()],
+        };
+        vec![
+            group(Sid::administrators(), "Administrators"),
+            group(self.domain_sid().child(1100).unwrap(), "drawers"),
+        ]
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        bytes.fill(9);
     }
     fn domain_sid(&self) -> Sid {
         OWN.parse().unwrap()
@@ -65,7 +120,8 @@ impl Directory for Filer {
 const FILER: Filer = Filer { shares: 1 };
 
 fn caller(is_administrator: bool) -> RpcCaller {
-    RpcCaller { user: "ana".into(), domain: "FILER".into(), is_administrator }
+    let nt_hash = Some(NtHash::from_password("secret"));
+    RpcCaller { user: "ana".into(), domain: "FILER".into(), is_administrator, nt_hash }
 }
 
 fn pdu(kind: u8, flags: u8, call_id: u8, body: &[u8]) -> Vec<u8> {
@@ -79,10 +135,6 @@ const NDR: [u8; 20] =
     [4, 0x5D, 0x88, 0x8A, 0xEB, 0x1C, 0xC9, 0x11, 0x9F, 0xE8, 8, 0, 0x2B, 0x10, 0x48, 0x60, 2, 0, 0, 0];
 const SRVSVC: [u8; 20] =
     [0xC8, 0x4F, 0x32, 0x4B, 0x70, 0x16, 0xD3, 1, 0x12, 0x78, 0x5A, 0x47, 0xBF, 0x6E, 0xE1, 0x88, 3, 0, 0, 0];
-const WKSSVC: [u8; 20] = [
-    0x98, 0xD0, 0xFF, 0x6B, 0x12, 0xA1, 0x10, 0x36, 0x98, 0x33, 0x46, 0xC3, 0xF8, 0x7E, 0x34, 0x5A, 1, 0, 0,
-    0,
-];
 const LSARPC: [u8; 20] =
     [0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xCD, 0xAB, 0xEF, 0, 1, 0x23, 0x45, 0x67, 0x89, 0xAB, 0, 0, 0, 0];
 
@@ -100,12 +152,14 @@ fn request(operation: u16, stub: &[u8]) -> Vec<u8> {
 }
 
 fn bound_as(name: &str, is_administrator: bool) -> Pipe {
+    let (_, served) = interface::find(name).unwrap();
+    bound_to(served[0], name, is_administrator)
+}
+
+fn bound_to(interface: interface::Interface, name: &str, is_administrator: bool) -> Pipe {
     let mut pipe = Pipe::open(name, caller(is_administrator)).unwrap();
-    let interface = match name {
-        "srvsvc" => SRVSVC,
-        "wkssvc" => WKSSVC,
-        _ => LSARPC,
-    };
+    let syntax = interface.syntax();
+    let interface = [&syntax.uuid[..], &syntax.version.to_le_bytes()].concat().try_into().unwrap();
     let ack = pipe.transact(&bind(&interface, &NDR), 4280, &FILER).unwrap().unwrap();
     assert_eq!(ack.bytes[2], 12);
     // The result of the one context: accepted, with NDR.
@@ -352,7 +406,7 @@ fn a_policy_handle_that_was_closed_or_invented_is_invalid() {
     assert!(contains(&answer, "FILER") && last_word(&answer) == 0);
     assert_eq!(last_word(&call(&mut pipe, &FILER, 0, &handle)), 0);
     for operation in [0, 7, 11, 46] {
-        assert_eq!(last_word(&call(&mut pipe, &FILER, operation, &query)), NtStatus::INVALID_HANDLE.0);
+        assert_eq!(fault_of(&mut pipe, operation, &query), 0x1C00_001A);
     }
 }
 
@@ -368,10 +422,10 @@ fn handles_run_out_instead_of_memory() {
 
 #[test]
 fn pipes_are_found_by_name_and_others_are_not() {
-    for name in ["srvsvc", "SRVSVC", "\\lsarpc", "lsass", "wkssvc"] {
+    for name in ["srvsvc", "SRVSVC", "\\lsarpc", "lsass", "wkssvc", "samr", "winreg", "svcctl", "epmapper"] {
         assert!(Pipe::open(name, caller(false)).is_some(), "{name}");
     }
-    for name in ["", "spoolss", "srvsvc\\x", "..", "svcctl"] {
+    for name in ["", "spoolss", "srvsvc\\x", "..", "netlogon"] {
         assert!(Pipe::open(name, caller(false)).is_none(), "{name}");
     }
 }
@@ -448,7 +502,9 @@ fn a_bind_with_authentication_of_its_own_is_refused_and_others_follow() {
 
 #[test]
 fn bytes_that_are_no_pdu_close_the_pipe() {
-    for bad in [&[0; 16][..], &[5, 0, 0, 3, 0, 0, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0], b"GET / HTTP/1.1\r\n\r\n"] {
+    for bad in
+        [&[0; 16][..], &[5, 0, 0, 3, 0x20, 0, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0], b"GET / HTTP/1.1\r\n\r\n"]
+    {
         let mut pipe = bound("srvsvc");
         assert_eq!(pipe.write(bad, &FILER), Err(PipeError::Protocol));
         assert_eq!(pipe.write(&request(21, &words(&[0, 101])), &FILER), Err(PipeError::Protocol));
@@ -486,9 +542,9 @@ fn answers_that_nobody_reads_stop_the_writing() {
 proptest::proptest! {
     #[test]
     fn no_bytes_make_a_pipe_panic(
-        junk: Vec<u8>, operation in 0_u16..80, stub: Vec<u8>, flags: u8, kind in 0_u8..20, name in 0_usize..3
+        junk: Vec<u8>, operation in 0_u16..80, stub: Vec<u8>, flags: u8, kind in 0_u8..20, name in 0_usize..8
     ) {
-        let name = ["srvsvc", "lsarpc", "wkssvc"][name];
+        let name = interface::PIPES[name].0;
         let _ = Pipe::open(name, caller(true)).unwrap().write(&junk, &FILER);
         let mut pipe = bound_as(name, true);
         let _ = pipe.write(&request(operation, &stub), &FILER);

@@ -1,26 +1,31 @@
 //! wkssvc (MS-WKST): what kind of computer this is.
 
 use super::ndr::{BadStub, Reader, Writer};
-use super::{Directory, Win32};
+use super::{Directory, RpcCaller, Win32};
 
 /// PLATFORM_ID_NT
 const PLATFORM_NT: u32 = 500;
+/// Bytes of one list of users at most, whatever the client prefers.
+const USERS_BYTES_MAX: usize = 128 << 10;
+/// Bytes of one user in a list at most: names of accounts have 20 characters, of servers 15.
+const USER_BYTES_MAX: usize = 256;
 
 /// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
-    stub: &[u8],
+    reader: &mut Reader<'_>,
+    caller: &RpcCaller,
     directory: &dyn Directory,
 ) -> Option<Result<Vec<u8>, BadStub>> {
     match operation {
-        0 => Some(get_info(stub, directory)),
+        0 => Some(get_info(reader, directory)),
+        2 => Some(user_enum(reader, caller, directory)),
         _ => None,
     }
 }
 
 /// NetrWkstaGetInfo (MS-WKST 3.2.4.1), levels 100 to 102.
-fn get_info(stub: &[u8], directory: &dyn Directory) -> Result<Vec<u8>, BadStub> {
-    let mut reader = Reader::new(stub);
+fn get_info(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
     let level = reader.u32()?;
     let mut out = Writer::default();
@@ -49,5 +54,74 @@ fn get_info(stub: &[u8], directory: &dyn Directory) -> Result<Vec<u8>, BadStub> 
         out.string("");
     }
     out.u32(Win32::SUCCESS.0);
+    Ok(out.into_stub())
+}
+
+/// NetrWkstaUserEnum (MS-WKST 3.2.4.3), levels 0 and 1, for administrators: who is logged on. Each user is named once.
+fn user_enum(
+    reader: &mut Reader<'_>,
+    caller: &RpcCaller,
+    directory: &dyn Directory,
+) -> Result<Vec<u8>, BadStub> {
+    reader.optional_string()?;
+    let level = reader.u32()?;
+    if reader.u32()? != level {
+        return Err(BadStub);
+    }
+    if reader.pointer()? {
+        // Entries read, and the buffer that is for the server to fill.
+        reader.u32()?;
+        if reader.pointer()? {
+            return Err(BadStub);
+        }
+    }
+    let bytes_max = reader.u32()? as usize;
+    let has_resume = reader.pointer()?;
+    let from = if has_resume { reader.u32()? as usize } else { 0 };
+    let status = match level {
+        0 | 1 if caller.is_administrator => Win32::SUCCESS,
+        0 | 1 => Win32::ACCESS_DENIED,
+        _ => Win32::INVALID_LEVEL,
+    };
+    let mut users: Vec<String> = Vec::new();
+    if status == Win32::SUCCESS {
+        users = directory.sessions().into_iter().map(|session| session.user).collect();
+        users.sort();
+        users.dedup();
+    }
+    let rest = users.get(from.min(users.len())..).unwrap_or_default();
+    let server = directory.server().name;
+    // Pointers and strings of one entry, with the server's name twice.
+    let shown = (bytes_max.min(USERS_BYTES_MAX) / USER_BYTES_MAX).max(1).min(rest.len());
+    let is_all = shown == rest.len();
+    let mut out = Writer::default();
+    out.u32(level);
+    out.u32(level);
+    out.pointer_if(status == Win32::SUCCESS);
+    if status == Win32::SUCCESS {
+        out.count(shown);
+        out.pointer_if(shown > 0);
+        if shown > 0 {
+            out.count(shown);
+        }
+        let pointers = if level == 0 { 1 } else { 4 };
+        (0..shown * pointers).for_each(|_| out.pointer());
+        for user in rest.iter().take(shown) {
+            out.string(user);
+            if level == 1 {
+                // The domain of the logon, others that the user reads, and the server that knew the password.
+                out.string(&server);
+                out.string("");
+                out.string(&server);
+            }
+        }
+    }
+    out.count(rest.len());
+    out.pointer_if(has_resume);
+    if has_resume {
+        out.count(if is_all { 0 } else { from + shown });
+    }
+    let part = if is_all { Win32::SUCCESS } else { Win32::MORE_DATA };
+    out.u32(if status == Win32::SUCCESS { part.0 } else { status.0 });
     Ok(out.into_stub())
 }

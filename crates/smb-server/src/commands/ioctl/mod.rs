@@ -7,8 +7,9 @@ mod copy;
 mod file;
 mod validate_negotiate;
 
+use super::expect_done;
 use crate::directory::Directory;
-use crate::exchange::{Body, ChainFile, Context, Element, Step};
+use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::pipes;
 use crate::state::State;
 use crate::state::keys::OpenKey;
@@ -35,6 +36,15 @@ enum Detail {
     TrimmedRanges(u32),
     Region(ByteRange),
     Copy(Box<CopyProgress>),
+    /// A pipe's answer waits for a change.
+    Pipe,
+}
+
+impl Work {
+    /// Whether a pipe has to answer, and no volume.
+    pub fn waits_for_pipe(&self) -> bool {
+        matches!(self.detail, Detail::Pipe)
+    }
 }
 
 /// One IOCTL's parts.
@@ -121,8 +131,7 @@ fn without_file<B: Backend, D: Directory>(
             let wait: &PipeWait = view_at(call.input, 0)?;
             let name = range(call.input, size_of::<PipeWait>(), wait.name_length.get() as usize);
             let name = String::from_utf16_lossy(&wide(name?)?);
-            let known = ["srvsvc", "lsarpc", "wkssvc"];
-            if !known.iter().any(|pipe| name.eq_ignore_ascii_case(pipe)) {
+            if !smb::rpc::is_pipe(&name) {
                 return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
             }
             Vec::new()
@@ -188,7 +197,13 @@ fn of_pipe<B: Backend, D: Directory>(
 ) -> Result<Step<Work>, NtStatus> {
     let (status, output) = match call.code {
         fsctl::PIPE_TRANSCEIVE => {
-            let read = pipes::transact(state, key, call.input, call.output_max, now)?;
+            let Some(read) = pipes::transact(state, key, call.input, call.output_max, now)? else {
+                let (code, output_max, detail) = (call.code, call.output_max, Detail::Pipe);
+                return Ok(Step::Park(
+                    Work { code, file_id: call.file_id, output_max, detail },
+                    Until::PipeSays,
+                ));
+            };
             let status = if read.is_partial { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
             (status, read.bytes)
         }
@@ -205,12 +220,30 @@ fn of_pipe<B: Backend, D: Directory>(
     Ok(reply(call.code, file_id, status, &output))
 }
 
+/// Reads the answer that a pipe has by now to what was written to it.
+fn answer_of_pipe<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    key: OpenKey,
+    work: Work,
+) -> Result<Step<Work>, NtStatus> {
+    let Some(read) = pipes::read(state, key, work.output_max)? else {
+        return Ok(Step::Park(work, Until::PipeSays));
+    };
+    let status = if read.is_partial { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    let file_id = state.opens.get(key)?.file_id(key);
+    Ok(reply(work.code, file_id, status, &read.bytes))
+}
+
 pub(crate) fn resume<B: Backend, D: Directory>(
-    state: &State<B, D>,
+    state: &mut State<B, D>,
     context: &Context,
     work: Work,
     result: Result<Reply, NtStatus>,
 ) -> Result<Step<Work>, NtStatus> {
+    if work.waits_for_pipe() {
+        expect_done(result)?;
+        return answer_of_pipe(state, context.open_key()?, work);
+    }
     let open = context.open.and_then(|key| state.opens.get(key).ok());
     let volume = open.and_then(|open| open.volume_open()).map(|(volume, _)| volume);
     match work.detail {

@@ -6,6 +6,7 @@ use md4::{Digest, Md4};
 use md5::Md5;
 use rc4::{Rc4, StreamCipher};
 use std::fmt;
+use std::ops::Range;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -116,36 +117,17 @@ impl SecurityContext {
 
     /// The signature of the first message in a direction: version 1, checksum, sequence number 0.
     pub(in crate::auth) fn sign_first(&self, direction: Direction, message: &[u8]) -> [u8; 16] {
-        let (signing, sealing): (&[u8], &[u8]) = match direction {
-            Direction::ClientToServer => (
-                b"session key to client-to-server signing key magic constant\0",
-                b"session key to client-to-server sealing key magic constant\0",
-            ),
-            Direction::ServerToClient => (
-                b"session key to server-to-client signing key magic constant\0",
-                b"session key to server-to-client sealing key magic constant\0",
-            ),
-        };
-        let signing_key = md5(&[&*self.exported_session_key, signing]);
-        let sequence = [0; 4];
-        let mut checksum = [0; 8];
-        checksum.copy_from_slice(&hmac_md5(&*signing_key, &[&sequence, message])[..8]);
-        if self.flags.contains(Flags::KEY_EXCHANGE) {
-            let strength = if self.flags.contains(Flags::KEY_128) {
-                16
-            } else if self.flags.contains(Flags::KEY_56) {
-                7
-            } else {
-                5
-            };
-            let sealing_key = md5(&[&self.exported_session_key[..strength], sealing]);
-            rc4(&*sealing_key, &mut checksum);
-        }
-        let mut signature = [0; 16];
-        signature[0] = 1;
-        signature[4..12].copy_from_slice(&checksum);
-        checksum.zeroize();
-        signature
+        Way::new(self, direction).sign(message)
+    }
+
+    /// The accepting side's keys for messages; `None` if the two did not agree on keys of 128 bits. `is_list_signed`: each side has signed the
+    /// list of mechanisms before, which counts as its first message, while its cipher begins anew (MS-SPNG 3.3.5.1).
+    pub(in crate::auth) fn message_security(&self, is_list_signed: bool) -> Option<MessageSecurity> {
+        let way = |direction| Way { sequence: u32::from(is_list_signed), ..Way::new(self, direction) };
+        self.flags.contains(Flags::KEY_128).then(|| MessageSecurity {
+            from_client: way(Direction::ClientToServer),
+            to_client: way(Direction::ServerToClient),
+        })
     }
 
     /// Whether `signature` is that of the first message in a direction, in constant time.
@@ -156,5 +138,123 @@ impl SecurityContext {
         signature: &[u8],
     ) -> bool {
         equal(&self.sign_first(direction, message), signature)
+    }
+}
+
+/// Keys and places of one direction of messages (MS-NLMP 3.4.4.2, 3.4.5).
+struct Way {
+    signing_key: Zeroizing<[u8; 16]>,
+    sealing: Rc4,
+    /// Whether checksums are encrypted as well: the two have exchanged a key.
+    seals_checksums: bool,
+    sequence: u32,
+}
+
+impl Way {
+    fn new(context: &SecurityContext, direction: Direction) -> Self {
+        let (signing, sealing): (&[u8], &[u8]) = match direction {
+            Direction::ClientToServer => (
+                b"session key to client-to-server signing key magic constant\0",
+                b"session key to client-to-server sealing key magic constant\0",
+            ),
+            Direction::ServerToClient => (
+                b"session key to server-to-client signing key magic constant\0",
+                b"session key to server-to-client sealing key magic constant\0",
+            ),
+        };
+        let strength = if context.flags.contains(Flags::KEY_128) {
+            16
+        } else if context.flags.contains(Flags::KEY_56) {
+            7
+        } else {
+            5
+        };
+        let sealing_key = md5(&[&context.exported_session_key[..strength], sealing]);
+        Self {
+            signing_key: md5(&[&*context.exported_session_key, signing]),
+            sealing: cipher(&*sealing_key),
+            seals_checksums: context.flags.contains(Flags::KEY_EXCHANGE),
+            sequence: 0,
+        }
+    }
+
+    fn checksum(&self, message: &[u8]) -> [u8; 8] {
+        let mut checksum = [0; 8];
+        checksum
+            .copy_from_slice(&hmac_md5(&*self.signing_key, &[&self.sequence.to_le_bytes(), message])[..8]);
+        checksum
+    }
+
+    /// Completes a signature, and goes on to the next message.
+    fn signature(&mut self, mut checksum: [u8; 8]) -> [u8; 16] {
+        if self.seals_checksums {
+            self.sealing.apply_keystream(&mut checksum);
+        }
+        let mut signature = [0; 16];
+        signature[0] = 1;
+        signature[4..12].copy_from_slice(&checksum);
+        signature[12..].copy_from_slice(&self.sequence.to_le_bytes());
+        checksum.zeroize();
+        self.sequence = self.sequence.wrapping_add(1);
+        signature
+    }
+
+    fn sign(&mut self, message: &[u8]) -> [u8; 16] {
+        let checksum = self.checksum(message);
+        self.signature(checksum)
+    }
+}
+
+/// Signs and seals messages of a logon's two sides, each direction in its own order (MS-NLMP 3.4.3, 3.4.4).
+pub struct MessageSecurity {
+    from_client: Way,
+    to_client: Way,
+}
+
+impl MessageSecurity {
+    /// Bytes of a signature.
+    pub const SIGNATURE_BYTES: usize = 16;
+
+    /// Signs `signed` of the server's next message, and encrypts `sealed` of it.
+    pub fn protect(
+        &mut self,
+        message: &mut [u8],
+        signed: Range<usize>,
+        sealed: Option<Range<usize>>,
+    ) -> [u8; 16] {
+        let way = &mut self.to_client;
+        // The signature is of what was there before it was encrypted.
+        let checksum = way.checksum(&message[signed]);
+        if let Some(sealed) = sealed {
+            way.sealing.apply_keystream(&mut message[sealed]);
+        }
+        way.signature(checksum)
+    }
+
+    /// Decrypts `sealed` of the client's next message, and says whether its signature is right, in constant time.
+    pub fn verify(
+        &mut self,
+        message: &mut [u8],
+        signed: Range<usize>,
+        sealed: Option<Range<usize>>,
+        signature: &[u8],
+    ) -> bool {
+        let way = &mut self.from_client;
+        if let Some(sealed) = sealed {
+            way.sealing.apply_keystream(&mut message[sealed]);
+        }
+        equal(&way.sign(&message[signed]), signature)
+    }
+
+    /// The same keys seen from the client's side, for tests.
+    #[cfg(test)]
+    pub(crate) fn reversed(self) -> Self {
+        Self { from_client: self.to_client, to_client: self.from_client }
+    }
+}
+
+impl fmt::Debug for MessageSecurity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MessageSecurity(secret)")
     }
 }

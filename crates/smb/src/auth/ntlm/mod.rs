@@ -7,8 +7,8 @@ mod messages;
 
 pub(super) use accept::{NtlmAcceptor, NtlmStep};
 pub(super) use initiate::NtlmInitiator;
-pub use keys::NtHash;
 pub(super) use keys::{Direction, SecurityContext};
+pub use keys::{MessageSecurity, NtHash};
 pub(super) use messages::SIGNATURE;
 
 bitflags::bitflags! {

@@ -1,0 +1,29 @@
+//! The way of changes that administrators ask for through named pipes, from the data plane to the control plane.
+//!
+//! Promises: the data plane never waits for it; what does not fit is given back, to be answered as failed.
+
+use smb_server::PipeChange;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Changes on their way: each pipe waits for one at most, and a person makes few.
+const CHANGES_MAX: usize = 64;
+
+/// The data plane's end of the way.
+pub struct PipeChanges(Sender<PipeChange>);
+
+impl PipeChanges {
+    /// A way, and its other end.
+    pub fn new() -> (Self, Receiver<PipeChange>) {
+        let (sender, changes) = channel(CHANGES_MAX);
+        (Self(sender), changes)
+    }
+
+    /// Sends a change. The error has the pipe that is to hear that it failed.
+    ///
+    /// # Errors
+    /// If too many are on their way, or nobody takes them.
+    pub fn send(&self, change: PipeChange) -> Result<(), u64> {
+        let pipe = change.pipe;
+        self.0.try_send(change).map_err(|_| pipe)
+    }
+}

@@ -1,0 +1,86 @@
+#!/bin/bash
+# RPC by other people's clients: rpcclient and `net rpc` list and change shares, files, sessions, accounts; smbtorture binds in every way.
+. "$(dirname "$0")/../lib.sh"
+
+# `net` knows no port: an address of loopback that nobody else has.
+[[ $EUID == 0 ]] || { echo "needs root, for port 445"; exit 77; }
+command -v rpcclient >/dev/null && command -v net >/dev/null || { echo "no rpcclient or net"; exit 77; }
+address=127.63.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1))
+smb_address=$address:445
+start_server || { not_ok "quickstart says ready"; summary; }
+as=$user%$password
+rpc() { timeout 30 rpcclient "$address" -U "$as" -c "$1"; }
+bound() { timeout 30 rpcclient "ncacn_np:$address[$1]" -U "$as" -c "$2"; }
+net_rpc() { timeout 30 net rpc "$@" -S "$address" -U "$as"; }
+says() { # NAME PATTERN COMMAND...
+    local name=$1 pattern=$2 output
+    shift 2
+    output=$("$@" 2>&1)
+    if grep -qiE -- "$pattern" <<<"$output"; then ok "$name"; else not_ok "$name" "$output"; fi
+}
+cd "$work" || exit 1
+check "a user who is no administrator" bash -c "echo 'a word of ann' | '$CENOTE' --data '$work/data' user add ann --password-stdin"
+volume=$(cli volume list --json | sed -n 's/.*"name": "\(.*\)",/\1/p' | head -n 1)
+
+says "shares are listed with their paths" "path:[[:space:]]*C:.$volume" rpc netshareenumall
+check "a share is made of a new directory" net_rpc share add "plans=C:\\$volume\\plans" -C "of houses"
+says "the API knows it" 'plans' cli share list
+says "the audit log too" '"share create","target":"plans"' cat "$work/data/audit.log"
+check "its comment is changed" rpc "netsharesetinfo plans 1004 new"
+check "it is deleted" net_rpc share delete plans
+says "one that is not there" 'NETNAMENOTFOUND' rpc "netsharedel plans"
+says "others make no share" 'denied' timeout 30 net rpc share add "mine=C:\\$volume\\mine" -S "$address" -U 'ann%a word of ann'
+
+mkfifo held
+smbclient "//$address/$share" -U "$as" -c 'put held' >/dev/null 2>&1 &
+holder=$!
+exec 7>held
+await 5 bash -c "'$CENOTE' --data '$work/data' file list | grep -q held"
+says "an open file is listed" "C:.$volume.held" net_rpc file
+id=$(net_rpc file | sed -n 's/^ *\([0-9]*\) .*held.*/\1/p')
+check "and closed by its number" net_rpc file close "${id:-0}"
+check "the API lists it no more" bash -c "! '$CENOTE' --data '$work/data' file list | grep -q held"
+exec 7>&-
+kill "$holder" 2>/dev/null
+wait "$holder" 2>/dev/null
+says "sessions are listed" 'Received [1-9]' rpc 'netsessenum'
+check "disks are listed" rpc netdiskenum
+says "the descriptor of a file" 'owner|SID|ACL' rpc "netnamevalidate $share 9; netfilegetsec $share \\held"
+
+says "users" 'ann' rpc enumdomusers
+says "a user" 'ann' rpc 'queryuser ann'
+says "groups of this server" 'None' rpc enumdomgroups
+says "groups of BUILTIN" 'Administrators' rpc 'enumalsgroups builtin'
+says "members of a group" 'S-1-5-21' rpc 'queryaliasmem builtin 544'
+says "users with their full names" 'ann' rpc querydispinfo
+says "by net" 'ann' net_rpc user
+says "others are refused" 'denied' timeout 30 rpcclient "$address" -U 'ann%a word of ann' -c enumdomusers
+says "BUILTIN is a domain" 'S-1-5-32 BUILTIN' rpc 'lookupsids S-1-5-32'
+says "the part in a domain" 'Machine Role.*2' rpc dsroledominfo
+check "who is logged on" rpc wkssvc_enumerateusers
+says "the registry" 'ServerNT' net_rpc registry getvalue 'HKLM\SYSTEM\CurrentControlSet\Control\ProductOptions' ProductType
+says "no service" 'SERVICE_DOES_NOT_EXIST' net_rpc service status spooler
+
+for way in sign seal 'sign,spnego' 'seal,spnego' connect bigendian; do
+    says "a pipe is bound with $way" 'ann' bound "$way" enumdomusers
+done
+# Anonymous ones are refused, and one test asks for TCP.
+passes() { # TEST SUBTEST...: that all of them are among those that succeed
+    local test=$1 output subtest
+    shift
+    output=$(timeout 60 smbtorture "ncacn_np:$address" -U "$as" "$test" 2>&1)
+    for subtest; do
+        grep -qF "success: $subtest" <<<"$output" || { echo "$subtest"; grep -A 3 -F "failure: $subtest" <<<"$output"; return 1; }
+    done
+}
+if command -v smbtorture >/dev/null; then
+    admin='srvsvc (admin access)'
+    check "smbtorture rpc.srvsvc" passes rpc.srvsvc "$admin".{NetConnEnum,NetFileEnum,NetSessEnum,NetSrvGetInfo,NetDiskEnum,NetRemoteTOD,NetNameValidate}
+    ways=(ntlm,sign ntlm,sign,seal spnego,sign spnego,sign,seal)
+    check "smbtorture rpc.bind" passes rpc.bind "${ways[@]}" "${ways[@]/#/bigendian,}"
+    check "smbtorture rpc.mgmt" timeout 60 smbtorture "ncacn_np:$address" -U "$as" rpc.mgmt
+    check "smbtorture rpc.dssetup" timeout 60 smbtorture "ncacn_np:$address" -U "$as" rpc.dssetup
+fi
+check "health is clean" cli health
+stop_server
+summary
