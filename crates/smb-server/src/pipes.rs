@@ -125,7 +125,8 @@ pub(crate) fn finish<B: Backend, D: Directory>(
         if charge(state, key).is_ok() {
             state.woken.push(Wake::Readers(key));
         } else {
-            fail_readers(state, key);
+            let waiting = state.opens.pipe_mut(key).map(Pipe::take_readers).unwrap_or_default();
+            state.woken.push(Wake::WaitedForClosed(waiting.into()));
         }
     }
 }
