@@ -59,9 +59,10 @@ fn what_a_crash_leaves_empty_goes_back_to_the_pool_too() {
 
 #[test]
 fn chunks_that_pages_needed_go_back_to_the_pool() {
+    const FILES: u64 = 7_000;
     let mut bench = Bench::with(64, 256, small());
     let names = |number: u64| wide(&format!("{number:0200}"));
-    for number in 0..12_000 {
+    for number in 0..FILES {
         bench.run(|fs| fs.create(FileId::ROOT, &names(number), &file(5))).expect("a new file");
         if number % 100 == 0 {
             bench.now = bench.now.after(Duration::from_millis(20));
@@ -72,7 +73,7 @@ fn chunks_that_pages_needed_go_back_to_the_pool() {
     bench.sleep(Duration::from_secs(2));
     let most = held(&bench);
     assert!(most >= 12 * 256, "{} chunks", most / 256);
-    for number in 0..12_000 {
+    for number in 0..FILES {
         let gone = bench.run(|fs| fs.unlink(FileId::ROOT, &names(number), FileTime(9))).expect("a file");
         bench.run(|fs| fs.reclaim(gone.file)).expect("no names");
         if number % 10 == 0 {
