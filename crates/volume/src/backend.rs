@@ -596,52 +596,6 @@ pub enum Operation {
     },
 }
 
-impl Operation {
-    /// The open that the operation is of; for one with two, that which it changes.
-    pub fn open(&self) -> Option<OpenId> {
-        match self {
-            Self::OpenRoot { .. }
-            | Self::Create(_)
-            | Self::Reconnect(_)
-            | Self::OpenDevice(_)
-            | Self::AcknowledgeLease { .. }
-            | Self::EndSession { .. } => None,
-            Self::Control { open, .. }
-            | Self::Close { open, .. }
-            | Self::Read { open, .. }
-            | Self::Write { open, .. }
-            | Self::Flush { open }
-            | Self::QueryInformation { open }
-            | Self::SetInformation { open, .. }
-            | Self::QueryStreams { open }
-            | Self::QueryShortName { open }
-            | Self::QueryExtendedAttributes { open }
-            | Self::QuerySecurity { open, .. }
-            | Self::SetSecurity { open, .. }
-            | Self::QueryVolume { open }
-            | Self::QueryQuotas { open, .. }
-            | Self::SetQuotas { open, .. }
-            | Self::QueryDirectory { open, .. }
-            | Self::Lock { open, .. }
-            | Self::Notify { open, .. }
-            | Self::SetSparse { open, .. }
-            | Self::ZeroRange { open, .. }
-            | Self::QueryAllocatedRanges { open, .. }
-            | Self::Trim { open, .. }
-            | Self::CopyChunks { target: open, .. }
-            | Self::DuplicateExtents { target: open, .. }
-            | Self::QueryReparsePoint { open }
-            | Self::SetReparsePoint { open, .. }
-            | Self::DeleteReparsePoint { open, .. }
-            | Self::ObjectId { open, .. }
-            | Self::SetIntegrity { open, .. }
-            | Self::AcknowledgeOplock { open, .. }
-            | Self::Abandon(open, _)
-            | Self::ForceClose { open } => Some(*open),
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub enum Reply {
     Done,

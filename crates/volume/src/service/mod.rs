@@ -63,6 +63,7 @@ mod opens;
 mod options;
 mod owners;
 mod parts;
+mod party;
 mod path;
 mod perform;
 mod propagation;

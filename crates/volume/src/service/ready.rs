@@ -3,9 +3,7 @@
 //! Promises: users take turns, one operation each, so that what one user asks for holds up another by one operation at most for each user
 //! that asks as well; the operations of one user go on in the order in which they came.
 
-use super::opens::Opens;
-use super::tasks::Work;
-use crate::backend::{Operation, OperationId};
+use crate::backend::OperationId;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use types::Sid;
@@ -16,25 +14,12 @@ pub struct Party(u64);
 
 impl Party {
     /// Work that is no single user's.
-    const SERVICE: Self = Self(0);
+    pub const SERVICE: Self = Self(0);
 
-    fn of_user(user: &Sid) -> Self {
+    pub fn of_user(user: &Sid) -> Self {
         let mut hasher = DefaultHasher::new();
         user.hash(&mut hasher);
         Self(hasher.finish())
-    }
-
-    /// The user for whom work is done.
-    pub fn of(opens: &Opens, work: &Work) -> Self {
-        let open = match work {
-            Work::Create(create, _) => return Self::of_user(&create.caller.token.user),
-            Work::Request(Operation::Reconnect(request)) => {
-                return Self::of_user(&request.caller.token.user);
-            }
-            Work::Request(request) => request.open(),
-            Work::CloseQuietly(open) => Some(*open),
-        };
-        open.and_then(|open| opens.get(open)).map_or(Self::SERVICE, |open| Self::of_user(&open.token.user))
     }
 }
 

@@ -6,6 +6,7 @@ use super::halt::{Halt, Outcome};
 use super::io::flushed;
 use super::locks::LockOwner;
 use super::parts::Parts;
+use super::party::party_of;
 use super::perform::perform;
 use super::sessions::disconnect_or_close;
 use super::settling::settle;
@@ -37,7 +38,8 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
 pub fn run_ready(parts: &mut Parts<'_>) {
     while parts.agenda.is_open {
         while !parts.agenda.turn.is_spent()
-            && let Some((operation, work, told)) = parts.agenda.tasks.take_ready(parts.opens)
+            && let Some((operation, work, told)) =
+                parts.agenda.tasks.take_ready(|work| party_of(parts.opens, work))
         {
             run(parts, operation, work, told);
         }

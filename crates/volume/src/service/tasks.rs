@@ -2,7 +2,6 @@
 
 use super::events::INTERNAL;
 use super::open::LinkName;
-use super::opens::Opens;
 use super::ready::{Party, Ready};
 use crate::backend::{Create, OpenId, Operation, OperationId, SessionId};
 use crate::fs::FileId;
@@ -202,11 +201,11 @@ impl Tasks {
     }
 
     /// Takes up the next operation that is ready: its work, and whether its client was told that it takes long. Users take turns.
-    pub fn take_ready(&mut self, opens: &Opens) -> Option<(OperationId, Work, bool)> {
+    pub fn take_ready(&mut self, party_of: impl Fn(&Work) -> Party) -> Option<(OperationId, Work, bool)> {
         loop {
             let parked = &self.parked;
             let work_of = |operation| parked.get(&operation)?.work.as_ref();
-            let operation = self.ready.take(|operation| Some(Party::of(opens, work_of(operation)?)))?;
+            let operation = self.ready.take(|operation| Some(party_of(work_of(operation)?)))?;
             // It may have ended while its user's turn came.
             if work_of(operation).is_some()
                 && let Some(Parked { work: Some(work), told, .. }) = self.forget(operation)
