@@ -359,7 +359,15 @@ impl Management for Manager {
             let (pool, name, report) =
                 self.change(move |book| book.import(&request, &named, &search)).await?;
             let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
-            let import::Report { volumes, shares, users, passwords_lost, missing_disks, notes } = report;
+            let import::Report {
+                volumes,
+                shares,
+                users,
+                passwords_lost,
+                missing_disks,
+                administrators,
+                notes,
+            } = report;
             Ok(ImportedPool {
                 name,
                 volumes,
@@ -368,6 +376,7 @@ impl Management for Manager {
                 passwords_lost,
                 missing_disks,
                 not_served,
+                administrators,
                 notes,
             })
         })
