@@ -149,6 +149,10 @@ pub struct ImportedPool {
     pub missing_disks: Vec<String>,
     /// Volumes that are not served, and why.
     pub not_served: Vec<String>,
+    /// The members of Administrators, now that the pool is here.
+    #[serde(default)]
+    pub administrators: Vec<String>,
+    /// What was left out, and why.
     pub notes: Vec<String>,
 }
 

@@ -238,6 +238,7 @@ impl Management for Daemon {
             passwords_lost: Vec::new(),
             missing_disks: Vec::new(),
             not_served: Vec::new(),
+            administrators: Vec::new(),
             notes: Vec::new(),
         };
         self.did(format!("import {}", request.disks.join(" ")), imported)

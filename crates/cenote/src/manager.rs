@@ -378,7 +378,15 @@ impl Management for Manager {
             let (pool, name, report) =
                 self.change(move |book| book.import(&request, &named, &search)).await?;
             let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
-            let import::Report { volumes, shares, users, passwords_lost, missing_disks, notes } = report;
+            let import::Report {
+                volumes,
+                shares,
+                users,
+                passwords_lost,
+                missing_disks,
+                administrators,
+                notes,
+            } = report;
             Ok(ImportedPool {
                 name,
                 volumes,
@@ -387,6 +395,7 @@ impl Management for Manager {
                 passwords_lost,
                 missing_disks,
                 not_served,
+                administrators,
                 notes,
             })
         })

@@ -357,6 +357,7 @@ pub fn show_import(imported: &ImportedPool) -> String {
     line("volumes", &imported.volumes);
     line("shares", &imported.shares);
     line("users", &imported.users);
+    text += &format!("administrators of this server are now: {}\n", list(&imported.administrators));
     for disk in &imported.missing_disks {
         text += &format!("missing disk: {disk}; it is brought up to date when it comes back\n");
     }

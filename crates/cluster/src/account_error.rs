@@ -54,3 +54,8 @@ pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), AccountEr
     }
     Ok(())
 }
+
+/// Whether Windows uses a name, [`folded`], for somebody whom no account is.
+pub(crate) fn is_reserved(id: &str) -> bool {
+    ["everyone", "authenticated users", "system", "creator owner", "anonymous"].contains(&id)
+}

@@ -4,7 +4,7 @@
 //! a deleted account is gone from every group and share in the same transaction. Never stores a password: only its NT hash,
 //! sealed.
 
-use crate::account_error::{check_name, folded};
+use crate::account_error::{check_name, folded, is_reserved};
 use crate::seal::{SealError, SealKey};
 use crate::settings::ServerSettings;
 use crate::shares::Share;
@@ -371,8 +371,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         if self.state.read::<Group>(&id)?.is_some() {
             return Err(AccountError::Exists { kind: "group", name: name.into() });
         }
-        if ["everyone", "authenticated users", "system", "creator owner", "anonymous"].contains(&id.as_str())
-        {
+        if is_reserved(&id) {
             return Err(AccountError::BadName {
                 kind,
                 name: name.into(),

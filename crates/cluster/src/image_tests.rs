@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId, Epoch, PoolId, Sid, VolumeId};
 
-const POOL: PoolId = PoolId::from_bytes([1; 16]);
-const VOLUME: VolumeId = VolumeId::from_bytes([2; 16]);
+pub(crate) const POOL: PoolId = PoolId::from_bytes([1; 16]);
+pub(crate) const VOLUME: VolumeId = VolumeId::from_bytes([2; 16]);
 const ROOM: usize = 256 << 10;
 
-fn disk(number: u8) -> DiskRecord {
+pub(crate) fn disk(number: u8) -> DiskRecord {
     DiskRecord {
         id: DiskId::from_bytes([number; 16]),
         pool: POOL,
@@ -32,14 +32,14 @@ fn disk(number: u8) -> DiskRecord {
 }
 
 /// A server with a pool of three disks, a volume, a share and the user ann.
-struct Server {
+pub(crate) struct Server {
     _directory: tempfile::TempDir,
-    state: RedbState,
-    key: SealKey,
+    pub(crate) state: RedbState,
+    pub(crate) key: SealKey,
 }
 
 impl Server {
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
         let key = SealKey::open_or_create(&directory.path().join("key")).unwrap();
@@ -48,7 +48,7 @@ impl Server {
         Self { _directory: directory, state, key }
     }
 
-    fn furnished() -> Self {
+    pub(crate) fn furnished() -> Self {
         let server = Self::empty();
         let disks: Vec<DiskRecord> = (1..=3).map(disk).collect();
         let ids = disks.iter().map(|disk| disk.id).collect();
@@ -67,7 +67,7 @@ impl Server {
         server
     }
 
-    fn image(&self) -> PoolImage {
+    pub(crate) fn image(&self) -> PoolImage {
         let image = PoolImage::of(&self.state.dump().unwrap(), POOL, "host-a", 11).unwrap();
         PoolImage::parse(&image.encode(ROOM).unwrap()).unwrap()
     }
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-fn found(number: u8, image: &PoolImage) -> FoundDisk {
+pub(crate) fn found(number: u8, image: &PoolImage) -> FoundDisk {
     FoundDisk {
         path: format!("/new/{number}"),
         disk: DiskId::from_bytes([number; 16]),
@@ -95,7 +95,7 @@ fn found(number: u8, image: &PoolImage) -> FoundDisk {
     }
 }
 
-fn yes() -> Wanted {
+pub(crate) fn yes() -> Wanted {
     Wanted { confirm: Some("tank".into()), ..Wanted::default() }
 }
 
@@ -242,7 +242,7 @@ fn what_is_there_already_is_kept_and_said() {
     let plan = import::plan(&disks, &yes(), "").unwrap();
     let report = import::commit(&new.state, &new.key, None, &plan, 20).unwrap();
     assert!(report.users.is_empty() && report.shares.is_empty());
-    assert_eq!(report.notes.len(), 2, "{:?}", report.notes);
+    assert_eq!(report.notes.len(), 3, "a user, a share and who was an administrator: {:?}", report.notes);
     assert_eq!(accounts.users().unwrap()[0].user.sid, own.sid);
     let again = import::commit(&new.state, &new.key, None, &plan, 20);
     assert!(again.is_err(), "the pool is here");

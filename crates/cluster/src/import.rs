@@ -9,15 +9,21 @@
 //! anything was acknowledged, as long as a majority was reachable then. Epochs may be older in it: they are raised to what the
 //! disks have promised.
 
-use crate::accounts::{AccountError, Group, UserRecord, seal_label};
+mod accounts;
+mod checks;
+#[cfg(test)]
+mod tests;
+
+use crate::accounts::AccountError;
 use crate::image::{ImageVersion, PoolImage};
 use crate::seal::SealKey;
-use crate::settings::{ID, ServerSettings};
-use crate::shares::Share;
+use crate::settings::ServerSettings;
+use crate::shares::{self, Share};
 use crate::{
-    BlockingState, DeletedVolume, DiskRecord, DiskState, PoolRecord, Record, StateError, Transaction, Typed,
-    VolumeRecord,
+    BlockingState, DeletedVolume, DiskRecord, DiskState, PoolRecord, Record, Transaction, Typed, VolumeRecord,
 };
+use accounts::{Known, malformed};
+use checks::{check_disk, check_pool, check_settings, check_volume, of_pool};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, Epoch, PoolId, VolumeId};
 use uuid::Uuid;
@@ -57,6 +63,7 @@ pub struct Plan {
     /// Recorded and not found.
     pub missing: Vec<DiskRecord>,
     pub volumes: Vec<VolumeRecord>,
+    pub deleted: Vec<DeletedVolume>,
     /// What the administrator should know.
     pub notes: Vec<String>,
 }
@@ -70,6 +77,8 @@ pub struct Report {
     /// Of these: those whose password has to be set anew.
     pub passwords_lost: Vec<String>,
     pub missing_disks: Vec<String>,
+    /// The members of Administrators, now that the pool is here.
+    pub administrators: Vec<String>,
     pub notes: Vec<String>,
 }
 
@@ -111,6 +120,11 @@ pub enum ImportError {
     Beyond { path: String, volume: String, promised: Epoch, recorded: Epoch },
     #[error("the records of pool '{0}' are damaged: {1}")]
     Damaged(String, String),
+    #[error(
+        "record {record} on the disks is none that a server writes: {why}. Nothing was changed: the pool was not imported, since somebody may have \
+         made up what its disks carry"
+    )]
+    Impossible { record: String, why: String },
 }
 
 /// Chooses the pool and the newest records.
@@ -127,14 +141,15 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
         .into_iter()
         .find(|record| record.id == pool)
         .ok_or_else(|| damaged("no pool in them".into()))?;
-    let recorded = image.records::<DiskRecord>().map_err(|error| damaged(error.to_string()))?;
+    check_pool(&record, &image.header)?;
+    let mut notes = Vec::new();
+    let recorded = of_pool::<DiskRecord>(image, pool, &mut notes)?;
     if !image.header.exported && wanted.confirm.as_deref() != Some(record.name.as_str()) {
         let server = format!("{} ({})", image.header.host, image.header.server);
         return Err(ImportError::NotExported { pool: record.name, server });
     }
-    let mut notes = Vec::new();
     let (mut here, mut missing) = (Vec::new(), Vec::new());
-    for known in recorded {
+    for known in recorded.iter().cloned() {
         match disks.iter().find(|disk| disk.disk == known.id) {
             Some(disk) => here.push(DiskRecord { path: disk.path.clone(), node: None, ..known }),
             None => missing.push(known),
@@ -155,7 +170,7 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
             if missing.is_empty() { "none, but records are damaged".into() } else { missing.join(", ") };
         return Err(ImportError::TooFewDisks { pool: record.name, found: carrying, all, missing });
     }
-    let mut volumes = image.records::<VolumeRecord>().map_err(|error| damaged(error.to_string()))?;
+    let (mut volumes, deleted) = checked(image, pool, &recorded, &mut notes)?;
     for volume in &mut volumes {
         demand_likely(volume, &disks)?;
         let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
@@ -183,7 +198,26 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
         ..record
     };
     let version = image.header.version;
-    Ok(Plan { pool, version, image: image.clone(), disks: here, missing, volumes, notes })
+    Ok(Plan { pool, version, image: image.clone(), disks: here, missing, volumes, deleted, notes })
+}
+
+/// The pool's volumes, and those that were deleted, if all records can be true.
+fn checked(
+    image: &PoolImage,
+    pool: PoolId,
+    disks: &[DiskRecord],
+    notes: &mut Vec<String>,
+) -> Result<(Vec<VolumeRecord>, Vec<DeletedVolume>), ImportError> {
+    disks.iter().try_for_each(check_disk)?;
+    // Without disks there is nothing to import, and the caller has refused that.
+    let slab_bytes = disks.iter().map(|disk| disk.slab_bytes).min().unwrap_or(1);
+    let volumes = of_pool::<VolumeRecord>(image, pool, notes)?;
+    volumes.iter().try_for_each(|volume| check_volume(volume, slab_bytes))?;
+    let deleted = of_pool::<DeletedVolume>(image, pool, notes)?;
+    let settings = image.records::<ServerSettings>();
+    let settings = settings.map_err(|error| ImportError::Damaged(pool.to_string(), error.to_string()))?;
+    settings.iter().try_for_each(check_settings)?;
+    Ok((volumes, deleted))
 }
 
 /// Refuses a promise that the volume's owners cannot have come to since the records were written on the disks.
@@ -285,22 +319,29 @@ pub fn commit(
     let state_of = |missing| if missing { DiskState::Missing } else { DiskState::Healthy };
     let here = plan.disks.iter().map(|disk| (disk, false));
     for (disk, missing) in here.chain(plan.missing.iter().map(|disk| (disk, true))) {
+        demand_free::<DiskRecord>(state, "disk", &disk.id())?;
         let state = if disk.state == DiskState::Retired { DiskState::Retired } else { state_of(missing) };
         let record = DiskRecord { state, since_unix_s: now_unix_s, ..disk.clone() };
-        changes = changes.put(record.key(), record.encode());
+        changes = changes.when(record.key(), 0).put(record.key(), record.encode());
         if missing {
             report.missing_disks.push(format!("{} ({})", disk.path, disk.id));
         }
     }
     changes = volumes(state, plan, &mut report, changes)?;
-    let fresh =
-        pools.is_empty() && state.list::<Share>()?.is_empty() && state.list::<UserRecord>()?.is_empty();
-    changes = settings(state, plan, fresh, changes)?;
-    changes = shares(state, plan, &mut report, changes)?;
-    changes = groups(state, plan, &mut report, changes)?;
-    changes = users(state, key, old_key, plan, &mut report, changes)?;
+    changes = add_shares(state, plan, &mut report, changes)?;
+    changes = accounts::add(&Known::read(state)?, (key, old_key), plan, &mut report, changes)?;
     state.commit(changes)?;
     Ok(report)
+}
+
+/// Refuses an id that this server has for something else: what is on record under it here would be lost, or served from foreign disks.
+fn demand_free<R: Record>(state: &impl BlockingState, kind: &str, id: &str) -> Result<(), AccountError> {
+    match state.read::<R>(id)? {
+        None => Ok(()),
+        Some(_) => Err(AccountError::Invalid(format!(
+            "nothing was imported: this server has a {kind} {id} of its own, and the disks' records have one with the same id"
+        ))),
+    }
 }
 
 fn volumes(
@@ -325,115 +366,53 @@ fn volumes(
                 .push(format!("there is a volume '{name}' here: the imported one is '{}'", volume.name));
         }
         report.volumes.push(volume.name.clone());
+        demand_free::<VolumeRecord>(state, "volume", &volume.id())?;
+        demand_free::<DeletedVolume>(state, "deleted volume", &volume.id())?;
         changes = changes.when(volume.key(), 0).put(volume.key(), volume.encode());
     }
-    for note in plan.image.records::<DeletedVolume>().map_err(malformed)? {
-        changes = changes.put(note.key(), note.encode());
-    }
-    Ok(changes)
-}
-
-/// On a server without accounts of its own, SIDs stay what they were; elsewhere it never gives one twice.
-fn settings(
-    state: &impl BlockingState,
-    plan: &Plan,
-    fresh: bool,
-    changes: Transaction,
-) -> Result<Transaction, AccountError> {
-    let Some(old) = plan.image.records::<ServerSettings>().map_err(malformed)?.into_iter().next() else {
-        return Ok(changes);
-    };
-    let own = state.read::<ServerSettings>(ID)?;
-    let revision = own.as_ref().map_or(0, |own| own.revision);
-    let next = match own {
-        Some(own) if own.value.domain_sid == old.domain_sid => ServerSettings {
-            next_relative_id: own.value.next_relative_id.max(old.next_relative_id),
-            ..own.value
-        },
-        Some(_) if !fresh => return Ok(changes),
-        _ => old,
-    };
-    Ok(changes.when(next.key(), revision).put(next.key(), next.encode()))
-}
-
-fn shares(
-    state: &impl BlockingState,
-    plan: &Plan,
-    report: &mut Report,
-    mut changes: Transaction,
-) -> Result<Transaction, AccountError> {
-    for share in plan.image.records::<Share>().map_err(malformed)? {
-        if state.read::<Share>(&share.id())?.is_some() {
+    for note in &plan.deleted {
+        let is_volume = plan.volumes.iter().any(|volume| volume.id == note.id);
+        if is_volume || state.read::<VolumeRecord>(&note.id())?.is_some() {
             report.notes.push(format!(
-                "there is a share '{0}' here: the imported one was left out; `cenote share create` makes it under another name",
-                share.name
+                "the disks tell that volume {} was deleted, and it is there: left out",
+                note.id
             ));
             continue;
         }
-        report.shares.push(share.name.clone());
-        changes = changes.when(share.key(), 0).put(share.key(), share.encode());
+        demand_free::<DeletedVolume>(state, "deleted volume", &note.id())?;
+        changes = changes
+            .when(note.key(), 0)
+            .when(VolumeRecord::key_of(&note.id()), 0)
+            .put(note.key(), note.encode());
     }
     Ok(changes)
 }
 
-fn groups(
+/// Only shares of the pool's own volumes: another one would open a volume that this server had before.
+fn add_shares(
     state: &impl BlockingState,
     plan: &Plan,
     report: &mut Report,
     mut changes: Transaction,
 ) -> Result<Transaction, AccountError> {
-    for group in plan.image.records::<Group>().map_err(malformed)? {
-        match state.read::<Group>(&group.id())? {
-            None => changes = changes.when(group.key(), 0).put(group.key(), group.encode()),
-            Some(own) if own.value.sid == group.sid => {
-                let mut merged = own.value;
-                let new = group.members.into_iter().filter(|sid| !merged.members.contains(sid));
-                merged.members.extend(new.collect::<Vec<_>>());
-                changes = changes.when(merged.key(), own.revision).put(merged.key(), merged.encode());
-            }
-            Some(_) => report.notes.push(format!(
-                "there is another group '{}' here: the imported one was left out, its rights show as {}",
-                group.name, group.sid
-            )),
+    let mut seen = BTreeSet::new();
+    for share in plan.image.records::<Share>().map_err(malformed)? {
+        let mut leave_out =
+            |why: String| report.notes.push(format!("share {:?} was left out: {why}", share.name));
+        if !plan.volumes.iter().any(|volume| volume.id == share.volume) {
+            leave_out(format!("volume {} is not of the imported pool", share.volume));
+        } else if let Err(error) = shares::check(&share) {
+            leave_out(error.to_string());
+        } else if state.read::<Share>(&share.id())?.is_some() {
+            leave_out(
+                "there is one of this name here; `cenote share create` makes it under another name".into(),
+            );
+        } else if !seen.insert(share.id()) {
+            leave_out("the disks' records have it twice".into());
+        } else {
+            report.shares.push(share.name.clone());
+            changes = changes.when(share.key(), 0).put(share.key(), share.encode());
         }
     }
     Ok(changes)
-}
-
-fn users(
-    state: &impl BlockingState,
-    key: &SealKey,
-    old_key: Option<&SealKey>,
-    plan: &Plan,
-    report: &mut Report,
-    mut changes: Transaction,
-) -> Result<Transaction, AccountError> {
-    for mut record in plan.image.records::<UserRecord>().map_err(malformed)? {
-        if let Some(own) = state.read::<UserRecord>(&record.id())? {
-            if own.value.user.sid != record.user.sid {
-                report.notes.push(format!(
-                    "there is another user '{}' here: the imported one was left out, what it owns shows as {}",
-                    record.user.name, record.user.sid
-                ));
-            }
-            continue;
-        }
-        let label = seal_label(&record.user);
-        let mut keys = [Some(key), old_key].into_iter().flatten();
-        match keys.find_map(|key| key.open(&label, &record.sealed_nt_hash).ok()) {
-            Some(hash) if !record.user.password_lost => record.sealed_nt_hash = key.seal(&label, &hash)?,
-            _ => {
-                record.sealed_nt_hash = String::new();
-                record.user.password_lost = true;
-                report.passwords_lost.push(record.user.name.clone());
-            }
-        }
-        report.users.push(record.user.name.clone());
-        changes = changes.when(record.key(), 0).put(record.key(), record.encode());
-    }
-    Ok(changes)
-}
-
-fn malformed(error: crate::image::ImageError) -> AccountError {
-    AccountError::State(StateError::Malformed { key: "the disks' records".into(), why: error.to_string() })
 }

@@ -28,6 +28,17 @@ impl Record for ServerSettings {
 pub(crate) const ID: &str = "server";
 
 impl ServerSettings {
+    /// The relative identifier of an account of this server's domain.
+    pub(crate) fn relative_id_of(&self, sid: &Sid) -> Option<u32> {
+        let id = sid.relative_id()?;
+        (self.domain_sid.child(id).as_ref() == Some(sid)).then_some(id)
+    }
+
+    /// Whether this server has given the SID to an account, which may be deleted since.
+    pub(crate) fn has_given(&self, sid: &Sid) -> bool {
+        self.relative_id_of(sid).is_some_and(|id| id < self.next_relative_id)
+    }
+
     /// The settings, made now if there are none.
     ///
     /// # Errors

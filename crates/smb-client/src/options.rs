@@ -33,7 +33,8 @@ pub enum Transport {
     Tcp,
     /// SMB Direct or nothing; the port given to the connect call is SMB Direct's.
     Rdma,
-    /// SMB Direct if the server listens for it on [`Options::rdma_port`], else TCP; the port given to the connect call is TCP's.
+    /// TCP, by the port given to the connect call. If the server then tells of SMB Direct, and the one that listens on [`Options::rdma_port`] is the
+    /// same server, the session moves there. Nobody is logged on to by SMB Direct whom the server at the named port did not tell of.
     Auto,
 }
 
@@ -106,6 +107,9 @@ pub struct Options {
     pub credits: u16,
     /// Names this client to the server, across its connections.
     pub client_guid: Guid,
+    /// ServerGuid of the only server that may answer (MS-SMB2 2.2.4): another one gets no logon. It keeps servers apart that are taken for each other;
+    /// whoever wants to be taken for the server copies it.
+    pub server_guid: Option<Guid>,
     /// A session that this one replaces (MS-SMB2 2.2.5), or zero.
     pub previous_session_id: u64,
     /// Without any byte from the server for this long the connection counts as dead.
@@ -140,6 +144,7 @@ impl Default for Options {
             allow_guest: false,
             credits: 512,
             client_guid: [0; 16],
+            server_guid: None,
             previous_session_id: 0,
             timeout: Duration::from_secs(60),
         }

@@ -105,13 +105,27 @@ impl Lba {
 }
 
 impl Epoch {
+    /// The one after this. It never goes back to an epoch that was promised before: at the end of all numbers it stays, and long before that
+    /// ([`crate::Stamp::EPOCH_MAX`]) no disk promises it and no volume is opened by it.
     pub const fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 
 impl BlockCount {
     pub const fn bytes(self) -> u64 {
         self.0 * BLOCK_BYTES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_epoch_is_followed_by_an_earlier_one() {
+        assert_eq!(Epoch(7).next(), Epoch(8));
+        assert!(Epoch(u64::MAX).next() >= Epoch(u64::MAX));
+        assert!(crate::Stamp::EPOCH_MAX.next() > crate::Stamp::EPOCH_MAX, "refused by disks");
     }
 }

@@ -95,7 +95,9 @@ impl AccountBook {
             let kind = match error {
                 ImportError::Nothing(_) | ImportError::NotFound(..) => ErrorKind::NotFound,
                 ImportError::Several(_) => ErrorKind::Invalid,
-                ImportError::NoRecords(..) | ImportError::Damaged(..) => ErrorKind::Corrupt,
+                ImportError::NoRecords(..) | ImportError::Damaged(..) | ImportError::Impossible { .. } => {
+                    ErrorKind::Corrupt
+                }
                 ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
                 ImportError::TwoHistories { .. }
                 | ImportError::TooFewDisks { .. }

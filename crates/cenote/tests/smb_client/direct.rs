@@ -274,6 +274,32 @@ fn without_a_listener_the_automatic_choice_is_tcp_and_says_why() {
 }
 
 #[test]
+fn smb_direct_of_another_server_on_the_same_host_is_not_taken_for_the_one_that_was_named() {
+    let (named, other) = (Server::start(), Server::start());
+    let auto = Options { rdma_port: other.rdma_port, ..plain(Transport::Auto) };
+    let mut client = named.connect(auto);
+    assert!(!client.is_rdma());
+    assert!(client.fallback().is_some_and(|why| why.contains("another one")), "{:?}", client.fallback());
+    let tree = client.tree_connect("demo").unwrap();
+    client.open(tree, "here.bin", OpenOptions::write()).unwrap();
+    let mut there = other.connect(plain(Transport::Tcp));
+    let tree = there.tree_connect("demo").unwrap();
+    assert!(there.open(tree, "here.bin", OpenOptions::read()).is_err());
+}
+
+#[test]
+fn nobody_is_asked_at_the_port_of_smb_direct_unless_the_server_tells_of_it() {
+    // Not at the address that clients come by.
+    let server = Server::start_at("127.0.0.2", &[]);
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let rdma_port = stranger.local_addr().unwrap().port();
+    let client = server.connect(Options { rdma_port, ..plain(Transport::Auto) });
+    assert!(!client.is_rdma() && client.fallback().is_some());
+    assert!(stranger.accept().is_err(), "the stranger was called");
+}
+
+#[test]
 fn the_way_to_a_server_is_checked_without_a_logon() {
     let server = Server::start();
     let settings = |port| ping::Settings {

@@ -35,13 +35,18 @@ impl Server {
 
     /// As [`Self::start`], with more options of `cenote quickstart`.
     pub fn start_with(options: &[&str]) -> Self {
+        Self::start_at("127.0.0.1", options)
+    }
+
+    /// With SMB Direct at this address of loopback.
+    pub fn start_at(rdma_host: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let [smb_port, rdma_port, http_port] = free_ports();
         let mut process = Command::new(env!("CARGO_BIN_EXE_cenote"))
             .arg("quickstart")
             .arg("--data")
             .arg(directory.path().join("data"))
-            .args(["--smb", &format!("127.0.0.1:{smb_port}"), "--rdma", &format!("127.0.0.1:{rdma_port}")])
+            .args(["--smb", &format!("127.0.0.1:{smb_port}"), "--rdma", &format!("{rdma_host}:{rdma_port}")])
             .args(["--http", &format!("127.0.0.1:{http_port}"), "--user", "ana", "--password", PASSWORD])
             .args(options)
             .stdin(Stdio::null())

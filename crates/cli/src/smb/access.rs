@@ -43,11 +43,8 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
              CENOTE_SMB_PASSWORD",
         )
     })?;
-    let (transport, port) = match how.transport.unwrap_or(SmbTransport::Auto) {
-        SmbTransport::Auto => (Transport::Auto, place.port.unwrap_or(TCP_PORT)),
-        SmbTransport::Tcp => (Transport::Tcp, place.port.unwrap_or(TCP_PORT)),
-        SmbTransport::Rdma => (Transport::Rdma, how.rdma_port.or(place.port).unwrap_or(RDMA_PORT)),
-    };
+    let asked = how.transport.unwrap_or(SmbTransport::Auto);
+    let (transport, port) = way(asked, place.port, how.rdma_port);
     let usually = Options::default();
     let options = Options {
         transport,
@@ -65,4 +62,30 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
     };
     Client::connect(&place.server, port, credentials, options)
         .map_err(|error| Failure::new(format!("{}, port {port}: {error}", place.server)))
+}
+
+/// The transport and its port. A server at a port of its own is one of several on its host: nobody knows whose SMB Direct listens at the usual port
+/// there, so that it is looked for only at a port that is given.
+fn way(transport: SmbTransport, port: Option<u16>, rdma_port: Option<u16>) -> (Transport, u16) {
+    let is_usual = port.is_none_or(|port| port == TCP_PORT);
+    match transport {
+        SmbTransport::Auto if is_usual || rdma_port.is_some() => (Transport::Auto, port.unwrap_or(TCP_PORT)),
+        SmbTransport::Auto | SmbTransport::Tcp => (Transport::Tcp, port.unwrap_or(TCP_PORT)),
+        SmbTransport::Rdma => (Transport::Rdma, rdma_port.or(port).unwrap_or(RDMA_PORT)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_at_a_port_of_its_own_is_not_looked_for_at_the_usual_port_of_smb_direct() {
+        let auto = |port, rdma_port| way(SmbTransport::Auto, port, rdma_port);
+        assert_eq!(auto(Some(4456), None), (Transport::Tcp, 4456));
+        assert_eq!(auto(Some(4456), Some(5999)), (Transport::Auto, 4456));
+        assert_eq!(auto(None, None), (Transport::Auto, 445));
+        assert_eq!(auto(Some(445), None), (Transport::Auto, 445));
+        assert_eq!(way(SmbTransport::Rdma, Some(5999), None), (Transport::Rdma, 5999));
+    }
 }

@@ -174,6 +174,12 @@ fn one_span(
             gate.abandon();
             return Err(problem);
         }
+        for name in [&options.events.wait_start, &options.events.stop].into_iter().flatten() {
+            events::check(name).map_err(|error| {
+                gate.abandon();
+                RunError::Setup(format!("ERROR: event '{name}' cannot be waited for: {error}"))
+            })?;
+        }
         if let Some(name) = &options.events.wait_start {
             while !events::is_set(name) && !is_stopped() {
                 std::thread::sleep(events::LOOK);

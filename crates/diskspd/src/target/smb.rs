@@ -58,6 +58,10 @@ impl Access {
         let usual = if self.transport == SmbTransport::Rdma { RDMA_PORT } else { TCP_PORT };
         let port = path.port.unwrap_or(usual);
         let mut options = self.options.clone();
+        if options.transport == Transport::Auto && port != TCP_PORT {
+            // One of several servers on its host: nobody knows whose SMB Direct listens at the usual port there.
+            options.transport = Transport::Tcp;
+        }
         let credentials = self.logon.credentials(path.user.as_deref(), &path.server);
         let is_anonymous = credentials.is_none();
         options.allow_guest |= is_anonymous;

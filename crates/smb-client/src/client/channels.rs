@@ -6,14 +6,14 @@
 //! answered with STATUS_CONNECTION_DISCONNECTED.
 
 use super::Client;
-use super::connect::{self, Target};
+use super::connect::{self, AUTO_RDMA_TIMEOUT, Target};
 use super::interfaces::{self, ADDRESSES_MAX, ANSWER_BYTES};
 use super::pauses::Pauses;
 use crate::channel::Channel;
 use crate::connection::{Leftovers, Token};
 use crate::operation::{Reply, Request};
-use crate::{ClientError, Transport};
-use smb::wire::{Command, FileId, NetworkInterface, fsctl, parse_network_interfaces};
+use crate::{ClientError, Options, Transport};
+use smb::wire::{Command, FileId, InterfaceCapabilities, NetworkInterface, fsctl, parse_network_interfaces};
 use smb_transport::client::{Link, Way};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
@@ -115,6 +115,33 @@ impl Client {
                 tracing::info!(server = self.server, %address, is_rdma, %error, "no further connection");
             }
         }
+        Ok(())
+    }
+
+    /// Moves the session, which TCP carries and which has nothing open, to SMB Direct: if the server says that it has that, and if the one that listens
+    /// for it is the same server. Any local user of a server without SMB Direct can listen at that port, so nobody there is logged on to unasked.
+    ///
+    /// # Errors
+    /// Why the session stays where it was.
+    pub(super) fn move_to_rdma(&mut self) -> Result<(), ClientError> {
+        let can_rdma = |one: &NetworkInterface| one.capabilities.contains(InterfaceCapabilities::RDMA);
+        if !self.interfaces()?.iter().any(can_rdma) {
+            return Err(ClientError::NotOffered("SMB Direct"));
+        }
+        let server_guid = self.channels.first().and_then(|channel| channel.connection.server_guid());
+        let kept = Options { server_guid, ..self.options.clone() };
+        let options = Options { previous_session_id: self.session_id, ..kept.clone() };
+        let target = Target { is_rdma: true, port: options.rdma_port, address: None };
+        let timeout = options.timeout.min(AUTO_RDMA_TIMEOUT);
+        let link = connect::link(&self.engine, &self.server, target, timeout, &options)?;
+        let connection = connect::session(&self.server, true, options.clone(), self.credentials.clone());
+        let channel = connect::log_on(&self.engine, link, 0, connection, &options)?;
+        self.session_id = channel.connection.session_id();
+        self.binding = channel.connection.binding();
+        self.targets = vec![target];
+        self.channels = vec![channel];
+        self.is_validated = false;
+        self.options = kept;
         Ok(())
     }
 

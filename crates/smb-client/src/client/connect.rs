@@ -1,4 +1,4 @@
-//! From a server's name to a channel: addresses, transport, the fallback from SMB Direct to TCP, logon.
+//! From a server's name to a channel: addresses, transport, logon.
 
 use crate::channel::Channel;
 use crate::connection::{Binding, Connection, Random, Token};
@@ -12,7 +12,7 @@ use sys::monotonic_now;
 use types::FileTime;
 
 /// With a choice of transports, SMB Direct has so long to be there.
-const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An address that the server told of has so long to answer.
 const FOUND_TIMEOUT: Duration = Duration::from_secs(3);
@@ -62,33 +62,9 @@ pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStre
     Err(last)
 }
 
-/// Makes a link by the transport that the options choose; if [`Transport::Auto`] found no SMB Direct, says why.
-pub(super) fn first_link(
-    engine: &Engine,
-    server: &str,
-    port: u16,
-    options: &Options,
-) -> Result<(Link, Target, Option<String>), ClientError> {
-    let tcp = Target { is_rdma: false, port, address: None };
-    match options.transport {
-        Transport::Tcp => Ok((link(engine, server, tcp, options.timeout, options)?, tcp, None)),
-        Transport::Rdma => {
-            let target = Target { is_rdma: true, port, address: None };
-            Ok((link(engine, server, target, options.timeout, options)?, target, None))
-        }
-        Transport::Auto => {
-            let timeout = options.timeout.min(AUTO_RDMA_TIMEOUT);
-            let target = Target { is_rdma: true, port: options.rdma_port, address: None };
-            match link(engine, server, target, timeout, options) {
-                Ok(link) => Ok((link, target, None)),
-                Err(error) => {
-                    tracing::info!(server, port = options.rdma_port, %error, "no SMB Direct: using TCP");
-                    let link = link(engine, server, tcp, options.timeout, options)?;
-                    Ok((link, tcp, Some(error.to_string())))
-                }
-            }
-        }
-    }
+/// The first place to connect to: what the caller named, by TCP unless SMB Direct alone is wanted.
+pub(super) fn first_target(port: u16, options: &Options) -> Target {
+    Target { is_rdma: options.transport == Transport::Rdma, port, address: None }
 }
 
 /// A link over which messages may flow.

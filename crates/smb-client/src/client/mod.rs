@@ -100,7 +100,8 @@ impl Client {
         if options.client_guid == [0; 16] && getrandom::fill(&mut options.client_guid).is_err() {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
-        let (link, target, fallback) = connect::first_link(engine, server, port, &options)?;
+        let target = connect::first_target(port, &options);
+        let link = connect::link(engine, server, target, options.timeout, &options)?;
         let connection = connect::session(server, target.is_rdma, options.clone(), credentials.clone());
         let channel = connect::log_on(engine, link, 0, connection, &options)?;
         let mut client = Self {
@@ -129,9 +130,16 @@ impl Client {
             fruitless_until: None,
             set_ups: reconnect::SET_UPS,
             is_validated: false,
-            fallback,
+            fallback: None,
             options,
         };
+        if client.options.transport == Transport::Auto
+            && let Err(error) = client.move_to_rdma()
+        {
+            tracing::info!(server, port = client.options.rdma_port, %error, "no SMB Direct: using TCP");
+            client.fallback = Some(error.to_string());
+        }
+        let target = client.targets.first().copied().unwrap_or(target);
         let transport = if target.is_rdma { Transport::Rdma } else { Transport::Tcp };
         if client.options.multichannel {
             let most = client.options.channels.max(2);

@@ -165,6 +165,11 @@ impl Connection {
             return Err(ClientError::Status { command: Command::Negotiate, status: header.status() });
         }
         let response = NegotiateResponse::parse(message)?;
+        if self.options.server_guid.is_some_and(|expected| expected != response.server_guid) {
+            return Err(ClientError::NotOffered(
+                "the server that was asked before: another one answers there",
+            ));
+        }
         let number = response.dialect_revision.get();
         let dialect = Dialect::from_wire(number)
             .filter(|dialect| number != DIALECT_WILDCARD && self.options.dialects().contains(dialect))

@@ -92,6 +92,8 @@ pub struct Binding {
     ciphers: Option<Rc<Ciphers>>,
     must_sign: bool,
     must_encrypt: bool,
+    /// All channels lead to one server (MS-SMB2 3.2.5.2).
+    server_guid: Guid,
 }
 
 impl Binding {
@@ -104,6 +106,7 @@ impl Binding {
             ciphers: cipher.into_iter().collect(),
             signing_algorithms: vec![self.signing],
             previous_session_id: 0,
+            server_guid: Some(self.server_guid),
             ..options
         }
     }
@@ -263,7 +266,13 @@ impl Connection {
             ciphers: session.ciphers.clone(),
             must_sign: session.must_sign,
             must_encrypt: session.must_encrypt,
+            server_guid: self.server_guid()?,
         })
+    }
+
+    /// As the server said in NEGOTIATE.
+    pub(crate) fn server_guid(&self) -> Option<Guid> {
+        self.negotiated.as_ref().map(|negotiated| negotiated.server_guid)
     }
 
     pub(crate) fn set_channel_sequence(&mut self, sequence: u16) {

@@ -29,7 +29,7 @@ use crate::planted::Planted;
 use crate::takeover::may_answer;
 use cluster::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
-use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId};
+use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId, Stamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -188,6 +188,9 @@ impl Opening {
                 };
                 if self.predecessor.as_ref().is_some_and(is_another) {
                     return Claim::Failed(SpaceError::Fenced);
+                }
+                if record.epoch >= Stamp::EPOCH_MAX {
+                    return Claim::Failed(SpaceError::Invalid("the volume's epochs are used up"));
                 }
                 let mut proposal = Box::new(record.clone());
                 proposal.epoch = record.epoch.next();

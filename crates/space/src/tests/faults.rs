@@ -547,3 +547,14 @@ pub(super) fn a_second_crash_finds_again_what_the_first_left_to_compare() {
     bench.read(10, 1);
     assert!(bench.copies_agree(10));
 }
+
+#[test]
+fn a_volume_whose_epochs_are_used_up_is_not_opened_and_its_record_stays() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    let found = bench.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap();
+    let ended = VolumeRecord { epoch: types::Stamp::EPOCH_MAX, ..found.value };
+    bench.state.write(&ended, found.revision).unwrap();
+    bench.restart_for(Duration::from_secs(10));
+    assert_ne!(bench.space.phase(VOLUME), Some(Phase::Serving));
+    assert_eq!(bench.record(), ended);
+}
