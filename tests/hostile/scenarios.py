@@ -626,3 +626,70 @@ def read_only_grant(target):
             if owner.read(file, 0, 4) != b"kept":
                 yield "the file was written to"
         yield None
+
+
+# --- What one user takes from the others of a volume ------------------------------------------------------------------------
+
+
+# What a grant of `change` allows.
+CHANGE_ACCESS = 0x001301BF
+DESCRIPTORS = 150
+# What all their making may cost the volume; kept for ever, the descriptors alone are 9 MiB.
+DESCRIPTORS_MIB_MAX = 4
+
+
+def large_descriptor(number):
+    """A self-relative descriptor of 61 KB that no other file has: full access for everyone, and entries of users who are nobody."""
+    everyone = struct.pack("<BBHI", 0, 0, 20, 0x001F01FF) + struct.pack("<BB6sI", 1, 1, b"\0\0\0\0\0\1", 0)
+    nobody = (struct.pack("<BB6s5I", 1, 5, b"\0\0\0\0\0\5", 21, number, n, 7, 1000 + n) for n in range(1690))
+    entries = everyone + b"".join(struct.pack("<BBHI", 0, 0, 36, 0x00120089) + sid for sid in nobody)
+    acl = struct.pack("<BBHHH", 2, 0, 8 + len(entries), 1691, 0) + entries
+    return struct.pack("<BBHIIII", 1, 0, 0x8004, 0, 0, 0, 20) + acl
+
+
+def free_mib(client):
+    """Of the client's volume, whoever's quota (FileFsFullSizeInformation, MS-FSCC 2.5.4)."""
+    root = client.create("", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
+    answer = client.call(smb2.QUERY_INFO, smb2.query_info_body(root, 2, 7)).expect("QUERY_INFO of the volume")
+    client.close_file(root)
+    _, _, free, sectors, sector_bytes = struct.unpack_from("<QQQII", answer.body, 8)
+    return free * sectors * sector_bytes / (1 << 20)
+
+
+@scenario("150 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
+def descriptors(target):
+    with held() as connections:
+        observer = target.client("bob", "whole")
+        connections.append(observer)
+        client = target.client("hoarder", "hoard")
+        connections.append(client)
+
+        def make(number, options=0):
+            contexts = smb2.create_context(b"SecD", large_descriptor(number))
+            body = smb2.create_body(f"large-{number}", CHANGE_ACCESS, smb2.CREATE_NEW, options, contexts=contexts)
+            return client.call(smb2.CREATE, body)
+
+        before, made = free_mib(observer), 0
+        for number in range(DESCRIPTORS):
+            answer = make(number, smb2.DELETE_ON_CLOSE)
+            if answer.status == smb2.SUCCESS:
+                made += 1
+                client.close_file(answer.body[64:80])
+        if made != DESCRIPTORS:
+            yield f"of {DESCRIPTORS} files that were deleted at once {made} could be made: what is deleted counts on"
+        end = time.monotonic() + 10
+        while (taken := before - free_mib(observer)) > DESCRIPTORS_MIB_MAX and time.monotonic() < end:
+            time.sleep(0.2)
+        if taken > DESCRIPTORS_MIB_MAX:
+            yield f"{made} files that are no more take {taken:.1f} MiB of the volume; {DESCRIPTORS_MIB_MAX} are allowed"
+        kept = []
+        for number in range(DESCRIPTORS, DESCRIPTORS + 40):
+            if (answer := make(number)).status == smb2.SUCCESS:
+                kept.append((number, answer.body[64:80]))
+        # 16 of 64 KiB are a MiB.
+        if not 10 <= len(kept) <= 20:
+            yield f"with a quota of 1 MiB {len(kept)} descriptors of 61 KB are kept at once"
+        yield None
+        for number, file in kept:
+            client.call(smb2.SET_INFO, smb2.set_info_body(file, 1, 13, b"\1"))
+            client.close_file(file)
