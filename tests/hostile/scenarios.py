@@ -4,7 +4,7 @@ It yields None once when it holds what it can hold; the harness then looks at th
 go on. Before and after it may yield what is wrong with the server's answers, in words. Each scenario comes from an address of its
 own, as what an address has done is held against it.
 """
-import collections, contextlib, itertools, os, random, socket, struct, time
+import collections, contextlib, itertools, os, random, socket, struct, threading, time
 
 import smb2
 from smb2 import Client, Ended, Peer, Refused
@@ -626,3 +626,139 @@ def read_only_grant(target):
             if owner.read(file, 0, 4) != b"kept":
                 yield "the file was written to"
         yield None
+
+
+# --- What one user takes from the others of a volume ------------------------------------------------------------------------
+
+
+# What a grant of `change` allows.
+CHANGE_ACCESS = 0x001301BF
+DESCRIPTORS = 150
+# What all their making may cost the volume; kept for ever, the descriptors alone are 9 MiB.
+DESCRIPTORS_MIB_MAX = 4
+
+
+def large_descriptor(number):
+    """A self-relative descriptor of 61 KB that no other file has: full access for everyone, and entries of users who are nobody."""
+    everyone = struct.pack("<BBHI", 0, 0, 20, 0x001F01FF) + struct.pack("<BB6sI", 1, 1, b"\0\0\0\0\0\1", 0)
+    nobody = (struct.pack("<BB6s5I", 1, 5, b"\0\0\0\0\0\5", 21, number, n, 7, 1000 + n) for n in range(1690))
+    entries = everyone + b"".join(struct.pack("<BBHI", 0, 0, 36, 0x00120089) + sid for sid in nobody)
+    acl = struct.pack("<BBHHH", 2, 0, 8 + len(entries), 1691, 0) + entries
+    return struct.pack("<BBHIIII", 1, 0, 0x8004, 0, 0, 0, 20) + acl
+
+
+def free_mib(client):
+    """Of the client's volume, whoever's quota (FileFsFullSizeInformation, MS-FSCC 2.5.4)."""
+    root = client.create("", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
+    answer = client.call(smb2.QUERY_INFO, smb2.query_info_body(root, 2, 7)).expect("QUERY_INFO of the volume")
+    client.close_file(root)
+    _, _, free, sectors, sector_bytes = struct.unpack_from("<QQQII", answer.body, 8)
+    return free * sectors * sector_bytes / (1 << 20)
+
+
+@scenario("150 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
+def descriptors(target):
+    with held() as connections:
+        observer = target.client("bob", "whole")
+        connections.append(observer)
+        client = target.client("hoarder", "hoard")
+        connections.append(client)
+
+        def make(number, options=0):
+            contexts = smb2.create_context(b"SecD", large_descriptor(number))
+            body = smb2.create_body(f"large-{number}", CHANGE_ACCESS, smb2.CREATE_NEW, options, contexts=contexts)
+            return client.call(smb2.CREATE, body)
+
+        before, made = free_mib(observer), 0
+        for number in range(DESCRIPTORS):
+            answer = make(number, smb2.DELETE_ON_CLOSE)
+            if answer.status == smb2.SUCCESS:
+                made += 1
+                client.close_file(answer.body[64:80])
+        if made != DESCRIPTORS:
+            yield f"of {DESCRIPTORS} files that were deleted at once {made} could be made: what is deleted counts on"
+        end = time.monotonic() + 10
+        while (taken := before - free_mib(observer)) > DESCRIPTORS_MIB_MAX and time.monotonic() < end:
+            time.sleep(0.2)
+        if taken > DESCRIPTORS_MIB_MAX:
+            yield f"{made} files that are no more take {taken:.1f} MiB of the volume; {DESCRIPTORS_MIB_MAX} are allowed"
+        kept = []
+        for number in range(DESCRIPTORS, DESCRIPTORS + 40):
+            if (answer := make(number)).status == smb2.SUCCESS:
+                kept.append((number, answer.body[64:80]))
+        # 16 of 64 KiB are a MiB.
+        if not 10 <= len(kept) <= 20:
+            yield f"with a quota of 1 MiB {len(kept)} descriptors of 61 KB are kept at once"
+        yield None
+        for number, file in kept:
+            client.call(smb2.SET_INFO, smb2.set_info_body(file, 1, 13, b"\1"))
+            client.close_file(file)
+
+
+PIECES = 6000
+CLONES = 3000
+# A turn among users is some 50 ms, and there are two users here; on a slow machine it is a few times that. Behind the queue of one user it is
+# as long as the queue takes: many seconds on the same machine.
+TURN_SECONDS_MAX = 1.0
+FSCTL_SET_SPARSE, FSCTL_DUPLICATE_EXTENTS = 0x000900C4, 0x00098344
+
+
+class Asker(threading.Thread):
+    """Asks for a file's attributes and opens another, again and again; how long each took."""
+
+    def __init__(self, client):
+        super().__init__(daemon=True)
+        self.client, self.is_over, self.waits, self.fault = client, False, [], None
+        self.file = client.create("asked")
+
+    def run(self):
+        try:
+            while not self.is_over:
+                began = time.monotonic()
+                self.client.call(smb2.QUERY_INFO, smb2.query_info_body(self.file, 1, 18)).expect("QUERY_INFO")
+                asked = time.monotonic()
+                self.client.close_file(self.client.create("opened"))
+                self.waits += [(asked - began, "QUERY_INFO"), (time.monotonic() - asked, "CREATE and CLOSE")]
+                time.sleep(0.002)
+        except (Ended, OSError, Refused) as error:
+            self.fault = f"{type(error).__name__}: {error}"
+
+
+def fragmented(client, name):
+    """A sparse file of PIECES blocks, each between two holes."""
+    file = client.create(name)
+    client.call(smb2.IOCTL, smb2.ioctl_body(file, FSCTL_SET_SPARSE, b"\1")).expect("FSCTL_SET_SPARSE")
+    for first in range(0, PIECES, 100):
+        requests = (client.build(smb2.WRITE, smb2.write_body(file, 8192 * n, bytes(4096))) for n in range(first, first + 100))
+        client.raw(b"".join(map(smb2.frame, requests)))
+        for _ in range(100):
+            client.answer().expect("WRITE")
+    client.call(smb2.FLUSH, smb2.flush_body(file)).expect("FLUSH")
+    return file
+
+
+@scenario("3,000 clones of a fragmented file are queued by one user", memory_mib=160)
+def clones(target):
+    with held() as connections:
+        other = target.client("bob", "public", timeout=30)
+        connections.append(other)
+        asker = Asker(other)
+        client = target.client()
+        connections.append(client)
+        source = fragmented(client, "fragmented")
+        clone = client.create("clones")
+        client.call(smb2.IOCTL, smb2.ioctl_body(clone, FSCTL_SET_SPARSE, b"\1")).expect("FSCTL_SET_SPARSE")
+        client.call(smb2.SET_INFO, smb2.set_info_body(clone, 1, 20, struct.pack("<Q", 1 << 43))).expect("SET_INFO of the end")
+        asker.start()
+        length = 8192 * (PIECES - 1)
+        for n in range(CLONES):
+            duplicate = source + struct.pack("<QQQ", 0, (1 << 30) + (n << 26), length)
+            client.send(client.build(smb2.IOCTL, smb2.ioctl_body(clone, FSCTL_DUPLICATE_EXTENTS, duplicate, answer_bytes=0)))
+        yield None
+        asker.is_over = True
+        asker.join(30)
+        wait, what = max(asker.waits, default=(0, "nothing"))
+        if asker.fault or asker.is_alive() or len(asker.waits) < 4:
+            yield f"another user is not served beside it, {len(asker.waits) // 2} rounds: {asker.fault}"
+        elif wait > TURN_SECONDS_MAX:
+            yield f"another user waited {wait:.2f} s for {what}; {TURN_SECONDS_MAX} s are allowed"
