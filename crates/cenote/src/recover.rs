@@ -1,15 +1,17 @@
 //! `cenote cluster recover`: a server whose cluster has lost its majority for good goes on alone.
 //!
-//! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member keeps its data, and
-//! every other server is out of the cluster, so that none of them can come back with another history. Their disks stay in the pool, and may come back.
+//! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member goes on with all records that
+//! it has, in data that are made anew from them ([`rescue`]; the old ones are put aside), and every other server is out of the cluster, so that none of
+//! them can come back with another history. Their disks stay in the pool, and may come back.
 //! It can be cut off anywhere and given again: until it has come to its end the server does not start, and says why.
 
 use crate::daemon::{DaemonError, DataDirectory};
 use cluster::admission;
 use cluster::clock::unix_now_s;
 use cluster::etcd::EtcdState;
-use cluster::etcd::process::{EtcdProcess, EtcdStart, has_data};
-use cluster::identity::Facts;
+use cluster::etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
+use cluster::etcd::rescue;
+use cluster::identity::{Facts, Identity};
 use cluster::recovery::{self, Recovery};
 use cluster::{State, nodes};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
@@ -32,6 +34,9 @@ pub fn recover(
     let directory = DataDirectory::open_or_create(data)?;
     let mut identity = member::open_identity(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
+    if identity.is_recovering() {
+        identity.resume_recovery()?;
+    }
     let facts = identity.facts.clone();
     if facts.etcd.is_none() || !has_data(&identity.etcd_directory()) {
         return Err(setup(format!(
@@ -51,17 +56,22 @@ pub fn recover(
     )
     .map_err(setup)?;
     identity.begin_recovery()?;
-    let mut options = process_options(&identity, program.map(Path::to_owned));
-    options.start = EtcdStart::ForceNew;
-    let own_url = options.client_url();
-    let peer_url = options.peer_url();
-    let process = EtcdProcess::start(options).map_err(|error| setup(error.to_string()))?;
-    let mut facts = facts;
-    facts.endpoints = vec![own_url];
-    facts.initial_members = vec![(facts.name.clone(), peer_url)];
+    let options = process_options(&identity, program.map(Path::to_owned));
+    let facts = Facts {
+        endpoints: vec![options.client_url()],
+        initial_members: vec![(facts.name.clone(), options.peer_url())],
+        ..facts
+    };
     identity.remember(facts.clone())?;
     // Of what was seen of others some is given up: this member counts on from what it has.
     forget_seen(&identity)?;
+    let records = make_member_anew(&identity, &options).map_err(|error| {
+        setup(format!(
+            "it is not done yet, the member's data are as they were, and it goes on when it is given again: {error}"
+        ))
+    })?;
+    let options = process_options(&identity, program.map(Path::to_owned));
+    let process = EtcdProcess::start(options).map_err(|error| setup(error.to_string()))?;
     let etcd = EtcdState::connect(etcd_options(&identity))?;
     let state = State::from(etcd.clone());
     await_answer(&state, FOUNDING_PATIENCE)?;
@@ -82,11 +92,26 @@ pub fn recover(
     let unopened = recovery::unopened(&state, facts.node)?;
     process.stop();
     identity.end_recovery()?;
-    Ok(told(&facts, &others, &unopened))
+    Ok(told(&facts, records, &others, &unopened))
+}
+
+/// Has this server's member go on with data that are made anew from the records that it has; answers how many. It may be repeated wherever it was cut
+/// off, since it reads whichever data are in the member's place.
+fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result<usize, String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    identity.resume_recovery().map_err(|error| told(&error))?;
+    let client = || etcd_options(identity);
+    let dump =
+        rescue::read_forced(options.clone(), client(), FOUNDING_PATIENCE).map_err(|error| told(&error))?;
+    let count = dump.entries.len();
+    let anew = EtcdProcessOptions { directory: identity.etcd_directory_anew(), ..options.clone() };
+    rescue::make_anew(anew, client(), dump, FOUNDING_PATIENCE).map_err(|error| told(&error))?;
+    identity.take_etcd_anew().map_err(|error| told(&error))?;
+    Ok(count)
 }
 
 /// What was done, and what is to be done next.
-fn told(facts: &Facts, others: &[String], unopened: &[String]) -> String {
+fn told(facts: &Facts, records: usize, others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
     let waiting = if unopened.is_empty() {
         "All volumes can be served".to_owned()
@@ -94,7 +119,7 @@ fn told(facts: &Facts, others: &[String], unopened: &[String]) -> String {
         format!("These volumes wait for disks of the others: {}", unopened.join(", "))
     };
     format!(
-        "{} is the only server of cluster {} now; out of it: {out}. {waiting}. Start the server; let the others join anew with empty data directories, \
+        "{} is the only server of cluster {} now, with a member of etcd that was made anew from its {records} records; out of it: {out}. {waiting}. Start the server; let the others join anew with empty data directories, \
          and bring their disks back there, as they are: `cenote disk add PATH --pool POOL`",
         facts.name, facts.cluster
     )

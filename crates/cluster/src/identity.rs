@@ -32,6 +32,8 @@ const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
 const ETCD_REMOVED: &str = "etcd.removed";
+/// The data of the member that a recovery makes; nobody's before they take the place of those that it read.
+const ETCD_ANEW: &str = "etcd.anew";
 /// There while a recovery has begun and not come to its end.
 const RECOVERING: &str = "recovering";
 /// There until the founder's records are known to be in etcd.
@@ -311,6 +313,35 @@ impl Identity {
         sync(&self.directory)
     }
 
+    /// Where a recovery makes the data with which this server's member goes on.
+    pub fn etcd_directory_anew(&self) -> PathBuf {
+        self.directory.join(ETCD_ANEW)
+    }
+
+    /// Puts the data that a recovery has made whole where the member finds them. Those that it read are put aside first: if they are not in their place
+    /// any more, the new ones are whole.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`]; [`Self::resume_recovery`] goes on.
+    pub fn take_etcd_anew(&self) -> Result<(), IdentityError> {
+        self.put_etcd_aside()?;
+        let (anew, etcd) = (self.etcd_directory_anew(), self.etcd_directory());
+        std::fs::rename(&anew, &etcd).map_err(io_error(&etcd))?;
+        sync(&self.directory)
+    }
+
+    /// Ends what a recovery that was cut off has left of [`Self::take_etcd_anew`], or removes data that it has not made whole.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn resume_recovery(&self) -> Result<(), IdentityError> {
+        let anew = self.etcd_directory_anew();
+        match self.is_recovering() && anew.exists() && !self.etcd_directory().exists() {
+            true => self.take_etcd_anew(),
+            false => remove_whole(&anew),
+        }
+    }
+
     /// Shows another certificate from now on.
     ///
     /// # Errors
@@ -403,6 +434,37 @@ mod tests {
         let changed = Facts { endpoints: vec!["https://10.1.0.11:1".into()], ..facts() };
         found.remember(changed.clone()).unwrap();
         assert_eq!(Identity::open(data.path()).unwrap().unwrap().facts, changed);
+    }
+
+    #[test]
+    fn a_recovery_that_is_cut_off_anywhere_leaves_the_old_data_or_whole_new_ones() {
+        let data = tempfile::tempdir().unwrap();
+        draft_key(data.path()).unwrap();
+        let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
+        establish(data.path(), &facts(), &PAPERS, &seal).unwrap();
+        let identity = Identity::open(data.path()).unwrap().unwrap();
+        let write = |directory: PathBuf, word: &str| {
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("word"), word).unwrap();
+        };
+        let word = || std::fs::read_to_string(identity.etcd_directory().join("word")).unwrap();
+        write(identity.etcd_directory(), "old");
+        identity.begin_recovery().unwrap();
+        // While the new ones are made.
+        write(identity.etcd_directory_anew(), "half");
+        identity.resume_recovery().unwrap();
+        assert!(word() == "old" && !identity.etcd_directory_anew().exists());
+        // Between the two renames.
+        write(identity.etcd_directory_anew(), "new");
+        identity.put_etcd_aside().unwrap();
+        for _ in 0..2 {
+            identity.resume_recovery().unwrap();
+            assert_eq!(word(), "new");
+        }
+        // A second one, that is not cut off.
+        write(identity.etcd_directory_anew(), "newer");
+        identity.take_etcd_anew().unwrap();
+        assert!(word() == "newer" && !identity.etcd_directory_anew().exists());
     }
 
     #[test]

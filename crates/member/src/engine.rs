@@ -10,7 +10,9 @@ use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
-use cluster::etcd::members::{EtcdAlarm, MemberHealth, have_majority_without, lacks_revision_fix};
+use cluster::etcd::members::{
+    EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without, lacks_revision_fix,
+};
 use cluster::etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, initial_members, version_of};
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
@@ -28,6 +30,8 @@ const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
+/// So often a member that is to have its vote is compared with the leader: half a minute.
+const LOOKS_MAX: u32 = 150;
 /// Between two questions whether a founder's etcd serves.
 const FOUNDING_PAUSE: Duration = Duration::from_millis(50);
 /// How often it is said that etcd does not answer yet.
@@ -402,15 +406,20 @@ fn begin_to_seek_vote(
     vote.spawn(move || seek_vote(&etcd, &url, &ended)).map(|_| ())
 }
 
-/// Asks for the vote of the own member until it has it.
+/// Asks for the vote of the own member until it has it: not before it was found to have made the same of the same entries as the leader. If entries
+/// come so fast that the two never have the same, the vote is not withheld for ever.
 fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
+    let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
-        let listed = etcd.members().list().unwrap_or_default();
-        let own = listed.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url));
-        match own {
-            Some(own) if !own.is_learner => return,
+        let members = etcd.members().look().unwrap_or_default();
+        let own = members.iter().find(|member| member.member.peer_urls.iter().any(|url| url == peer_url));
+        match own.map(|own| (own, agrees_with_leader(&members, own))) {
+            Some((own, _)) if !own.member.is_learner => return,
+            // Its seat has another one made in its place.
+            Some((_, Some(false))) => looks = 0,
+            Some((_, None)) if looks < LOOKS_MAX => looks += 1,
             // Refused until it has caught up.
-            Some(own) if etcd.members().promote(own.id).is_ok() => {
+            Some((own, _)) if etcd.members().promote(own.member.id).is_ok() => {
                 tracing::info!("this server's member of etcd has its vote");
                 return;
             }

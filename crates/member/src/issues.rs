@@ -316,12 +316,14 @@ mod tests {
                 version: String::new(),
                 leader: Some(1),
                 revision: 1,
+                applied: 1,
                 file_bytes: 0,
                 used_bytes: 0,
                 is_learner: false,
                 errors: Vec::new(),
             };
-            MemberHealth { member, status: if works { Ok(status) } else { Err("silence".into()) } }
+            let status = if works { Ok(status) } else { Err("silence".into()) };
+            MemberHealth { member, status, differs_from: None }
         };
         let told = |etcd: &[MemberHealth], down: &[u32]| -> Vec<String> {
             let seen = Seen {

@@ -7,6 +7,8 @@
 //!    Raft counts on that memory. It is removed, and another one is added in its place, which begins without a vote.
 //! 2. A member is removed only when the others have a majority of their own that answers, so that etcd goes on whatever comes of it.
 //! 3. Data of a member that was removed are put aside, not deleted.
+//! 4. A member that has made another state of the same entries than the leader is not kept: it is removed as one that has lost its data, if
+//!    the others, which agree with the leader, have a majority.
 //!
 //! Each step can be cut off, and the next look goes on from what it finds: a member is put aside before it is removed, removed before another one
 //! is added, and added before that runs.
@@ -84,14 +86,14 @@ impl Seat<'_> {
         match (process, listed) {
             // etcd has one member at least: no list is no answer.
             _ if self.listed.is_empty() => Ok(()),
-            (OwnMember::Runs, Some(member)) if !is_another(member) => Ok(()),
+            (OwnMember::Runs, Some(member)) if !is_another(member) && member.differs_from.is_none() => Ok(()),
             // It was added, and never ran.
             (OwnMember::Absent, Some(member)) if !member.has_run() => self.sit(own, addresses),
             (_, listed) => {
                 let id = listed.map_or(NO_MEMBER, |member| member.member.id);
                 if !have_majority_without(self.listed, id) {
                     return Err(
-                        "this server's member of etcd has lost its data or was removed, and is made anew when most of the others answer"
+                        "this server's member of etcd has lost its data, has others than the leader, or was removed, and is made anew when most of the others answer"
                             .into(),
                     );
                 }
@@ -99,7 +101,8 @@ impl Seat<'_> {
                     node = own.name,
                     ?process,
                     is_listed = listed.is_some(),
-                    "this server's member of etcd has lost its data or was removed: another one is made in its place"
+                    differs = listed.is_some_and(|member| member.differs_from.is_some()),
+                    "this server's member of etcd has lost its data, has others than the leader, or was removed: another one is made in its place"
                 );
                 self.engine.end_member();
                 clear(&self.identity()?)?;

@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For which a member may take to say how it is: several heartbeats and an election on a loaded machine.
 const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How often two members are found to differ before it is believed, and the pause between: what a member says of itself is not of one moment.
+const DIFFERENCES: u32 = 3;
+const DIFFERENCE_PAUSE: Duration = Duration::from_millis(50);
+
 /// The first versions of a line that have the fix of etcd #17780, revisions that count down after a crash in a compaction.
 const FIXED: [(u32, u32, u32); 2] = [(3, 4, 32), (3, 5, 14)];
 
@@ -45,6 +49,8 @@ pub struct EtcdStatus {
     pub leader: Option<u64>,
     /// etcd's own revision, without the base of the cluster's.
     pub revision: u64,
+    /// The last entry of the log that is in its database.
+    pub applied: u64,
     /// The database's file, and how much of it is in use.
     pub file_bytes: u64,
     pub used_bytes: u64,
@@ -64,6 +70,8 @@ pub struct MemberHealth {
     pub member: EtcdMember,
     /// Or why it did not say.
     pub status: Result<EtcdStatus, String>,
+    /// The leader's revision, if this member made another one of the same entries of the log: its data are not the others'.
+    pub differs_from: Option<u64>,
 }
 
 impl MemberHealth {
@@ -87,6 +95,11 @@ impl MemberHealth {
             Ok(status) if status.id != self.member.id => {
                 Some("it runs with the data of a member that was removed".into())
             }
+            Ok(status) if self.differs_from.is_some() => Some(format!(
+                "its data differ from those of the leader: of the same entries it made revision {}, and the leader {}",
+                status.revision,
+                self.differs_from.unwrap_or_default()
+            )),
             Ok(_) if self.member.is_learner => Some("it has no vote yet".into()),
             Ok(status) if status.leader.is_none() => Some("it knows no leader".into()),
             Ok(_) => None,
@@ -99,6 +112,40 @@ pub fn have_majority_without(members: &[MemberHealth], id: u64) -> bool {
     let others = || members.iter().filter(|other| other.member.id != id && !other.member.is_learner);
     let working = others().filter(|other| other.trouble().is_none()).count();
     working > others().count() / 2
+}
+
+/// Whether a member of these has made the same of the log as the leader; `None`: one has more entries than the other, or does not answer.
+pub fn agrees_with_leader(members: &[MemberHealth], member: &MemberHealth) -> Option<bool> {
+    if member.differs_from.is_some() {
+        return Some(false);
+    }
+    let own = member.status.as_ref().ok()?;
+    let mut others = members.iter().filter_map(|other| other.status.as_ref().ok());
+    // What looked different once and not again was not of one moment.
+    agree(own, others.find(|other| other.is_leader())?).filter(|agrees| *agrees)
+}
+
+/// Whether two members have made the same of the same entries of the log; `None`: one has more entries than the other, which says nothing.
+fn agree(one: &EtcdStatus, other: &EtcdStatus) -> Option<bool> {
+    (one.applied == other.applied).then_some(one.revision == other.revision)
+}
+
+/// What is found of a member and of the leader, told apart from what an entry that is applied between two words of one answer looks like.
+async fn differs(shared: &Arc<Shared>, of: &MemberHealth, leader: &MemberHealth) -> Option<u64> {
+    let (mut one, mut other) = (of.status.clone(), leader.status.clone());
+    let mut other_revision = None;
+    for _ in 0..DIFFERENCES {
+        let (Ok(own), Ok(leaders)) = (&one, &other) else { return None };
+        if agree(own, leaders) != Some(false) {
+            return None;
+        }
+        other_revision = Some(leaders.revision);
+        tokio::time::sleep(DIFFERENCE_PAUSE).await;
+        let url = |of: &MemberHealth| of.member.client_urls.first().cloned();
+        one = status_at(shared, url(of).as_deref()).await;
+        other = status_at(shared, url(leader).as_deref()).await;
+    }
+    other_revision
 }
 
 /// Something that etcd itself raised an alarm about.
@@ -196,9 +243,14 @@ impl Members<'_> {
             let mut found = Vec::new();
             for (member, status) in asked {
                 let status = status.await.unwrap_or_else(|error| Err(error.to_string()));
-                found.push(MemberHealth { member, status });
+                found.push(MemberHealth { member, status, differs_from: None });
             }
             found.sort_by_key(MemberHealth::name);
+            let leads = |found: &&MemberHealth| found.status.as_ref().is_ok_and(EtcdStatus::is_leader);
+            let Some(leader) = found.iter().find(leads).cloned() else { return Ok(found) };
+            for of in &mut found {
+                of.differs_from = differs(&shared, of, &leader).await;
+            }
             Ok(found)
         })
     }
@@ -326,6 +378,7 @@ fn status_of(status: wire::StatusResponse) -> EtcdStatus {
         version: status.version,
         leader: (status.leader != 0).then_some(status.leader),
         revision: unsigned(header.revision),
+        applied: status.raft_applied_index,
         file_bytes: unsigned(status.db_size),
         used_bytes: unsigned(status.db_size_in_use),
         is_learner: status.is_learner,
@@ -368,12 +421,14 @@ mod tests {
             version: "3.4.23".into(),
             leader: Some(1),
             revision: 1,
+            applied: 1,
             file_bytes: 0,
             used_bytes: 0,
             is_learner,
             errors: Vec::new(),
         };
-        MemberHealth { member, status: if works { Ok(status) } else { Err("silence".into()) } }
+        let status = if works { Ok(status) } else { Err("silence".into()) };
+        MemberHealth { member, status, differs_from: None }
     }
 
     #[test]
@@ -395,5 +450,14 @@ mod tests {
         let mut other = health(1, false, true);
         other.member.id = 7;
         assert!(other.trouble().unwrap().contains("was removed"));
+        let differing = MemberHealth { differs_from: Some(7), ..health(1, false, true) };
+        assert!(differing.trouble().unwrap().contains("differ"));
+        let status = |applied, revision| {
+            let status = health(1, false, true).status.unwrap();
+            EtcdStatus { applied, revision, ..status }
+        };
+        assert_eq!(agree(&status(7, 3), &status(7, 3)), Some(true));
+        assert_eq!(agree(&status(7, 3), &status(7, 4)), Some(false));
+        assert_eq!(agree(&status(8, 3), &status(7, 4)), None, "it has more entries");
     }
 }

@@ -17,6 +17,7 @@
 //! | `forming` | a cluster's records are written into an etcd that has none |
 //! | `members` | members, leader, size, alarms |
 //! | `process` | the etcd that the daemon runs |
+//! | `rescue` | the records of a member whose majority is lost go into an etcd that is made anew |
 
 mod channels;
 mod floor;
@@ -27,6 +28,7 @@ pub mod process;
 #[allow(clippy::all, missing_docs)]
 mod protocol;
 mod requests;
+pub mod rescue;
 mod translation;
 mod watching;
 
