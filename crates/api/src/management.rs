@@ -4,6 +4,7 @@
 
 use crate::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+    Unserved,
 };
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
@@ -169,6 +170,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     }
     /// Whether another server lives, if heartbeats tell.
     fn is_up(&self, _: NodeId) -> Option<bool> {
+        None
+    }
+    /// Why this server serves no volume; `None`: it may serve. Waits for nobody.
+    fn unserved(&self) -> Option<Unserved> {
         None
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;

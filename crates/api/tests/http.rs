@@ -119,6 +119,7 @@ impl ClusterManagement for Cluster {
             engine,
             at_risk: Vec::new(),
             authority_ends_unix_s: None,
+            unserved: None,
         };
         Box::pin(async { Ok(view) })
     }

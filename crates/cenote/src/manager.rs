@@ -35,6 +35,7 @@ use cluster::import;
 use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
+use files::withhold;
 use machine::smart::DeviceHealths;
 use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
 use std::path::PathBuf;
@@ -162,8 +163,12 @@ impl Manager {
     /// A snapshot with what the control plane knows beside the data plane.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
+        let unserved = self.cluster.unserved();
+        if unserved.is_some() {
+            withhold(&mut snapshot.volumes);
+        }
         snapshot.health.issues.extend(self.cluster.issues());
-        self.tell_files(&mut snapshot.health);
+        self.tell_files(&mut snapshot.health, unserved.is_none());
         snapshot
     }
 

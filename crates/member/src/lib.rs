@@ -15,6 +15,7 @@
 //! | `credentials`, `tls`, `renewal`, `alone` | who it proves to be, and how that is renewed, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `guesses` | how often a host may show tokens that are none |
+//! | `unserved` | what is told when most of the others are not heard |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ mod seat;
 mod surroundings;
 mod tls;
 mod undoing;
+mod unserved;
 mod view;
 
 pub use alone::open_identity;
