@@ -26,7 +26,7 @@ use api::requests::{
     UserView,
 };
 use api::seconds::Seconds;
-use api::{Answer, ApiError, ErrorKind, Management, Subject};
+use api::{Answer, ApiError, ErrorKind, Management, Subject, owner_names};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
@@ -163,6 +163,7 @@ impl Manager {
     /// A snapshot with what the control plane knows beside the data plane.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
+        owner_names(&mut snapshot.volumes, &self.cluster.servers());
         let unserved = self.cluster.unserved();
         if unserved.is_some() {
             withhold(&mut snapshot.volumes);
@@ -428,14 +429,10 @@ impl Management for Manager {
     fn delete_volume(&self, name: String) -> Answer<'_, ()> {
         Box::pin(async move {
             let volume = self.volume_named(&name).await?;
-            let shared: Vec<String> = self
-                .accounts
-                .directory
-                .current()
-                .shares()
-                .filter(|share| share.volume == volume)
-                .map(|share| share.name.clone())
-                .collect();
+            // By the records: another server may have deleted the share a moment ago.
+            let shares = self.read(|book| shares::list(&book.state).map_err(refused)).await?;
+            let shared = shares.into_iter().filter(|share| share.volume == volume);
+            let shared: Vec<String> = shared.map(|share| share.name).collect();
             if !shared.is_empty() {
                 return Err(ApiError::new(
                     ErrorKind::Conflict,

@@ -91,7 +91,9 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
     let unhealthy = snapshot.health.issues.iter().filter(|issue| issue.health == Health::Unhealthy);
     let count = unhealthy.filter(|issue| !issue.code.starts_with("volume_")).count();
     if count > 0 {
-        find(Verdict::Partly, format!("{count} more things are unhealthy; the page Health says what to do."));
+        let things =
+            if count == 1 { "1 more thing is".to_owned() } else { format!("{count} more things are") };
+        find(Verdict::Partly, format!("{things} unhealthy; the page Health says what to do."));
     }
     if volumes.is_empty() {
         verdict = verdict.max(Verdict::Nothing);
@@ -201,7 +203,7 @@ mod tests {
     use api::model::HealthIssue;
 
     fn safe_of(snapshot: &Snapshot) -> Answer {
-        safe(snapshot, &next_failures(snapshot))
+        safe(snapshot, &next_failures(snapshot, None))
     }
 
     #[test]
@@ -234,6 +236,7 @@ mod tests {
             code: WITHOUT_QUORUM.into(),
             target: "cluster C".into(),
             since_unix_s: 0,
+            server: None,
             what: what.into(),
             meaning: String::new(),
             action: String::new(),

@@ -76,7 +76,7 @@ fn line<'a>(
         disk,
         node,
         // Of a disk that is away only its place tells.
-        is_local: disk.block_bytes != 0 || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
+        is_local: disk.block_bytes.is_some() || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
         reads_per_s: operations(0),
         writes_per_s: operations(1),
         read_bytes_per_s: bytes(0),
@@ -140,10 +140,11 @@ pub mod tests {
             status: DiskStatus::Ok,
             usage: DiskUsage::AutoSelect,
             size_bytes: 10 << 30,
-            allocated_bytes: 2 << 30,
-            block_bytes: 512,
-            rotational: false,
-            counters: DiskCounters::default(),
+            allocated_bytes: Some(2 << 30),
+            block_bytes: Some(512),
+            rotational: Some(false),
+            counters: Some(DiskCounters::default()),
+            server: None,
             device_health: None,
         }
     }
@@ -172,7 +173,9 @@ pub mod tests {
     #[test]
     fn what_another_server_knows_of_its_disk_is_not_shown() {
         let mut snapshot = snapshot(&[80, 80, 80]);
-        for (disk, (node, block_bytes)) in snapshot.disks.iter_mut().zip([("a", 512), ("a", 0), ("b", 0)]) {
+        for (disk, (node, block_bytes)) in
+            snapshot.disks.iter_mut().zip([("a", Some(512)), ("a", None), ("b", None)])
+        {
             (disk.fault_domain, disk.block_bytes) = (node.into(), block_bytes);
         }
         let nothing = Totals::default();

@@ -25,6 +25,8 @@ pub struct Live<'a> {
     pub next_failures: Vec<NextFailure>,
     pub repairs: Vec<Repair>,
     pub health: &'a HealthReport,
+    /// Servers of the cluster whose part of this is missing: they did not answer.
+    pub unanswered: &'a [String],
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
     pub volumes: &'a [Volume],
@@ -96,7 +98,7 @@ impl<'a> Live<'a> {
             earlier,
             now,
         } = looked;
-        let next_failures = next_failures(snapshot);
+        let next_failures = next_failures(snapshot, cluster);
         let own = cluster.is_some_and(|view| view.name.is_some()).then_some(server);
         let disks = disk_lines(&snapshot.disks, own, before, earlier, now);
         Self {
@@ -107,6 +109,7 @@ impl<'a> Live<'a> {
             repairs: repairs(&snapshot.jobs, &disks, sample, at_unix_ms / 1000),
             next_failures,
             health: &snapshot.health,
+            unanswered: &snapshot.health.unanswered,
             disks,
             pools: &snapshot.pools,
             volumes: &snapshot.volumes,

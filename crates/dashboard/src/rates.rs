@@ -145,7 +145,7 @@ fn of_share(share: &ShareFigures) -> ((String, VolumeId), ShareTotals) {
 }
 
 fn of_disk(disk: &Disk) -> DiskTotals {
-    let counters = &disk.counters;
+    let counters = disk.counters.unwrap_or_default();
     DiskTotals {
         operations: [counters.reads, counters.writes, counters.flushes],
         bytes: [counters.read_bytes, counters.write_bytes],

@@ -10,6 +10,7 @@ use crate::routes::Shared;
 use crate::slow::Slow;
 use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Rdma, Snapshot};
+use api::{Whole, whole};
 use cluster::clock::unix_now_s;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 /// A data plane that takes longer is shown as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What all servers said is shown for so long; then what this one knows alone is.
+const WHOLE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Times of disks are those of so long.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
 
@@ -31,6 +34,8 @@ struct Looks {
     cluster: Slow<ClusterView>,
     rdma: Slow<Rdma>,
     others: Others,
+    /// What all servers of the cluster know together.
+    whole: Slow<(Instant, Whole)>,
 }
 
 /// Until the task is dropped.
@@ -79,6 +84,7 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             cluster: Slow::new(),
             rdma: Slow::new(),
             others: Others::default(),
+            whole: Slow::new(),
         });
         return;
     };
@@ -117,10 +123,18 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     looks.others.look(&shared.management, names);
     let mut nodes = looks.others.figures(Instant::now());
     nodes.insert(shared.server.clone(), NodeFigures::new(&snapshot.performance, sample));
+    let management = shared.management.clone();
+    looks.whole.refresh(async move { Some((Instant::now(), whole(&management).await?)) });
+    let mut shown = snapshot.clone();
+    if let Some((_, found)) = looks.whole.last().filter(|(at, _)| at.elapsed() < WHOLE_AGE_MAX) {
+        let Whole { health, disks, pools, volumes, jobs, .. } = found;
+        (shown.health, shown.disks, shown.pools) = (health, disks, pools);
+        (shown.volumes, shown.jobs) = (volumes, jobs);
+    }
     let live = Live::new(Looked {
         at_unix_ms: unix_ms(),
         server: &shared.server,
-        snapshot,
+        snapshot: &shown,
         rdma: &rdma,
         sample,
         cluster: view.as_ref(),

@@ -60,7 +60,7 @@ export const Disks = ({ live }) => {
         : html`<button type="button" class="small" onClick=${() => retireDisk(disk)} aria-label=${`Retire ${disk.path}`}>Retire</button>`}
     </span>` },
   ];
-  const faulty = live.disks.filter((disk) => disk.counters.corrupt_blocks + disk.counters.lost_writes > 0);
+  const faulty = live.disks.filter((disk) => disk.counters && disk.counters.corrupt_blocks + disk.counters.lost_writes > 0);
   return html`
     <h1>Disks</h1>
     <${Card} title=${`${live.disks.length} disks`} extra=${html`<button type="button" onClick=${() => addDisk(live.pools)}>Add a disk</button>`}>

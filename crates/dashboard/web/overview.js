@@ -40,9 +40,9 @@ export const Overview = ({ live, samples }) => {
         ${live.next_failures.length === 0 && html`<p class="empty">There is no pool yet. <${Command} line="cenote pool create NAME DISK..." /></p>`}
         ${live.next_failures.map((next) => html`<div class="next" key=${next.lost}>
           <p><b>${next.lost}</b> of pool ${next.pool} lost</p>
-          <p><${State} of=${next.lost_volumes.length || next.copies_left === 0 ? "no" : next.missing_bytes ? "partly" : "yes"}
-            word=${next.lost_volumes.length ? `data of ${next.lost_volumes.join(", ")} may be lost` : next.copies_left === null ? "no data at stake" : `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`} /></p>
-          <p>${next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
+          <p><${State} of=${next.lost_volumes.length || next.ends_quorum ? "no" : next.missing_bytes || next.unknown_volumes.length || next.waiting_volumes.length || next.ends_state ? "partly" : "yes"}
+            word=${next.lost_volumes.length ? `data of ${next.lost_volumes.join(", ")} may be lost` : next.ends_quorum ? "no volume is served until it is back" : next.unknown_volumes.length ? `what would be left of ${next.unknown_volumes.join(", ")} is not known` : next.waiting_volumes.length ? `${next.waiting_volumes.join(", ")} cannot be written until it is back` : next.ends_state ? "nothing can be changed until it is back" : next.copies_left === null ? "no data at stake" : `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`} /></p>
+          <p>${next.left_bytes === null ? "free room is not known" : next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
         </div>`)}
         ${risks.map((risk) => html`<p class="risk"><${State} of="partly" word=${risk} /></p>`)}
       </${Card}>

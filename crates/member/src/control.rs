@@ -518,9 +518,7 @@ impl ClusterControl {
     /// Hands a request of the API on to the server that can do it.
     async fn send_now(&self, name: String, errand: Errand) -> Result<Carried, ControlError> {
         let membership = self.in_cluster()?;
-        let members = self.members().await?;
-        let found = members.iter().find(|node| node.name.eq_ignore_ascii_case(&name));
-        let node = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
+        let node = self.node_named(&name).await?;
         let unavailable = |why: String| {
             let message = format!(
                 "server '{name}' alone can do that, and does not answer: {why}; try again, or ask it itself: cenote --api https://... on '{name}'"
@@ -532,7 +530,7 @@ impl ClusterControl {
         }
         let Errand { method, path, body } = errand;
         let question = Ask::Errand(wire::Errand { method, path, body: Secret(body) });
-        match ask_node(membership.asking(), node, &question, ERRAND_TIMEOUT).await {
+        match ask_node(membership.asking(), &node, &question, ERRAND_TIMEOUT).await {
             Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
             Ok(_) => Err(unavailable("it answered something else than was asked".into())),
             Err(error) => Err(unavailable(error.to_string())),
@@ -648,6 +646,11 @@ impl ClusterManagement for ClusterControl {
     }
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.server.is_up(node)
+    }
+    fn servers(&self) -> Vec<(NodeId, String)> {
+        let members = self.last_read().map(|read| read.members).unwrap_or_default();
+        let servers = members.into_iter().filter(|node| !node.is_witness);
+        servers.map(|node| (node.id, node.name)).collect()
     }
     fn unserved(&self) -> Option<Unserved> {
         let own = self.own()?;

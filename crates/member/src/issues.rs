@@ -94,7 +94,16 @@ impl Seen<'_> {
 
 fn issue(health: Health, code: &str, target: String, texts: [String; 3]) -> HealthIssue {
     let [what, meaning, action] = texts;
-    HealthIssue { health, code: code.to_owned(), target, since_unix_s: 0, what, meaning, action }
+    HealthIssue {
+        health,
+        code: code.to_owned(),
+        target,
+        since_unix_s: 0,
+        what,
+        meaning,
+        action,
+        server: None,
+    }
 }
 
 /// Says what is wrong.

@@ -21,7 +21,7 @@ impl Manager {
 pub(super) fn withhold(volumes: &mut [Volume]) {
     for volume in volumes {
         (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);
-        volume.in_sync_copies = 0;
+        volume.in_sync_copies = None;
     }
 }
 
@@ -41,6 +41,7 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         code: "cluster_state".to_owned(),
         target: trouble.place.to_string(),
         since_unix_s: trouble.since_unix_s,
+        server: None,
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(
             "{served} What needs the state waits or is refused: taking a failed disk out of its \
@@ -66,6 +67,7 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
         code: "audit_log".to_owned(),
         target: trouble.path.display().to_string(),
         since_unix_s: trouble.since_unix_s,
+        server: None,
         what: format!("the audit log cannot be written: {}; {} lines are missing", trouble.why, trouble.lost),
         meaning: "What administrators do and whose logons fail is not written down, but in the daemon's own log.".to_owned(),
         action: "See to the file system that the data directory is on: room, permissions, errors. Each new line is tried again."
