@@ -75,8 +75,7 @@ fn line<'a>(
     DiskLine {
         disk,
         node,
-        // Of a disk that is away only its place tells.
-        is_local: disk.block_bytes.is_some() || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
+        is_local: is_local(disk, node, own),
         reads_per_s: operations(0),
         writes_per_s: operations(1),
         read_bytes_per_s: bytes(0),
@@ -89,6 +88,14 @@ fn line<'a>(
             let lately = Percentiles::between(&earlier.times[kind], &current.times[kind]);
             lately.p50_us.filter(|_| lately.count >= MEASURED_MIN)
         }),
+    }
+}
+
+/// Whether this server has the disk: it knows its times. Of a disk that nobody told of only its place tells.
+fn is_local(disk: &Disk, node: &str, own: Option<&str>) -> bool {
+    match (&disk.server, own) {
+        (Some(server), Some(own)) => server.eq_ignore_ascii_case(own),
+        _ => disk.block_bytes.is_some() || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
     }
 }
 
@@ -184,6 +191,8 @@ pub mod tests {
             lines.iter().map(|line| line.is_local).collect()
         };
         assert_eq!(local(Some("A")), [true, true, false]);
+        let told = Disk { server: Some("b".into()), ..disk(9) };
+        assert!(!is_local(&told, "b", Some("a")), "another server told of it");
         assert_eq!(local(None), [true, true, true]);
     }
 

@@ -8,7 +8,7 @@ import { percent, quoted, size, spoken } from "./words.js";
 const Pool = ({ pool, live }) => {
   const volumes = live.volumes.filter((volume) => volume.pool === pool.id);
   const promised = volumes.reduce((sum, volume) => sum + volume.size_bytes * volume.copies, 0);
-  const used = volumes.reduce((sum, volume) => sum + volume.used_bytes * volume.copies, 0);
+  const used = volumes.reduce((sum, volume) => sum + (volume.used_bytes ?? 0) * volume.copies, 0);
   const nodes = Map.groupBy(live.disks.filter((disk) => disk.pool === pool.id), (disk) => disk.node || live.server);
   const room = pool.size_bytes - pool.reserve_bytes;
   const lines = [
@@ -22,7 +22,7 @@ const Pool = ({ pool, live }) => {
     <${Table} label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes]} columns=${[
       { name: "Node", of: ([name]) => name },
       { name: "Disks", right: true, of: ([, disks]) => disks.length },
-      { name: "Of copies it holds", right: true, of: ([, disks]) => size(disks.reduce((sum, disk) => sum + disk.allocated_bytes, 0)) },
+      { name: "Of copies it holds", right: true, of: ([, disks]) => size(disks.reduce((sum, disk) => sum + (disk.allocated_bytes ?? 0), 0)) },
       { name: "Size", right: true, of: ([, disks]) => size(disks.reduce((sum, disk) => sum + disk.size_bytes, 0)) },
     ]} />
     <p>To even out its disks: <${Command} line=${`cenote pool rebalance ${quoted(pool.name)}`} /> To keep more or less for repair: <${Command} line=${`cenote pool set ${quoted(pool.name)} --reserve-disks N`} /></p>
@@ -30,21 +30,21 @@ const Pool = ({ pool, live }) => {
 };
 
 export const Storage = ({ live }) => {
-  // Another node knows how full its volumes are.
-  const isHere = (volume) => !volume.owner || volume.owner === live.server;
-  const used = (volume) => (isHere(volume)
+  // Only the node that serves a volume knows how full it is, and may not have answered.
+  const isKnown = (volume) => volume.used_bytes !== undefined;
+  const used = (volume) => (isKnown(volume)
     ? html`<${Bar} part=${volume.used_bytes} whole=${volume.size_bytes} marks=${[(volume.size_bytes * volume.warn_at_percent) / 100]} label=${`${size(volume.used_bytes)} of ${size(volume.size_bytes)}`} /><small>${size(volume.used_bytes)} of ${size(volume.size_bytes)}</small>`
-    : html`<span class="quiet">ask ${volume.owner}</span>`);
+    : html`<span class="quiet">not known</span>`);
   const columns = [
     { name: "Volume", of: (volume) => html`<b>${volume.name}</b>` },
     { name: "State", of: (volume) => html`<${State} of=${volume.status} />` },
     { name: "Owner", of: (volume) => volume.owner ?? live.server },
     { name: "Pool", of: (volume) => live.pools.find((pool) => pool.id === volume.pool)?.name ?? "–" },
     { name: "Resiliency", of: (volume) => spoken(volume.resiliency) },
-    { name: "Copies up to date", right: true, of: (volume) => `${volume.in_sync_copies} of ${volume.copies}` },
+    { name: "Copies up to date", right: true, of: (volume) => `${volume.in_sync_copies ?? "–"} of ${volume.copies}` },
     { name: "Provisioning", of: (volume) => spoken(volume.provisioning) },
     { name: "Used", of: used },
-    { name: "Footprint", right: true, about: "What it takes of the pool, all copies", of: (volume) => (isHere(volume) ? size(volume.footprint_bytes) : html`<span class="quiet">ask ${volume.owner}</span>`) },
+    { name: "Footprint", right: true, about: "What it takes of the pool, all copies", of: (volume) => size(volume.footprint_bytes) },
     { name: "Still to copy", right: true, of: (volume) => (volume.stale_bytes ? size(volume.stale_bytes) : "–") },
     { name: "", of: (volume) => html`<button type="button" class="small" onClick=${() => resizeVolume(volume)} aria-label=${`Resize ${volume.name}`}>Resize</button>` },
   ];
