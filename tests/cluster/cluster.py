@@ -207,7 +207,7 @@ class Cluster:
             if any(found["state"] != "up" for found in asked.json("node", "list")):
                 return False
         volume = self.owner(5).json("volume", "show", VOLUME)
-        return volume["in_sync_copies"] == volume["copies"] and volume["stale_bytes"] == 0
+        return volume.get("in_sync_copies") == volume["copies"] and volume.get("stale_bytes") == 0
 
     def whole(self, seconds):
         """Waits until nothing is missing; for how long."""

@@ -221,8 +221,9 @@ class Round:
         if volumes is None:
             return "the server does not answer"
         volume = volumes[0]
-        if volume["in_sync_copies"] != volume["copies"] or volume["stale_bytes"]:
-            return f"{volume['in_sync_copies']} of {volume['copies']} copies are in sync, {volume['stale_bytes']} bytes stale"
+        in_sync, stale = volume.get("in_sync_copies"), volume.get("stale_bytes")
+        if in_sync != volume["copies"] or stale:
+            return f"{in_sync} of {volume['copies']} copies are in sync, {stale} bytes stale"
         running = [job["kind"] for job in self.server.json("job", "list") or [] if job.get("state") == "running"]
         return f"{running} go on" if any(kind not in ("scrub", "check") for kind in running) else ""
 

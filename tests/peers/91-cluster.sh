@@ -34,6 +34,15 @@ is() { [[ $(field "$1" "$2" state) == "$3" ]]; } # ASKED-NODE NODE STATE
 is_whole() { node "$1" volume list | grep -q '3 of 3'; }
 owner() { node "$1" volume list --json | sed -n 's/^ *"owner": "node-\([0-9]*\)".*/\1/p'; } # ASKED-NODE
 
+# The same bytes at each of these servers; figures that have moved on between two of them are asked again.
+agree() { # "NUMBER..." COMMAND...
+    local numbers=$1 number
+    shift
+    for number in $numbers; do node "$number" "$@" --json >"told.$number" 2>/dev/null & done
+    wait $(jobs -p | grep -vx "$server_pid")
+    for number in $numbers; do [[ -s told.$number ]] && cmp -s "told.${numbers%% *}" "told.$number" || return 1; done
+}
+
 # Not by check, whose subshell would keep the process's number.
 if start_cluster 2; then ok "three servers are ready"; else
     not_ok "three servers are ready"
@@ -57,6 +66,9 @@ for number in 1 2 3; do check "server $number finds it" bash -c "'$CENOTE' --dat
 equal "every server lists it once, with its server" "node-$first node-$first node-$first" "$(for number in 1 2 3; do
     node $number job list --json | python3 -c "import json,sys; print(*(j['server'] for j in json.load(sys.stdin) if j['id'] == $job))"
 done | xargs)"
+for what in health "disk list" "volume list" "job list" "session list"; do
+    check "all servers tell the same of $what" await 5 agree "1 2 3" $what
+done
 refuses "nobody cancels it once it has ended" "no running job '*$job" node "$asked" job cancel "$job"
 
 kill -9 "$(field "$first" "${others[0]}" pid)"
@@ -65,6 +77,11 @@ sed -i 's/^bus_channels = 0/bus_channels = 2/' "data/node-${others[0]}.toml"
 check "the file is read while a server dies" at "$first" "get data.bin back"
 equal "it has the same bytes" "$whole" "$(sha back)"
 check "the server is known to be down" await 10 is "$first" "${others[0]}" down
+check "health tells of its death at both others, the same" await 2 agree "$first ${others[1]}" health
+check "and that is no healthy cluster" grep -q '"node_down"\|"server_unanswered"' "told.$first"
+for what in "disk list" "job list" "session list"; do
+    check "both tell the same of $what" await 2 agree "$first ${others[1]}" $what
+done
 check "a file that needs more of the pool is written without it" at "$first" "put bytes more.bin"
 check "it is started again, and up" await 30 is "$first" "${others[0]}" up
 check "the volume is whole again" await 30 is_whole "$first"

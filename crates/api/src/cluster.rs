@@ -17,6 +17,20 @@ pub struct ClusterView {
     /// When the cluster's certificate authority ends; `null`: this is a single server.
     #[serde(default)]
     pub authority_ends_unix_s: Option<u64>,
+    /// Why the server that was asked serves no volume; `null`: it may serve.
+    #[serde(default)]
+    pub unserved: Option<Unserved>,
+}
+
+/// A server that does not hear most of the others serves no volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unserved {
+    /// What is so and what to do, such as `no volume is served: 1 of 3 servers is heard; start node-1 or node-3`.
+    pub sentence: String,
+    /// The servers that are heard, this one among them, by name.
+    pub heard: Vec<String>,
+    /// The others.
+    pub missing: Vec<String>,
 }
 
 /// What keeps the cluster's records.

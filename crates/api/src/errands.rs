@@ -94,16 +94,23 @@ pub(crate) async fn hand_on(
     if !may_be_elsewhere(request.method(), &path) {
         return next.run(request).await;
     }
-    if let Some(list) = List::of(request.method(), &parts_of(&path)) {
+    if let Some(list) = List::of(request.method(), &parts_of(&path), request.uri().query()) {
         return list.with_the_others(&management, next.run(request).await).await;
     }
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
         return ApiError::new(ErrorKind::Invalid, "the request is longer than 64 KiB").into_response();
     };
-    let other = match subject(&parts.method, &path, &body) {
-        Some(subject) => management.elsewhere(subject).await,
-        None => Ok(None),
+    let named = named_server(&path, parts.uri.query());
+    let other = match (named, subject(&parts.method, &path, &body)) {
+        (Some(name), _) => {
+            // It stands for the request no more, wherever that is carried out.
+            parts.uri = path.parse().unwrap_or_default();
+            let is_own = management.cluster().is_own(&name);
+            Ok(Some(name).filter(|_| !is_own))
+        }
+        (None, Some(subject)) => management.elsewhere(subject).await,
+        (None, None) => Ok(None),
     };
     let name = match other {
         Ok(Some(name)) => name,
@@ -149,10 +156,17 @@ fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["shares"] => *method == Method::POST,
         // Each server has counters of its own: whoever shows all asks each.
         ["perf"] | ["perf", "second"] => !is_change,
-        ["jobs"] => !is_change,
-        ["jobs", _, ..] => true,
+        ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health"] => !is_change,
+        ["jobs" | "sessions" | "files", _, ..] => true,
         _ => false,
     }
+}
+
+/// The server that a session or an open file is of: their numbers are each server's own, so the request names it (`?server=NAME`).
+fn named_server(path: &str, query: Option<&str>) -> Option<String> {
+    let ["sessions" | "files", _] = parts_of(path).as_slice() else { return None };
+    let named = query?.split('&').find_map(|word| word.strip_prefix("server="))?;
+    percent_decoded(named)
 }
 
 /// What the request is about, if only one server can do it.
@@ -225,6 +239,13 @@ mod tests {
             "a server may ask another one for its counters"
         );
         assert_eq!(about(Method::GET, "/api/v1/perf", ""), None, "whoever is asked answers with its own");
+    }
+
+    #[test]
+    fn a_session_is_looked_for_at_the_server_that_is_named() {
+        assert_eq!(named_server("/api/v1/sessions/7", Some("server=node-2")), Some("node-2".into()));
+        assert_eq!(named_server("/api/v1/sessions/7", None), None);
+        assert_eq!(named_server("/api/v1/disks/7", Some("server=node-2")), None);
     }
 
     #[test]

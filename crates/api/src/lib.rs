@@ -13,6 +13,7 @@ pub mod https;
 pub mod latency;
 mod lists;
 pub mod management;
+mod merging;
 mod metrics;
 pub mod model;
 pub mod planned;
@@ -35,8 +36,9 @@ pub const ADDRESS_FILE: &str = "api.address";
 pub const LOCK_FILE: &str = "lock";
 
 pub use errands::Errands;
-pub use lists::UNANSWERED;
+pub use lists::{UNANSWERED, Whole, whole};
 pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
+pub use merging::owner_names;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{Pages, openapi, serve, serve_tls};
 pub use token::Token;

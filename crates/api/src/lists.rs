@@ -1,99 +1,217 @@
-//! Lists of the whole cluster: the server that is asked asks each of the others, and says which of them did not answer.
+//! Answers of the whole cluster: the server that is asked asks all others at once, puts the parts together, and says who did not answer.
 //!
-//! Promises: a list that lacks a server's part names that server in the header [`UNANSWERED`]; one server that hangs costs the whole
-//! [`PATIENCE`] at most.
+//! Promises: a part is what one server knows, and a server that was asked by another one answers for itself alone; all servers put the same parts
+//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. What no server that answered knows is absent.
 
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
+use crate::merging::{self, Parts};
+use crate::model::{Disk, HealthReport, Job, Pool, Volume};
 use crate::routes::Shared;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The header with the names of the servers whose part of a list is missing, with commas between.
+/// The header with the names of the servers whose part of an answer is missing, with commas between.
 pub const UNANSWERED: &str = "cenote-unanswered";
 
-/// A server that takes longer is left out: a person waits for the list.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// A server that takes longer is left out: a person waits for the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A list that every server has a part of.
+/// Stands for the others if the records that name them cannot be read.
+const NAMELESS: &str = "the other servers, whose names cannot be read";
+
+/// An answer that every server has a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
     Jobs,
+    Disks,
+    Pools,
+    Volumes,
+    Sessions,
+    Files,
+    Health,
 }
 
 impl List {
-    /// `parts`: of the path below the API's root.
-    pub(crate) fn of(method: &Method, parts: &[&str]) -> Option<Self> {
-        (*method == Method::GET && parts == ["jobs"]).then_some(Self::Jobs)
+    const ALL: [Self; 7] =
+        [Self::Jobs, Self::Disks, Self::Pools, Self::Volumes, Self::Sessions, Self::Files, Self::Health];
+
+    /// `parts`: of the path below the API's root; `query`: `local=true` asks for one server's own.
+    pub(crate) fn of(method: &Method, parts: &[&str], query: Option<&str>) -> Option<Self> {
+        let is_local = query.is_some_and(|query| query.split('&').any(|word| word == "local=true"));
+        let [name] = parts else { return None };
+        let found = Self::ALL.into_iter().find(|list| list.name() == *name);
+        found.filter(|_| *method == Method::GET && !is_local)
     }
 
-    const fn path(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Jobs => "/api/v1/jobs",
+            Self::Jobs => "jobs",
+            Self::Disks => "disks",
+            Self::Pools => "pools",
+            Self::Volumes => "volumes",
+            Self::Sessions => "sessions",
+            Self::Files => "files",
+            Self::Health => "health",
         }
     }
 
-    /// `own`: this server's answer. Adds those of the other servers to it, and names the server in every element.
+    /// `own`: this server's answer. Puts it together with those of the others.
     pub(crate) async fn with_the_others(self, management: &Shared, own: Response) -> Response {
-        let Some(own_id) = management.cluster().own() else { return own };
-        if own.status() != StatusCode::OK {
+        if management.cluster().own().is_none() || own.status() != StatusCode::OK {
             return own;
         }
-        // Without the list of servers nobody could say whose part is missing.
-        let view = match management.cluster().known().await {
-            Ok(view) => view,
-            Err(error) => return error.into_response(),
-        };
-        let mut asked = JoinSet::new();
-        for node in view.nodes.iter().filter(|node| node.id != own_id && !node.is_witness) {
-            let (management, name) = (management.clone(), node.name.clone());
-            asked.spawn(async move { (name.clone(), self.ask(&*management, name).await) });
-        }
-        let own_name = view.nodes.iter().find(|node| node.id == own_id).map(|node| node.name.clone());
-        let own_body = to_bytes(own.into_body(), ERRAND_ANSWER_BYTES_MAX).await.ok();
-        let mut whole = own_body.and_then(|body| elements(&body, &own_name.unwrap_or_default()));
-        let mut unanswered = Vec::new();
-        while let Some(answer) = asked.join_next().await {
-            let Ok((name, part)) = answer else { continue };
-            match (part, whole.as_mut()) {
-                (Some(part), Some(whole)) => whole.extend(part),
-                _ => unanswered.push(name),
-            }
-        }
-        let Some(whole) = whole else {
-            let why = "this server's own part of the list could not be made";
+        let body = to_bytes(own.into_body(), usize::MAX).await.ok();
+        let Some(own) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
+            let why = "this server's own part of the answer could not be made";
             return ApiError::new(ErrorKind::Internal, why).into_response();
         };
-        unanswered.sort_unstable();
-        let body = Body::from(Value::Array(whole).to_string());
+        let parts = self.gather(management, own).await;
+        let disks = match self {
+            // What a pool has given is what its disks have.
+            Self::Pools => Some(disks_of(management).await),
+            _ => None,
+        };
+        let unanswered = parts.unanswered.join(", ");
+        let body = Body::from(self.merge(parts, disks).to_string());
         let mut response =
             (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
         if !unanswered.is_empty()
-            && let Ok(names) = HeaderValue::from_str(&unanswered.join(", "))
+            && let Ok(names) = HeaderValue::from_str(&unanswered)
         {
             response.headers_mut().insert(HeaderName::from_static(UNANSWERED), names);
         }
         response
     }
 
-    async fn ask(self, management: &dyn Management, name: String) -> Option<Vec<Value>> {
-        let errand = Errand { method: "GET".into(), path: self.path().into(), body: String::new() };
+    /// Puts the parts together. `disks`: those of the whole cluster, for its pools.
+    fn merge(self, parts: Parts, disks: Option<Vec<Disk>>) -> Value {
+        match self {
+            Self::Jobs => merging::jobs(parts),
+            Self::Sessions => merging::sessions(parts),
+            Self::Files => merging::files(parts),
+            Self::Disks => merging::disks(parts),
+            Self::Volumes => merging::volumes(parts),
+            Self::Pools => merging::pools(parts, &disks.unwrap_or_default()),
+            Self::Health => serde_json::to_value(merging::health(parts)).unwrap_or_default(),
+        }
+    }
+
+    /// Asks all other servers for their parts.
+    async fn gather(self, management: &Shared, own: Value) -> Parts {
+        let own_id = management.cluster().own();
+        let Some(servers) = servers(management).await else {
+            return Parts { told: vec![(String::new(), own)], unanswered: vec![NAMELESS.to_owned()] };
+        };
+        let own_name = servers.iter().find(|(id, _)| Some(*id) == own_id);
+        let mut told = vec![(own_name.map(|(_, name)| name.clone()).unwrap_or_default(), own)];
+        let mut asked = JoinSet::new();
+        for (_, name) in servers.iter().filter(|(id, _)| Some(*id) != own_id) {
+            let (management, name) = (management.clone(), name.clone());
+            asked.spawn(async move { (name.clone(), self.ask(&*management, name).await) });
+        }
+        let mut unanswered = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok((name, Some(part))) => told.push((name, part)),
+                Ok((name, None)) => unanswered.push(name),
+                Err(_) => {}
+            }
+        }
+        told.sort_by(|one, other| one.0.cmp(&other.0));
+        unanswered.sort_unstable();
+        Parts { told, unanswered }
+    }
+
+    async fn ask(self, management: &dyn Management, name: String) -> Option<Value> {
+        let path = format!("/api/v1/{}?local=true", self.name());
+        let errand = Errand { method: "GET".into(), path, body: String::new() };
         let sent = management.cluster();
         let carried = tokio::time::timeout(PATIENCE, sent.send(name.clone(), errand)).await.ok()?;
-        let Carried { status, body } = carried.ok()?;
-        elements(body.as_bytes(), &name).filter(|_| status == StatusCode::OK.as_u16())
+        let Carried { status, body } =
+            carried.inspect_err(|error| tracing::debug!(name, %error, "a server's part")).ok()?;
+        (status == StatusCode::OK.as_u16() && body.len() <= ERRAND_ANSWER_BYTES_MAX)
+            .then(|| serde_json::from_str(&body).ok())
+            .flatten()
     }
 }
 
-/// The elements of a list, each with the name of its server.
-fn elements(body: &[u8], server: &str) -> Option<Vec<Value>> {
-    let Value::Array(mut all) = serde_json::from_slice(body).ok()? else { return None };
-    for element in &mut all {
-        element.as_object_mut()?.insert("server".to_owned(), Value::String(server.to_owned()));
+/// Numbers and names of the cluster's servers without its witness; `None`: they cannot be read.
+async fn servers(management: &Shared) -> Option<Vec<(types::NodeId, String)>> {
+    let known = management.cluster().servers();
+    if !known.is_empty() {
+        return Some(known);
     }
-    Some(all)
+    let cluster = management.cluster();
+    let view = tokio::time::timeout(PATIENCE, cluster.known()).await.ok()?.ok()?;
+    let servers = view.nodes.into_iter().filter(|node| !node.is_witness);
+    Some(servers.map(|node| (node.id, node.name)).collect())
+}
+
+async fn disks_of(management: &Shared) -> Vec<Disk> {
+    let own = management.figures().await.map(|figures| figures.disks).unwrap_or_default();
+    whole_of(List::Disks, management, &own).await.0.unwrap_or(own)
+}
+
+async fn whole_of<T: Serialize + DeserializeOwned>(
+    list: List,
+    management: &Shared,
+    own: &T,
+) -> (Option<T>, Vec<String>) {
+    let own = serde_json::to_value(own).unwrap_or_default();
+    let parts = list.gather(management, own).await;
+    let unanswered = parts.unanswered.clone();
+    (serde_json::from_value(list.merge(parts, None)).ok(), unanswered)
+}
+
+/// What pages show of the whole cluster.
+#[derive(Debug, Clone)]
+pub struct Whole {
+    pub health: HealthReport,
+    pub disks: Vec<Disk>,
+    pub pools: Vec<Pool>,
+    pub volumes: Vec<Volume>,
+    pub jobs: Vec<Job>,
+    /// Servers whose part is missing.
+    pub unanswered: Vec<String>,
+}
+
+/// Puts together what all servers know; `None`: this is a single server, or its data plane does not answer.
+pub async fn whole(management: &Arc<dyn Management>) -> Option<Whole> {
+    management.cluster().own()?;
+    let own = management.figures().await.ok()?;
+    let (health, disks, volumes, jobs) = tokio::join!(
+        whole_of(List::Health, management, &own.health),
+        whole_of(List::Disks, management, &own.disks),
+        whole_of(List::Volumes, management, &own.volumes),
+        whole_of(List::Jobs, management, &own.jobs),
+    );
+    let all = [&health.1, &disks.1, &volumes.1, &jobs.1];
+    let mut unanswered: Vec<String> = all.into_iter().flatten().cloned().collect();
+    unanswered.sort_unstable();
+    unanswered.dedup();
+    let disks = disks.0?;
+    let mut pools = own.pools;
+    merging::fill_pools(&mut pools, &disks);
+    Some(Whole { health: health.0?, disks, pools, volumes: volumes.0?, jobs: jobs.0?, unanswered })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_asked_of_all_unless_it_is_wanted_of_one() {
+        assert_eq!(List::of(&Method::GET, &["health"], None), Some(List::Health));
+        assert_eq!(List::of(&Method::GET, &["health"], Some("local=true")), None);
+        assert_eq!(List::of(&Method::POST, &["disks"], None), None);
+        assert_eq!(List::of(&Method::GET, &["disks", "7"], None), None);
+    }
 }

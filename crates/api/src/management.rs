@@ -4,6 +4,7 @@
 
 use crate::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+    Unserved,
 };
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
@@ -167,8 +168,22 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn known(&self) -> Answer<'_, ClusterView> {
         self.view()
     }
+    /// Numbers and names of its servers without the witness, as they were read last; none if that is not known. Waits for nobody.
+    fn servers(&self) -> Vec<(NodeId, String)> {
+        Vec::new()
+    }
     /// Whether another server lives, if heartbeats tell.
     fn is_up(&self, _: NodeId) -> Option<bool> {
+        None
+    }
+    /// Whether it is the name of this server.
+    fn is_own(&self, name: &str) -> bool {
+        let own = self.own();
+        let is_it = |(id, known): &(NodeId, String)| Some(*id) == own && known.eq_ignore_ascii_case(name);
+        own.is_none() || self.servers().iter().any(is_it)
+    }
+    /// Why this server serves no volume; `None`: it may serve. Waits for nobody.
+    fn unserved(&self) -> Option<Unserved> {
         None
     }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;

@@ -10,7 +10,9 @@ mod process;
 mod tests;
 
 use crate::cluster::{BusChannel, BusPriority, BusQueue, BusState};
-use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
+use crate::model::{
+    CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot, VolumeStatus,
+};
 use exposition::Families;
 use serde::Serialize;
 use std::time::Duration;
@@ -55,7 +57,8 @@ fn word(value: impl Serialize) -> String {
 }
 
 fn disks(snapshot: &Snapshot, families: &mut Families) {
-    for disk in &snapshot.disks {
+    // What another server knows of its disks is exported there.
+    for disk in snapshot.disks.iter().filter(|disk| disk.counters.is_some()) {
         let id = disk.id.to_string();
         let pool = snapshot.pools.iter().find(|pool| disk.pool == Some(pool.id));
         families.info(
@@ -66,7 +69,7 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
                 ("path", &disk.path),
                 ("pool", pool.map_or("", |pool| &pool.name)),
                 ("fault_domain", &disk.fault_domain),
-                ("rotational", if disk.rotational { "true" } else { "false" }),
+                ("rotational", if disk.rotational == Some(true) { "true" } else { "false" }),
                 ("status", &word(disk.status)),
                 ("usage", &word(disk.usage)),
             ],
@@ -74,12 +77,10 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
         let labels = [("disk", id.as_str())];
         families.gauge("cenote_disk_health", HEALTH, &labels, health(disk.health));
         families.gauge("cenote_disk_size_bytes", "Size of the disk.", &labels, disk.size_bytes as f64);
-        families.gauge(
-            "cenote_disk_allocated_bytes",
-            "In slabs given to volumes.",
-            &labels,
-            disk.allocated_bytes as f64,
-        );
+        if let Some(allocated) = disk.allocated_bytes {
+            let help = "In slabs given to volumes.";
+            families.gauge("cenote_disk_allocated_bytes", help, &labels, allocated as f64);
+        }
         disk_counters(disk, &labels, families);
         device_figures(disk, &labels, families);
     }
@@ -182,7 +183,7 @@ fn bus_queue(node: &str, queue: &BusQueue, families: &mut Families) {
 
 /// Adds what the server asked of a disk, and what was found wrong with it.
 fn disk_counters(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
-    let counters = &disk.counters;
+    let Some(counters) = &disk.counters else { return };
     for (name, help, value) in [
         ("cenote_disk_reads_total", "Read operations.", counters.reads),
         ("cenote_disk_read_bytes_total", "Bytes read.", counters.read_bytes),
@@ -249,12 +250,10 @@ fn pools(snapshot: &Snapshot, families: &mut Families) {
         let labels = [("pool", pool.name.as_str())];
         families.gauge("cenote_pool_health", HEALTH, &labels, health(pool.health));
         families.gauge("cenote_pool_size_bytes", "Size of all disks.", &labels, pool.size_bytes as f64);
-        families.gauge(
-            "cenote_pool_allocated_bytes",
-            "In slabs given to volumes.",
-            &labels,
-            pool.allocated_bytes as f64,
-        );
+        if let Some(allocated) = pool.allocated_bytes {
+            let help = "In slabs given to volumes.";
+            families.gauge("cenote_pool_allocated_bytes", help, &labels, allocated as f64);
+        }
         families.gauge(
             "cenote_pool_reserve_bytes",
             "Kept free for repair.",
@@ -265,24 +264,31 @@ fn pools(snapshot: &Snapshot, families: &mut Families) {
 }
 
 fn volumes(snapshot: &Snapshot, families: &mut Families) {
+    // A volume is exported by the server that serves it; one that nobody serves by all.
     for volume in &snapshot.volumes {
         let labels = [("volume", volume.name.as_str())];
+        let is_elsewhere = volume.used_bytes.is_none() && volume.status != VolumeStatus::Detached;
+        if is_elsewhere {
+            continue;
+        }
         families.gauge("cenote_volume_health", HEALTH, &labels, health(volume.health));
         for (name, help, value) in [
-            ("cenote_volume_size_bytes", "Size as clients see it.", volume.size_bytes),
+            ("cenote_volume_size_bytes", "Size as clients see it.", Some(volume.size_bytes)),
             ("cenote_volume_used_bytes", "In files and metadata.", volume.used_bytes),
             ("cenote_volume_available_bytes", "Left for clients.", volume.available_bytes),
             ("cenote_volume_footprint_bytes", "Taken from the pool, all copies.", volume.footprint_bytes),
             ("cenote_volume_stale_bytes", "Blocks that a copy has yet to receive.", volume.stale_bytes),
-            ("cenote_volume_copies", "Copies it should have.", u64::from(volume.copies)),
+            ("cenote_volume_copies", "Copies it should have.", Some(u64::from(volume.copies))),
             (
                 "cenote_volume_in_sync_copies",
                 "Copies that hold every write.",
-                u64::from(volume.in_sync_copies),
+                volume.in_sync_copies.map(u64::from),
             ),
-            ("cenote_volume_epoch", "Generation of the in-sync set.", volume.epoch),
+            ("cenote_volume_epoch", "Generation of the in-sync set.", Some(volume.epoch)),
         ] {
-            families.gauge(name, help, &labels, value as f64);
+            if let Some(value) = value {
+                families.gauge(name, help, &labels, value as f64);
+            }
         }
         let pool = snapshot.pools.iter().find(|pool| volume.pool == pool.id);
         families.info(
@@ -309,7 +315,9 @@ fn volumes(snapshot: &Snapshot, families: &mut Families) {
                 volume.cache_miss_bytes,
             ),
         ] {
-            families.counter(name, help, &labels, value);
+            if let Some(value) = value {
+                families.counter(name, help, &labels, value);
+            }
         }
     }
 }

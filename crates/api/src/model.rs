@@ -7,6 +7,7 @@ pub use crate::rdma::{
     RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, SmbDirectCounters,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use types::{DiskId, LatencyHistogram, PoolId, Sid, VolumeId};
 use utoipa::ToSchema;
 
@@ -61,12 +62,19 @@ pub struct Disk {
     pub status: DiskStatus,
     pub usage: DiskUsage,
     pub size_bytes: u64,
-    /// In slabs given to volumes.
-    pub allocated_bytes: u64,
+    /// In slabs given to volumes; this and what follows is absent if only its server knows it, and that was not asked or did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<u64>,
     /// Logical block: 512 or 4096.
-    pub block_bytes: u32,
-    pub rotational: bool,
-    pub counters: DiskCounters,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotational: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<DiskCounters>,
+    /// The server of a cluster that has it and told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// What the device says of itself (SMART, NVMe); `None` if it does not, or may not be asked.
     pub device_health: Option<DeviceHealth>,
 }
@@ -121,7 +129,9 @@ pub struct Pool {
     pub disks: u32,
     pub slab_bytes: u64,
     pub size_bytes: u64,
-    pub allocated_bytes: u64,
+    /// Absent if a disk's server did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<u64>,
     /// Kept free so that the loss of a disk can be repaired at once.
     pub reserve_bytes: u64,
     /// The size of the largest so many disks.
@@ -191,25 +201,47 @@ pub struct Volume {
     pub resiliency: Resiliency,
     pub provisioning: Provisioning,
     pub size_bytes: u64,
-    /// By files, and by the slabs of journal and metadata.
-    pub used_bytes: u64,
-    pub available_bytes: u64,
+    /// By files, and by the slabs of journal and metadata. This and other figures are absent if only the server that serves it knows them, and
+    /// that was not asked or did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<u64>,
     /// What it takes from the pool, all copies together.
-    pub footprint_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footprint_bytes: Option<u64>,
     /// Health warns if so much of it, in percent, is used.
     pub warn_at_percent: u8,
     pub copies: u8,
-    /// 0 if it is not served: how many copies can be used is not known then.
-    pub in_sync_copies: u8,
+    /// Absent if it is not served: how many copies can be used is not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_sync_copies: Option<u8>,
     /// Fewer, and writes wait.
     pub min_copies: u8,
     pub epoch: u64,
     /// Blocks that a copy has yet to receive.
-    pub stale_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale_bytes: Option<u64>,
     /// Clients read so much for which no disk was asked, since the volume was opened.
-    pub cache_hit_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_hit_bytes: Option<u64>,
     /// Clients read so much for which disks were asked.
-    pub cache_miss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_miss_bytes: Option<u64>,
+    /// Every piece has copies on so many disks at least, by the record.
+    #[serde(default)]
+    pub least_copies: u8,
+    /// Every piece has copies on disks of so many servers at least, by the record; absent on a single server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_servers: Option<u8>,
+    /// The disks whose copies hold every write.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    pub holders: Vec<DiskId>,
+    /// What each disk has of it, in bytes of slabs, by the disk's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub held_bytes: Option<BTreeMap<DiskId, u64>>,
 }
 
 /// What of a volume has no intact copy, as far as it was met by reads, scrubs and checks.
@@ -242,6 +274,9 @@ pub struct DamagedRange {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     pub id: u64,
+    /// The server of a cluster that it is with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// ADDRESS:PORT of each of its connections.
     pub client: Vec<String>,
     pub user: String,
@@ -279,6 +314,9 @@ impl Session {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OpenFile {
     pub id: u64,
+    /// The server of a cluster that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// 0: a durable handle that waits for its client.
     pub session: u64,
     pub user: String,
@@ -404,6 +442,9 @@ pub struct HealthIssue {
     pub meaning: String,
     /// Next.
     pub action: String,
+    /// The server of a cluster that alone tells of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -411,6 +452,9 @@ pub struct HealthReport {
     /// The worst of all issues.
     pub health: Health,
     pub issues: Vec<HealthIssue>,
+    /// Servers of the cluster that were asked and did not answer: what is wrong with them is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
 }
 
 /// Since the daemon started.

@@ -23,6 +23,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -256,12 +257,15 @@ impl Pulse {
     }
 }
 
-/// 200 while the data plane answers.
-async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, &'static str) {
+/// 200 while the data plane answers, and may.
+async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, str>) {
+    if let Some(unserved) = management.cluster().unserved() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", unserved.sentence).into());
+    }
     if pulse.feel(&*management).await {
-        (StatusCode::OK, "ok\n")
+        (StatusCode::OK, "ok\n".into())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the data plane does not answer\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "the data plane does not answer\n".into())
     }
 }
 

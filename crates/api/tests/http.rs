@@ -49,16 +49,17 @@ fn disk() -> Disk {
         status: DiskStatus::Ok,
         usage: DiskUsage::AutoSelect,
         size_bytes: 1 << 33,
-        allocated_bytes: 0,
-        block_bytes: 512,
-        rotational: false,
-        counters: DiskCounters {
+        allocated_bytes: Some(0),
+        block_bytes: Some(512),
+        rotational: Some(false),
+        server: None,
+        counters: Some(DiskCounters {
             corrupt_blocks: 3,
             repaired_blocks: 2,
             medium_errors: 1,
             lost_writes: 4,
             ..DiskCounters::default()
-        },
+        }),
         device_health: Some(DeviceHealth { used_percent: Some(5), ..DeviceHealth::default() }),
     }
 }
@@ -119,6 +120,7 @@ impl ClusterManagement for Cluster {
             engine,
             at_risk: Vec::new(),
             authority_ends_unix_s: None,
+            unserved: None,
         };
         Box::pin(async { Ok(view) })
     }
@@ -152,7 +154,7 @@ impl ClusterManagement for Cluster {
         if name == "silent" {
             return Box::pin(async { Err(ApiError::new(ErrorKind::Unavailable, "it is down")) });
         }
-        if (method.as_str(), path.as_str()) == ("GET", "/api/v1/jobs") {
+        if (method.as_str(), path.as_str()) == ("GET", "/api/v1/jobs?local=true") {
             return Box::pin(async { Ok(Carried { status: 200, body: FAR_JOB.into() }) });
         }
         let body =
@@ -169,11 +171,12 @@ impl Management for Daemon {
             code: "disk_corrupt".into(),
             target: "disk".into(),
             since_unix_s: 1,
+            server: None,
             what: "w".into(),
             meaning: "m".into(),
             action: "a".into(),
         };
-        let health = HealthReport { health: Health::Warning, issues: vec![issue] };
+        let health = HealthReport { health: Health::Warning, issues: vec![issue], ..HealthReport::default() };
         Box::pin(async { Ok(Box::new(Snapshot { disks: vec![disk()], health, ..Snapshot::default() })) })
     }
     fn seconds(&self) -> &Seconds {

@@ -16,7 +16,7 @@ use crate::control::{
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
-use account_book::{AccountBook, apply};
+use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
@@ -26,15 +26,15 @@ use api::requests::{
     UserView,
 };
 use api::seconds::Seconds;
-use api::{Answer, ApiError, ErrorKind, Management, Subject};
+use api::{Answer, ApiError, ErrorKind, Management, Subject, owner_names};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
-use cluster::import;
 use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, Typed, VolumeRecord};
+use files::withhold;
 use machine::smart::DeviceHealths;
 use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
@@ -166,8 +166,13 @@ impl Manager {
     /// A snapshot with what the control plane knows beside the data plane.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
+        owner_names(&mut snapshot.volumes, &self.cluster.servers());
+        let unserved = self.cluster.unserved();
+        if unserved.is_some() {
+            withhold(&mut snapshot.volumes);
+        }
         snapshot.health.issues.extend(self.cluster.issues());
-        self.tell_files(&mut snapshot.health);
+        self.tell_files(&mut snapshot.health, unserved.is_none());
         snapshot
     }
 
@@ -378,26 +383,7 @@ impl Management for Manager {
             let (pool, name, report) =
                 self.change(move |book| book.import(&request, &named, &search)).await?;
             let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
-            let import::Report {
-                volumes,
-                shares,
-                users,
-                passwords_lost,
-                missing_disks,
-                administrators,
-                notes,
-            } = report;
-            Ok(ImportedPool {
-                name,
-                volumes,
-                shares,
-                users,
-                passwords_lost,
-                missing_disks,
-                not_served,
-                administrators,
-                notes,
-            })
+            Ok(imported(name, report, not_served))
         })
     }
 
@@ -451,14 +437,10 @@ impl Management for Manager {
     fn delete_volume(&self, name: String) -> Answer<'_, ()> {
         Box::pin(async move {
             let volume = self.volume_named(&name).await?;
-            let shared: Vec<String> = self
-                .accounts
-                .directory
-                .current()
-                .shares()
-                .filter(|share| share.volume == volume)
-                .map(|share| share.name.clone())
-                .collect();
+            // By the records: another server may have deleted the share a moment ago.
+            let shares = self.read(|book| shares::list(&book.state).map_err(refused)).await?;
+            let shared = shares.into_iter().filter(|share| share.volume == volume);
+            let shared: Vec<String> = shared.map(|share| share.name).collect();
             if !shared.is_empty() {
                 return Err(ApiError::new(
                     ErrorKind::Conflict,

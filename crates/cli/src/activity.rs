@@ -1,7 +1,7 @@
 //! `cenote session`, `cenote file`, `cenote health`, `cenote perf`.
 
 use crate::args;
-use crate::client::{Client, Failure};
+use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table};
 use crate::printable::println;
 use api::model::{Health, HealthReport, OpenFile, Performance, Session, SmbDirectCounters};
@@ -14,12 +14,13 @@ use types::size::{show_seconds, show_size};
 pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
     match command {
         args::Session::List => {
-            let sessions: Vec<Session> = client.get("/sessions")?;
+            let sessions: Vec<Session> = client.get_whole("/sessions", "sessions there are not listed")?;
             if as_json {
                 return json(&sessions);
             }
             let columns = [
                 Column("ID", Align::Right),
+                Column("SERVER", Align::Left),
                 Column("USER", Align::Left),
                 Column("CLIENT", Align::Left),
                 Column("DIALECT", Align::Left),
@@ -43,6 +44,7 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
             let rows = sessions.iter().map(|session| {
                 vec![
                     session.id.to_string(),
+                    session.server.clone().unwrap_or_else(|| "-".into()),
                     session.user.clone(),
                     session.client.join(", "),
                     session.dialect.clone(),
@@ -66,11 +68,30 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
             table(&columns, rows.collect(), "no sessions");
         }
         args::Session::Close { id } => {
-            client.delete(&format!("/sessions/{id}"))?;
+            let sessions: Vec<Session> = client.get("/sessions")?;
+            let servers =
+                sessions.iter().filter(|session| session.id == id).map(|session| session.server.clone());
+            client.delete(&at_its_server("sessions", id, servers.collect())?)?;
             say(as_json, format!("session {id} was closed"))?;
         }
     }
     Ok(())
+}
+
+/// The path of a session or open file, with the server that it is of. `servers`: those that have one of this number.
+fn at_its_server(kind: &str, id: u64, servers: Vec<Option<String>>) -> Result<String, Failure> {
+    match servers.as_slice() {
+        [Some(server)] => Ok(format!("/{kind}/{id}?server={}", escaped(server))),
+        // Of a single server; what is not there is refused by it.
+        [None] | [] => Ok(format!("/{kind}/{id}")),
+        several => {
+            let names: Vec<&str> = several.iter().filter_map(Option::as_deref).collect();
+            Err(Failure::new(format!(
+                "{} have one of this number: ask the right one alone, with --local and its --data or --api",
+                names.join(" and ")
+            )))
+        }
+    }
 }
 
 /// Send and receive credits of the channels over SMB Direct.
@@ -104,12 +125,13 @@ fn none_if_empty(text: &str) -> String {
 pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), Failure> {
     match command {
         args::File::List => {
-            let files: Vec<OpenFile> = client.get("/files")?;
+            let files: Vec<OpenFile> = client.get_whole("/files", "files there are not listed")?;
             if as_json {
                 return json(&files);
             }
             let columns = [
                 Column("ID", Align::Right),
+                Column("SERVER", Align::Left),
                 Column("USER", Align::Left),
                 Column("SHARE", Align::Left),
                 Column("PATH", Align::Left),
@@ -121,6 +143,7 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
             let rows = files.iter().map(|file| {
                 vec![
                     file.id.to_string(),
+                    file.server.clone().unwrap_or_else(|| "-".into()),
                     file.user.clone(),
                     file.share.clone(),
                     format!("\\{}", file.path),
@@ -133,7 +156,9 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
             table(&columns, rows.collect(), "no open files");
         }
         args::File::Close { id } => {
-            client.delete(&format!("/files/{id}"))?;
+            let files: Vec<OpenFile> = client.get("/files")?;
+            let servers = files.iter().filter(|file| file.id == id).map(|file| file.server.clone());
+            client.delete(&at_its_server("files", id, servers.collect())?)?;
             say(as_json, format!("file {id} was closed"))?;
         }
     }
@@ -150,9 +175,15 @@ pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Fail
         json(&report)?;
     } else {
         println!("{}", colored(report.health));
+        if !report.unanswered.is_empty() {
+            println!("no answer from {}: what is wrong there is not known", report.unanswered.join(", "));
+        }
         let now = unix_now_s();
         for issue in &report.issues {
             println!("\n{}: {}", colored(issue.health), issue.target.bold());
+            if let Some(server) = &issue.server {
+                println!("  server   {server}");
+            }
             println!("  what     {}", issue.what);
             println!("  since    {} ago", show_seconds(now.saturating_sub(issue.since_unix_s)));
             println!("  meaning  {}", issue.meaning);

@@ -29,6 +29,8 @@ pub struct Client {
     token: Token,
     /// Of a server of this machine that is reached without TLS.
     listener: Option<Listener>,
+    /// Answers are wanted of the server alone that is asked.
+    is_local: bool,
 }
 
 impl Client {
@@ -40,6 +42,7 @@ impl Client {
         if named(global).is_none() {
             let data = data_directory(global);
             demand_own(global, &data)?;
+            demand_one_server(&data)?;
             await_start(&data);
         }
         Self::find_within(global, TIME_LIMIT)
@@ -75,7 +78,8 @@ impl Client {
         let is_https = server.starts_with("https:");
         let agent = https::agent(https::Receiver::Api, is_https, authorities.as_deref(), time_limit)
             .map_err(Failure::new)?;
-        Ok(Self { agent, base: format!("{server}/api/v1"), token, listener })
+        let base = format!("{server}/api/v1");
+        Ok(Self { agent, base, token, listener, is_local: global.local })
     }
 
     /// # Errors
@@ -94,6 +98,18 @@ impl Client {
         let missing = response.headers().get(UNANSWERED).and_then(|names| names.to_str().ok());
         let missing = missing.map(|names| names.split(", ").map(str::to_owned).collect()).unwrap_or_default();
         Ok((answer(Ok(response))?, missing))
+    }
+
+    /// As [`Client::get_list`]; says who did not answer, and `what` that means.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn get_whole<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<Vec<T>, Failure> {
+        let (all, unanswered) = self.get_list(path)?;
+        if !unanswered.is_empty() {
+            eprintln!("cenote: no answer from {}: {what}", unanswered.join(", "));
+        }
+        Ok(all)
     }
 
     /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.
@@ -161,7 +177,10 @@ impl Client {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        match self.is_local && !path.contains('?') {
+            true => format!("{}{path}?local=true", self.base),
+            false => format!("{}{path}", self.base),
+        }
     }
 
     /// The token for one more request: whose the listener is, is looked at each time, since the server may have ended meanwhile.
@@ -174,6 +193,20 @@ impl Client {
 /// The address that was given, if any.
 fn named(global: &Global) -> Option<String> {
     global.api.clone().or_else(|| std::env::var("CENOTE_API").ok())
+}
+
+/// The directory of a trial cluster has those of its servers, and is held by the process that runs them: nobody serves there, however long one waits.
+fn demand_one_server(data: &Path) -> Result<(), Failure> {
+    let first = data.join("node-1");
+    if data.join(api::ADDRESS_FILE).exists() || !first.is_dir() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} holds several servers: say which one is asked, such as --data {}",
+        data.display(),
+        first.display()
+    );
+    Err(Failure::new(message))
 }
 
 /// A server has its data directory to itself some time before it serves: it replays journals. Waits until it does, or has ended.
@@ -277,6 +310,16 @@ pub fn escaped(name: &str) -> String {
 mod tests {
     use super::*;
     use std::fs::File;
+
+    #[test]
+    fn a_directory_of_several_servers_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        demand_one_server(data).expect("it may be a server that starts");
+        std::fs::create_dir(data.join("node-1")).unwrap();
+        let refused = demand_one_server(data).expect_err("nobody serves there").message;
+        assert!(refused.contains("node-1"), "{refused}");
+    }
 
     #[test]
     fn a_lock_is_found_in_the_kernels_list() {

@@ -93,6 +93,9 @@ fn test(client: &Client, as_json: bool, request: TestCluster) -> Result<(), Fail
 
 fn show(view: &ClusterView) {
     let engine = &view.engine;
+    if let Some(unserved) = &view.unserved {
+        println!("{}", unserved.sentence.red().bold());
+    }
     let version = engine.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
     pairs(&[
         ("cluster", view.name.clone().unwrap_or_else(|| "none: this is a single server".into())),

@@ -24,10 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Failure> {
     match command {
         args::Job::List => {
-            let (jobs, unanswered) = client.get_list::<Job>("/jobs")?;
-            if !unanswered.is_empty() {
-                eprintln!("cenote: no answer from {}: jobs there are not listed", unanswered.join(", "));
-            }
+            let jobs: Vec<Job> = client.get_whole("/jobs", "jobs there are not listed")?;
             if as_json {
                 return json(&jobs);
             }
@@ -304,6 +301,7 @@ mod tests {
         });
         let global = Global {
             json: false,
+            local: false,
             data: None,
             api: Some(address.to_string()),
             ca_file: None,

@@ -153,7 +153,7 @@ fn of_pool(pool: &Pool, disks: &[Disk]) -> Vec<Node> {
             [node] => (String::new(), (*node).to_owned()),
             [] => Default::default(),
         };
-        let drive = if disk.rotational { DriveType::Hdd } else { DriveType::Ssd };
+        let drive = if disk.rotational == Some(true) { DriveType::Hdd } else { DriveType::Ssd };
         nodes.entry(place).or_default().push(Drives { count: 1, size_bytes: disk.size_bytes, drive });
     }
     nodes.into_iter().map(|((rack, _), drives)| Node { rack, drives }).collect()

@@ -6,7 +6,7 @@ use crate::jobs::{job_of, json_of_ended, wait, watch};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use crate::printable::{print, println};
 use api::ErrorKind;
-use api::model::{DamagedRange, Disk, JobState, Pool, Provisioning, Volume, VolumeDamage, VolumeStatus};
+use api::model::{DamagedRange, Disk, DiskCounters, JobState, Pool, Provisioning, Volume, VolumeDamage};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, Created, DeletedPool, EraseDisk, ErasedDisk, FaultDomain,
     ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool, SetVolume, Started,
@@ -18,7 +18,8 @@ use types::{DiskId, PoolId};
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
         args::Disk::List => {
-            let disks: Vec<Disk> = client.get("/disks")?;
+            let disks: Vec<Disk> =
+                client.get_whole("/disks", "disks there are shown as the records have them")?;
             if as_json {
                 return json(&disks);
             }
@@ -177,17 +178,27 @@ fn list_disks(disks: &[Disk], pools: &[Pool]) {
             word(disk.status),
             word(disk.usage),
             show_size(disk.size_bytes),
-            show_size(disk.allocated_bytes),
-            disk.counters.corrupt_blocks.to_string(),
-            disk.counters.repaired_blocks.to_string(),
-            disk.counters.medium_errors.to_string(),
-            disk.counters.lost_writes.to_string(),
+            shown(disk.allocated_bytes),
+            counted(disk, |counters| counters.corrupt_blocks),
+            counted(disk, |counters| counters.repaired_blocks),
+            counted(disk, |counters| counters.medium_errors),
+            counted(disk, |counters| counters.lost_writes),
             show_device(disk),
             disk.fault_domain.clone(),
             disk.id.to_string(),
         ]
     });
     table(&columns, rows.collect(), "no disks; `cenote pool create NAME DISK...` makes a pool of some");
+}
+
+/// A size, or a dash if it is not known.
+fn shown(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), show_size)
+}
+
+/// A count of a disk, or a dash if it is not known.
+fn counted(disk: &Disk, of: impl Fn(&DiskCounters) -> u64) -> String {
+    disk.counters.as_ref().map_or_else(|| "-".to_owned(), |counters| of(counters).to_string())
 }
 
 /// What the device says of itself, in a few words; a dash if it says nothing.
@@ -207,7 +218,8 @@ fn show_device(disk: &Disk) -> String {
 pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), Failure> {
     match command {
         args::Pool::List => {
-            let pools: Vec<Pool> = client.get("/pools")?;
+            let pools: Vec<Pool> =
+                client.get_whole("/pools", "pools are shown without what disks there hold")?;
             if as_json {
                 return json(&pools);
             }
@@ -282,7 +294,7 @@ fn list_pools(pools: &[Pool]) {
             word(pool.health),
             pool.disks.to_string(),
             show_size(pool.size_bytes),
-            show_size(pool.allocated_bytes),
+            shown(pool.allocated_bytes),
             show_size(pool.reserve_bytes),
             show_size(pool.slab_bytes),
         ]
@@ -302,7 +314,7 @@ fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> 
         ("id", pool.id.to_string()),
         ("health", health(pool.health)),
         ("size", show_size(pool.size_bytes)),
-        ("allocated", show_size(pool.allocated_bytes)),
+        ("allocated", shown(pool.allocated_bytes)),
         (
             "reserve for repair",
             format!(
@@ -377,7 +389,8 @@ pub fn show_import(imported: &ImportedPool) -> String {
 pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(), Failure> {
     match command {
         args::Volume::List => {
-            let volumes: Vec<Volume> = client.get("/volumes")?;
+            let volumes: Vec<Volume> =
+                client.get_whole("/volumes", "volumes there are shown as the records have them")?;
             if as_json {
                 return json(&volumes);
             }
@@ -466,9 +479,9 @@ fn list_volumes(volumes: &[Volume], pools: &[Pool]) {
             word(volume.resiliency),
             show_copies(volume),
             show_size(volume.size_bytes),
-            show_size(volume.used_bytes),
-            show_size(volume.available_bytes),
-            show_size(volume.footprint_bytes),
+            shown(volume.used_bytes),
+            shown(volume.available_bytes),
+            shown(volume.footprint_bytes),
         ];
         if has_owners {
             row.push(volume.owner.clone().unwrap_or_else(|| "-".into()));
@@ -479,11 +492,8 @@ fn list_volumes(volumes: &[Volume], pools: &[Pool]) {
 }
 
 fn delete_volume(client: &Client, as_json: bool, volume: &Volume, yes: Option<&str>) -> Result<(), Failure> {
-    let what = format!(
-        "this destroys volume '{}' and the {} of data on it",
-        volume.name,
-        show_size(volume.used_bytes)
-    );
+    let what =
+        format!("this destroys volume '{}' and the {} of data on it", volume.name, shown(volume.used_bytes));
     confirm(&what, &volume.name, yes)?;
     let name = escaped(&volume.name);
     client.delete(&format!("/volumes/{name}?confirm={name}"))?;
@@ -563,20 +573,20 @@ fn show_volume(volume: &Volume) {
         ("copies in sync", show_copies(volume)),
         ("copies needed to write", volume.min_copies.to_string()),
         ("epoch", volume.epoch.to_string()),
-        ("to be copied", show_size(volume.stale_bytes)),
+        ("to be copied", shown(volume.stale_bytes)),
         ("size", show_size(volume.size_bytes)),
-        ("used", show_size(volume.used_bytes)),
-        ("available", show_size(volume.available_bytes)),
-        ("footprint", show_size(volume.footprint_bytes)),
+        ("used", shown(volume.used_bytes)),
+        ("available", shown(volume.available_bytes)),
+        ("footprint", shown(volume.footprint_bytes)),
         ("health warns at", format!("{} % used", volume.warn_at_percent)),
     ]);
 }
 
 /// Of a volume that is not served nobody knows how many of its copies can be used.
 fn show_copies(volume: &Volume) -> String {
-    match volume.status {
-        VolumeStatus::Detached => format!("- of {}", volume.copies),
-        _ => format!("{} of {}", volume.in_sync_copies, volume.copies),
+    match volume.in_sync_copies {
+        None => format!("- of {}", volume.copies),
+        Some(copies) => format!("{copies} of {}", volume.copies),
     }
 }
 

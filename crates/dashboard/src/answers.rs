@@ -50,6 +50,9 @@ fn names<'a>(volumes: impl Iterator<Item = &'a Volume>) -> String {
 /// Codes of issues that mean that data is gone, or was never made durable.
 const LOSSES: [&str; 2] = ["volume_lost_blocks", "volume_unwritten"];
 
+/// Code of the issue that this server may answer for no volume.
+const WITHOUT_QUORUM: &str = "cluster_without_quorum";
+
 fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
     let volumes = &snapshot.volumes;
     let with = |status: VolumeStatus| volumes.iter().filter(move |volume| volume.status == status);
@@ -59,6 +62,10 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
         verdict = verdict.max(found);
         because.push(sentence);
     };
+    let without_quorum = snapshot.health.issues.iter().find(|issue| issue.code == WITHOUT_QUORUM);
+    if let Some(issue) = without_quorum {
+        find(Verdict::No, format!("{}.", issue.what));
+    }
     for issue in snapshot.health.issues.iter().filter(|issue| LOSSES.contains(&issue.code.as_str())) {
         find(Verdict::No, format!("{}: {}", issue.target, issue.what));
     }
@@ -69,7 +76,8 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
         (VolumeStatus::Degraded, Verdict::Partly, "has fewer copies than it should have"),
         (VolumeStatus::InService, Verdict::Partly, "is being brought up to date"),
     ] {
-        if with(status).next().is_some() {
+        // Of volumes that nobody may answer for their state is not known.
+        if without_quorum.is_none() && with(status).next().is_some() {
             find(found, format!("{} {what}.", names(with(status))));
         }
     }
@@ -97,6 +105,10 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
         },
         Verdict::Nothing => "There is no volume yet.".to_owned(),
         Verdict::Partly => "It is all there, with less protection than it should have.".to_owned(),
+        Verdict::No if without_quorum.is_some() => {
+            "No volume is served: most of the servers are not heard. What is on the disks stays there."
+                .to_owned()
+        }
         Verdict::No => "No: some of it cannot be had, or changed.".to_owned(),
     };
     Answer { verdict, answer, because }
@@ -187,9 +199,10 @@ mod tests {
     use crate::clients::tests::session;
     use crate::next_failure::next_failures;
     use crate::next_failure::tests::{snapshot, volume};
+    use api::model::HealthIssue;
 
     fn safe_of(snapshot: &Snapshot) -> Answer {
-        safe(snapshot, &next_failures(snapshot))
+        safe(snapshot, &next_failures(snapshot, None))
     }
 
     #[test]
@@ -211,6 +224,25 @@ mod tests {
         snapshot.volumes[0].status = VolumeStatus::Detached;
         assert_eq!(safe_of(&snapshot).verdict, Verdict::No);
         assert_eq!(safe_of(&Snapshot::default()).verdict, Verdict::Nothing);
+    }
+
+    #[test]
+    fn without_a_majority_nothing_is_said_to_be_safe() {
+        let mut snapshot = snapshot();
+        let what = "no volume is served: 1 of 3 servers is heard; start node-1 or node-3";
+        snapshot.health.issues.push(HealthIssue {
+            health: Health::Unhealthy,
+            code: WITHOUT_QUORUM.into(),
+            target: "cluster C".into(),
+            since_unix_s: 0,
+            server: None,
+            what: what.into(),
+            meaning: String::new(),
+            action: String::new(),
+        });
+        let answer = safe_of(&snapshot);
+        assert_eq!(answer.verdict, Verdict::No);
+        assert!(answer.answer.starts_with("No volume is served") && answer.because[0] == format!("{what}."));
     }
 
     #[test]

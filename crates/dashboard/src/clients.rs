@@ -117,6 +117,7 @@ pub mod tests {
             rdma: None,
         };
         Session {
+            server: None,
             id: 1,
             client: vec![channel.client.clone()],
             user: "ann".into(),

@@ -77,8 +77,7 @@ fn line<'a>(
     DiskLine {
         disk,
         node,
-        // Of a disk that is away only its place tells.
-        is_local: disk.block_bytes != 0 || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
+        is_local: is_local(disk, node, own),
         serial: None,
         reads_per_s: operations(0),
         writes_per_s: operations(1),
@@ -92,6 +91,14 @@ fn line<'a>(
             let lately = Percentiles::between(&earlier.times[kind], &current.times[kind]);
             lately.p50_us.filter(|_| lately.count >= MEASURED_MIN)
         }),
+    }
+}
+
+/// Whether this server has the disk: it knows its times. Of a disk that nobody told of only its place tells.
+fn is_local(disk: &Disk, node: &str, own: Option<&str>) -> bool {
+    match (&disk.server, own) {
+        (Some(server), Some(own)) => server.eq_ignore_ascii_case(own),
+        _ => disk.block_bytes.is_some() || own.is_none_or(|own| own.eq_ignore_ascii_case(node)),
     }
 }
 
@@ -143,10 +150,11 @@ pub mod tests {
             status: DiskStatus::Ok,
             usage: DiskUsage::AutoSelect,
             size_bytes: 10 << 30,
-            allocated_bytes: 2 << 30,
-            block_bytes: 512,
-            rotational: false,
-            counters: DiskCounters::default(),
+            allocated_bytes: Some(2 << 30),
+            block_bytes: Some(512),
+            rotational: Some(false),
+            counters: Some(DiskCounters::default()),
+            server: None,
             device_health: None,
         }
     }
@@ -175,7 +183,9 @@ pub mod tests {
     #[test]
     fn what_another_server_knows_of_its_disk_is_not_shown() {
         let mut snapshot = snapshot(&[80, 80, 80]);
-        for (disk, (node, block_bytes)) in snapshot.disks.iter_mut().zip([("a", 512), ("a", 0), ("b", 0)]) {
+        for (disk, (node, block_bytes)) in
+            snapshot.disks.iter_mut().zip([("a", Some(512)), ("a", None), ("b", None)])
+        {
             (disk.fault_domain, disk.block_bytes) = (node.into(), block_bytes);
         }
         let nothing = Totals::default();
@@ -184,6 +194,8 @@ pub mod tests {
             lines.iter().map(|line| line.is_local).collect()
         };
         assert_eq!(local(Some("A")), [true, true, false]);
+        let told = Disk { server: Some("b".into()), ..disk(9) };
+        assert!(!is_local(&told, "b", Some("a")), "another server told of it");
         assert_eq!(local(None), [true, true, true]);
     }
 

@@ -27,6 +27,8 @@ pub struct Live<'a> {
     pub next_failures: Vec<NextFailure>,
     pub repairs: Vec<Repair>,
     pub health: HealthLines<'a>,
+    /// Servers of the cluster whose part of this is missing: they did not answer.
+    pub unanswered: &'a [String],
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
     /// `null`: the history is too short to tell.
@@ -107,7 +109,7 @@ impl<'a> Live<'a> {
             earlier,
             now,
         } = looked;
-        let next_failures = next_failures(snapshot);
+        let next_failures = next_failures(snapshot, cluster);
         let own = cluster.is_some_and(|view| view.name.is_some()).then_some(server);
         let mut disks = disk_lines(&snapshot.disks, own, before, earlier, now);
         for line in disks.iter_mut().filter(|line| line.is_local) {
@@ -121,6 +123,7 @@ impl<'a> Live<'a> {
             repairs: repairs(&snapshot.jobs, &disks, sample, at_unix_ms / 1000),
             next_failures,
             health,
+            unanswered: &snapshot.health.unanswered,
             disks,
             pools: &snapshot.pools,
             trend,

@@ -123,12 +123,14 @@ mod tests {
             health: Health::Warning,
             code: "disk_slow".into(),
             target: target.into(),
+            server: None,
             since_unix_s: NOW,
             what: String::new(),
             meaning: String::new(),
             action: String::new(),
         };
-        let report = HealthReport { health: Health::Warning, issues: vec![issue("disk 1"), issue("disk 2")] };
+        let issues = vec![issue("disk 1"), issue("disk 2")];
+        let report = HealthReport { health: Health::Warning, issues, unanswered: Vec::new() };
         mutes.lines(&report, now_unix_s).issues.iter().map(|line| line.is_muted).collect()
     }
 

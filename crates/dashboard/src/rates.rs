@@ -24,7 +24,7 @@ pub struct Totals {
     pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
     session_count: usize,
-    /// Of all pools; `None`: there is none.
+    /// Of all pools; `None`: there is none, or it is not known of one.
     allocated_bytes: Option<u64>,
     /// Nothing in what is made of a snapshot alone.
     pub machine: MachineTotals,
@@ -75,7 +75,7 @@ pub struct Sample {
     /// Moved by SMB Direct, in messages and by RDMA.
     pub rdma_bytes_per_s: f64,
     pub sessions: usize,
-    /// Of all pools, to volumes; `null`: there is no pool.
+    /// Of all pools, to volumes; `null`: there is no pool, or it is not known of one.
     pub allocated_bytes: Option<u64>,
     pub machine: MachineSecond,
 }
@@ -131,7 +131,8 @@ impl Totals {
                 .pools
                 .iter()
                 .map(|pool| pool.allocated_bytes)
-                .reduce(u64::saturating_add),
+                .reduce(|sum, next| Some(sum?.saturating_add(next?)))
+                .flatten(),
             machine: MachineTotals::default(),
         }
     }
@@ -160,7 +161,7 @@ fn of_share(share: &ShareFigures) -> ((String, VolumeId), ShareTotals) {
 }
 
 fn of_disk(disk: &Disk) -> DiskTotals {
-    let counters = &disk.counters;
+    let counters = disk.counters.unwrap_or_default();
     DiskTotals {
         operations: [counters.reads, counters.writes, counters.flushes],
         bytes: [counters.read_bytes, counters.write_bytes],

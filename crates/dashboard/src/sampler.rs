@@ -12,6 +12,7 @@ use crate::routes::Shared;
 use crate::slow::Slow;
 use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Rdma, Snapshot};
+use api::{Whole, whole};
 use cluster::clock::unix_now_s;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 /// A data plane that takes longer is shown as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What all servers said is shown for so long; then what this one knows alone is.
+const WHOLE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Times of disks are those of so long.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
 
@@ -37,6 +40,8 @@ struct Looks {
     serials: Serials,
     /// As of the last point of the month, and when that was.
     trend: Option<(u64, Option<Trend>)>,
+    /// What all servers of the cluster know together.
+    whole: Slow<(Instant, Whole)>,
 }
 
 /// Serial numbers of disks by path: they are looked up again when there are other disks.
@@ -49,7 +54,7 @@ struct Serials {
 impl Serials {
     fn of(&mut self, snapshot: &Snapshot) -> BTreeMap<String, String> {
         // Only disks of this server have a block size.
-        let local = snapshot.disks.iter().filter(|disk| disk.block_bytes != 0);
+        let local = snapshot.disks.iter().filter(|disk| disk.block_bytes.is_some());
         let paths: Vec<String> = local.map(|disk| disk.path.clone()).collect();
         if self.of != paths {
             let mut slow = Slow::new();
@@ -72,6 +77,7 @@ impl Looks {
     /// Nobody watches: what is looked up only for watchers would be old when the next one comes.
     fn forget_slow(&mut self) {
         (self.cluster, self.rdma, self.others) = (Slow::new(), Slow::new(), Others::default());
+        self.whole = Slow::new();
     }
 
     /// Reckoned once for each point of the month.
@@ -135,6 +141,7 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             others: Others::default(),
             serials: Serials::default(),
             trend: None,
+            whole: Slow::new(),
         });
         return;
     };
@@ -179,16 +186,24 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     let now_s = unix_now_s();
     let trend = looks.trend(shared, snapshot, now_s);
     let serials = looks.serials.of(snapshot);
+    let management = shared.management.clone();
+    looks.whole.refresh(async move { Some((Instant::now(), whole(&management).await?)) });
+    let mut shown = snapshot.clone();
+    if let Some((_, found)) = looks.whole.last().filter(|(at, _)| at.elapsed() < WHOLE_AGE_MAX) {
+        let Whole { health, disks, pools, volumes, jobs, .. } = found;
+        (shown.health, shown.disks, shown.pools) = (health, disks, pools);
+        (shown.volumes, shown.jobs) = (volumes, jobs);
+    }
     let live = Live::new(Looked {
         at_unix_ms: unix_ms(),
         server: &shared.server,
-        snapshot,
+        snapshot: &shown,
         rdma: &rdma,
         sample,
         cluster: view.as_ref(),
         nodes,
         fleet: shared.fleets.running(Instant::now()),
-        health: shared.mutes.lines(&snapshot.health, now_s),
+        health: shared.mutes.lines(&shown.health, now_s),
         trend,
         serials: &serials,
         before: &looks.last,

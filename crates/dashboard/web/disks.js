@@ -2,10 +2,8 @@
 
 import { html, useState } from "./dom.js";
 import { acknowledgeDisk, addDisk, locateDisk, replaceDisk, retireDisk, unretireDisk } from "./actions.js";
-import { Bar, Card, Choice, Command, Filter, Menu, State, Table, matching, useAsked } from "./parts.js";
+import { Bar, Card, Choice, Command, Filter, Menu, State, Table, matching } from "./parts.js";
 import { baseName, count, fill, micros, percent, rate, share, size } from "./words.js";
-
-const ASKED_EVERY_MS = 10000;
 
 const pair = (read, write) => html`${read} <span class="quiet">/</span> ${write}`;
 
@@ -46,8 +44,8 @@ const faults = (disk) => {
 const stateOf = (disk) => (disk.status === "ok" ? disk.health : disk.status);
 const RANK = { unhealthy: 0, io_error: 0, lost_communication: 0, unrecognized_metadata: 0, warning: 1, retiring: 2, healthy: 3 };
 
-// What this server does not know of a disk is taken from the list of the whole cluster, as far as that has it.
-const known = (of) => (disk) => (disk.is_known ? of(disk) : "–");
+// The disk's server may not have answered: what only it knows is absent.
+const known = (of) => (disk) => (disk.counters ? of(disk) : "–");
 const live = (of) => (disk) => (disk.is_local ? of(disk) : "–");
 
 const folder = (path) => path.slice(0, -baseName(path).length);
@@ -58,16 +56,16 @@ const columnsOf = (poolOf, isCluster, hasSerials) => [
   isCluster && { name: "Server", sort: (disk) => disk.node, of: (disk) => disk.node || "–" },
   hasSerials && { name: "Serial", sort: (disk) => disk.serial ?? null, of: (disk) => disk.serial ?? "–" },
   { name: "Pool", sort: poolOf, of: poolOf },
-  { name: "Allocated", about: "To volumes", sort: (disk) => (disk.size_bytes ? disk.allocated_bytes / disk.size_bytes : null), of: (disk) => html`<span class="used"><${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} warnAt=${0.9} label=${share(disk.allocated_bytes, disk.size_bytes)} /> ${share(disk.allocated_bytes, disk.size_bytes)}</span>` },
+  { name: "Allocated", about: "To volumes", sort: (disk) => (disk.size_bytes && disk.allocated_bytes != null ? disk.allocated_bytes / disk.size_bytes : null), of: (disk) => (disk.allocated_bytes == null ? "–" : html`<span class="used"><${Bar} part=${disk.allocated_bytes} whole=${disk.size_bytes} warnAt=${0.9} label=${share(disk.allocated_bytes, disk.size_bytes)} /> ${share(disk.allocated_bytes, disk.size_bytes)}</span>`) },
   { name: "SMART", about: "What the device says of itself", sort: (disk) => disk.device_health?.used_percent ?? null, of: known(smart) },
-  { name: "Errors", about: "Found by its server since it has the disk", sort: known(errorsOf), of: known(faults) },
+  { name: "Errors", about: "Found by its server since it has the disk", sort: (disk) => (disk.counters ? errorsOf(disk) : null), of: known(faults) },
   { name: "Read / write", right: true, sort: (disk) => (disk.is_local ? disk.read_bytes_per_s + disk.write_bytes_per_s : null), of: live((disk) => pair(rate(disk.read_bytes_per_s), rate(disk.write_bytes_per_s))) },
   { name: "Median", right: true, about: "Latency of reads and writes in the last seconds", sort: (disk) => disk.write.p50_us ?? disk.read.p50_us, of: live((disk) => pair(micros(disk.read.p50_us), micros(disk.write.p50_us))) },
   { name: "99 %", right: true, about: "99 of 100 take at most this long", sort: (disk) => disk.write.p99_us ?? disk.read.p99_us, of: live((disk) => pair(micros(disk.read.p99_us), micros(disk.write.p99_us))) },
   { name: "Vs. others", right: true, about: "Its median latency by that of like disks of its pool", sort: (disk) => disk.against_peers, of: live(peers) },
   { name: "", of: (disk) => html`<${Menu} label=${disk.path} items=${[
     ["Locate …", () => locateDisk(disk)],
-    errorsOf(disk) > 0 && ["Acknowledge errors …", () => acknowledgeDisk(disk)],
+    disk.counters && errorsOf(disk) > 0 && ["Acknowledge errors …", () => acknowledgeDisk(disk)],
     ["Replace …", () => replaceDisk(disk)],
     disk.usage === "retired" ? ["Keep …", () => unretireDisk(disk)] : ["Retire …", () => retireDisk(disk), true],
   ]} />` },
@@ -77,15 +75,10 @@ export const Disks = ({ live: { disks, pools, cluster, server } }) => {
   const isCluster = Boolean(cluster?.name);
   const [typed, setTyped] = useState("");
   const [by, setBy] = useState("none");
-  const [asked] = useAsked(isCluster ? "/disks" : "", ASKED_EVERY_MS);
   const poolOf = (disk) => pools.find((pool) => pool.id === disk.pool)?.name ?? "–";
-  const whole = disks.map((disk) => {
-    const told = disk.is_local ? disk : asked?.find((one) => one.id === disk.id && one.block_bytes > 0);
-    return { ...disk, ...(told ? { counters: told.counters, device_health: told.device_health, serial: told.serial ?? disk.serial } : {}), is_known: Boolean(told) };
-  });
-  const shown = matching(whole, typed, (disk) => [disk.path, disk.serial, disk.node, stateOf(disk), disk.usage, poolOf(disk), disk.fault_domain].join(" "));
+  const shown = matching(disks, typed, (disk) => [disk.path, disk.serial, disk.node, stateOf(disk), disk.usage, poolOf(disk), disk.fault_domain].join(" "));
   const size_bytes = disks.reduce((sum, disk) => sum + disk.size_bytes, 0);
-  const allocated = disks.reduce((sum, disk) => sum + disk.allocated_bytes, 0);
+  const allocated = disks.reduce((sum, disk) => sum + (disk.allocated_bytes ?? 0), 0);
   const groups = { server: (disk) => disk.node || server, pool: poolOf, state: (disk) => stateOf(disk).replaceAll("_", " ") };
   return html`
     <h1>Disks</h1>
@@ -96,7 +89,7 @@ export const Disks = ({ live: { disks, pools, cluster, server } }) => {
         <${Choice} label="Group by" value=${by} change=${setBy} choices=${[["none", "Nothing"], isCluster && ["server", "Server"], ["pool", "Pool"], ["state", "State"]].filter(Boolean)} />
         ${typed && html`<span class="quiet">${shown.length} of ${disks.length}</span>`}
       </div>
-      <${Table} dense label="Disks" columns=${columnsOf(poolOf, isCluster, whole.some((disk) => disk.serial))} rows=${shown} keyOf=${(disk) => disk.id} group=${groups[by]} empty=${typed ? "No disk has all of these words." : "No disk belongs to a pool yet."} rowClass=${(disk) => (disk.health === "unhealthy" ? "bad" : "")} />
+      <${Table} dense label="Disks" columns=${columnsOf(poolOf, isCluster, disks.some((disk) => disk.serial))} rows=${shown} keyOf=${(disk) => disk.id} group=${groups[by]} empty=${typed ? "No disk has all of these words." : "No disk belongs to a pool yet."} rowClass=${(disk) => (disk.health === "unhealthy" ? "bad" : "")} />
       <p class="quiet">What is on a disk, without a server: <${Command} line=${fill("cenote disk inspect PATH")} /></p>
     </${Card}>`;
 };

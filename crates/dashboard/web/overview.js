@@ -23,7 +23,7 @@ const DiskTile = ({ disk }) => html`
   <a class=${`tile ${tone(stateOf(disk))}`} href="#disks" data-disk=${disk.id} title=${`${disk.path}: ${disk.status}`}>
     <b>${baseName(disk.path)}</b>
     <${State} of=${stateOf(disk)} />
-    <small>${disk.node ? `${disk.node} · ` : ""}${share(disk.allocated_bytes, disk.size_bytes)}</small>
+    <small>${disk.node ? `${disk.node} · ` : ""}${disk.allocated_bytes == null ? "" : share(disk.allocated_bytes, disk.size_bytes)}</small>
   </a>`;
 
 const DiskTiles = ({ disks }) => {
@@ -52,6 +52,7 @@ function trendOf(trend) {
 
 const Pool = ({ pool }) => {
   const room = pool.size_bytes - pool.reserve_bytes;
+  if (pool.allocated_bytes == null) return html`<p key=${pool.id}>What is allocated of pool ${pool.name} is not known: a server did not answer.</p>`;
   const free = Math.max(0, room - pool.allocated_bytes);
   return html`<div class="pool" key=${pool.id}>
     <p><b>${size(pool.allocated_bytes)}</b> allocated, <b>${size(free)}</b> free of ${size(room)} in pool ${pool.name}, all copies counted; ${size(pool.reserve_bytes)} more kept for repair</p>
@@ -67,12 +68,21 @@ const Capacity = ({ live }) => html`<${Card} id="capacity" title="Capacity" extr
   ${live.pools.length > 0 && live.volumes.length === 0 && html`<p>There is no volume yet. <button type="button" class="small" onClick=${() => createVolume(live.pools)}>Create a volume</button></p>`}
 </${Card}>`;
 
+const left = (next) => {
+  if (next.lost_volumes.length) return `data of ${next.lost_volumes.join(", ")} may be lost`;
+  if (next.ends_quorum) return "no volume is served until it is back";
+  if (next.unknown_volumes.length) return `what would be left of ${next.unknown_volumes.join(", ")} is not known`;
+  if (next.waiting_volumes.length) return `${next.waiting_volumes.join(", ")} cannot be written until it is back`;
+  if (next.ends_state) return "nothing can be changed until it is back";
+  if (next.copies_left === null) return "no data at stake";
+  return `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`;
+};
+
 const NextFailures = ({ live, risks }) => html`<${Card} id="next-failure" title="After the next failure">
   ${live.next_failures.map((next) => html`<div class="next" key=${next.lost}>
     <p><b>${next.lost}</b> of pool ${next.pool} lost</p>
-    <p><${State} of=${next.lost_volumes.length || next.copies_left === 0 ? "no" : next.missing_bytes ? "partly" : "yes"}
-      word=${next.lost_volumes.length ? `data of ${next.lost_volumes.join(", ")} may be lost` : next.copies_left === null ? "no data at stake" : `${next.copies_left} ${next.copies_left === 1 ? "copy" : "copies"} of every block left`} /></p>
-    <p>${next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
+    <p><${State} of=${next.lost_volumes.length || next.ends_quorum ? "no" : next.missing_bytes || next.unknown_volumes.length || next.waiting_volumes.length || next.ends_state ? "partly" : "yes"} word=${left(next)} /></p>
+    <p>${next.left_bytes === null ? "free room is not known" : next.missing_bytes ? `${size(next.missing_bytes)} find no room on the others` : `${size(next.left_bytes)} free when repaired`}</p>
   </div>`)}
   ${risks.map((risk) => html`<p class="risk"><${State} of="partly" word=${risk} /></p>`)}
 </${Card}>`;

@@ -2,25 +2,22 @@
 
 import { html } from "./dom.js";
 import { checkVolume, createVolume, deleteVolume, rebalancePool, resizeVolume, setReserve, warnOfVolume } from "./actions.js";
-import { Bar, Card, Command, Menu, State, Table, useAsked } from "./parts.js";
+import { Bar, Card, Command, Menu, State, Table } from "./parts.js";
 import { fill, percent, share, size, spoken } from "./words.js";
 
-const ASKED_EVERY_MS = 10000;
-
-// Another node knows how full its volumes are: from here their figures are 0, which is no answer.
-const isHere = (volume, live) => !volume.owner || volume.owner === live.server;
+const sizeOf = (bytes) => (bytes == null ? "–" : size(bytes));
 
 // A sum of what is known; null as soon as one is not.
 const sumOf = (all, of) => all.reduce((sum, one) => (sum === null || of(one) === null || of(one) === undefined ? null : sum + of(one)), 0);
 
 const Pool = ({ pool, volumes, live }) => {
   const provisioned = sumOf(volumes, (volume) => volume.size_bytes * volume.copies);
-  const used = sumOf(volumes, (volume) => (volume.used_bytes === null ? null : volume.used_bytes * volume.copies));
+  const used = sumOf(volumes, (volume) => (volume.used_bytes == null ? null : volume.used_bytes * volume.copies));
   const nodes = Map.groupBy(live.disks.filter((disk) => disk.pool === pool.id), (disk) => disk.node || live.server);
   const room = pool.size_bytes - pool.reserve_bytes;
   const lines = [
     ["Provisioned, all copies", provisioned, `${size(provisioned)}, ${percent(provisioned, pool.size_bytes)} of the disks`],
-    ["Allocated to volumes", pool.allocated_bytes, `${size(pool.allocated_bytes)} of ${size(room)} that data may take`],
+    pool.allocated_bytes != null && ["Allocated to volumes", pool.allocated_bytes, `${size(pool.allocated_bytes)} of ${size(room)} that data may take`],
     used !== null && ["Used by files, all copies", used, size(used)],
   ].filter(Boolean);
   return html`<${Card} title=${`Pool ${pool.name}`} extra=${html`<span class="buttons"><${State} of=${pool.health} /><${Menu} label=${`pool ${pool.name}`} items=${[
@@ -32,7 +29,7 @@ const Pool = ({ pool, volumes, live }) => {
     ${nodes.size > 1 && html`<${Table} dense label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes]} columns=${[
       { name: "Node", sort: ([name]) => name, of: ([name]) => name },
       { name: "Disks", right: true, of: ([, disks]) => disks.length },
-      { name: "Allocated", right: true, of: ([, disks]) => size(sumOf(disks, (disk) => disk.allocated_bytes)) },
+      { name: "Allocated", right: true, of: ([, disks]) => sizeOf(sumOf(disks, (disk) => disk.allocated_bytes)) },
       { name: "Size", right: true, of: ([, disks]) => size(sumOf(disks, (disk) => disk.size_bytes)) },
     ]} />`}
   </${Card}>`;
@@ -46,10 +43,10 @@ const columnsOf = (live) => [
   { name: "Resiliency", sort: (volume) => volume.resiliency, of: (volume) => spoken(volume.resiliency) },
   { name: "Copies up to date", right: true, of: (volume) => (volume.in_sync_copies ? `${volume.in_sync_copies} of ${volume.copies}` : "–") },
   { name: "Provisioning", of: (volume) => spoken(volume.provisioning) },
-  { name: "Used", sort: (volume) => (volume.used_bytes === null ? null : volume.used_bytes / volume.size_bytes), of: (volume) => (volume.used_bytes === null
+  { name: "Used", sort: (volume) => (volume.used_bytes == null ? null : volume.used_bytes / volume.size_bytes), of: (volume) => (volume.used_bytes == null
     ? html`– <span class="quiet">of ${size(volume.size_bytes)}</span>`
     : html`<span class="used"><${Bar} part=${volume.used_bytes} whole=${volume.size_bytes} warnAt=${volume.warn_at_percent / 100} marks=${[(volume.size_bytes * volume.warn_at_percent) / 100]} label=${share(volume.used_bytes, volume.size_bytes)} /> ${share(volume.used_bytes, volume.size_bytes)}</span>`) },
-  { name: "Pool space", right: true, about: "What it takes of the pool, all copies", sort: (volume) => volume.footprint_bytes, of: (volume) => size(volume.footprint_bytes) },
+  { name: "Pool space", right: true, about: "What it takes of the pool, all copies", sort: (volume) => volume.footprint_bytes, of: (volume) => (volume.footprint_bytes == null ? "–" : size(volume.footprint_bytes)) },
   { name: "Still to copy", right: true, of: (volume) => (volume.stale_bytes ? size(volume.stale_bytes) : "–") },
   { name: "", of: (volume) => html`<${Menu} label=${volume.name} items=${[
     ["Resize …", () => resizeVolume(volume)],
@@ -60,19 +57,11 @@ const columnsOf = (live) => [
 ];
 
 export const Storage = ({ live }) => {
-  const [asked] = useAsked(live.cluster?.name ? "/volumes" : "", ASKED_EVERY_MS);
-  // The list of the whole cluster tells more, as far as it was merged.
-  const volumes = live.volumes.map((volume) => {
-    if (isHere(volume, live)) return volume;
-    const told = asked?.find((one) => one.id === volume.id);
-    const is_told = Boolean(told?.footprint_bytes);
-    return { ...volume, used_bytes: is_told ? told.used_bytes ?? null : null, footprint_bytes: is_told ? told.footprint_bytes : null };
-  });
   return html`
     <h1>Pool and volumes</h1>
     ${live.pools.length === 0 && html`<${Card} title="No pool"><p>A pool is made of disks that hold nothing: <${Command} line=${fill("cenote pool create NAME DISK...")} /></p></${Card}>`}
-    ${live.pools.map((pool) => html`<${Pool} key=${pool.id} pool=${pool} live=${live} volumes=${volumes.filter((volume) => volume.pool === pool.id)} />`)}
+    ${live.pools.map((pool) => html`<${Pool} key=${pool.id} pool=${pool} live=${live} volumes=${live.volumes.filter((volume) => volume.pool === pool.id)} />`)}
     <${Card} title="Volumes" extra=${live.pools.length > 0 && html`<button type="button" onClick=${() => createVolume(live.pools)}>Create a volume</button>`}>
-      <${Table} dense label="Volumes" columns=${columnsOf(live)} rows=${volumes} keyOf=${(volume) => volume.id} empty="There is no volume." />
+      <${Table} dense label="Volumes" columns=${columnsOf(live)} rows=${live.volumes} keyOf=${(volume) => volume.id} empty="There is no volume." />
     </${Card}>`;
 };

@@ -108,7 +108,9 @@ impl Owners {
             let is_served = listed.iter().any(|volume| {
                 volume.name == *name
                     && volume.owner.as_ref() == Some(&owner.name)
-                    && volume.in_sync_copies > 0
+                    // Only the server that serves it knows.
+                    && volume.used_bytes.is_some()
+                    && volume.in_sync_copies.is_some_and(|copies| copies > 0)
             });
             if !is_served {
                 return Err(OwnersError::Unsettled(format!(
@@ -292,7 +294,7 @@ mod tests {
         let served_by = |volume: Volume| owners.are_served_by(owners.of_place(1).unwrap(), &[volume]);
         assert_eq!(served_by(volume("fleet-two", Some("two"))), Ok(()));
         for wrong in [
-            Volume { in_sync_copies: 0, ..volume("fleet-two", Some("two")) },
+            Volume { in_sync_copies: None, ..volume("fleet-two", Some("two")) },
             volume("fleet-two", Some("one")),
             volume("fleet-one", Some("two")),
         ] {

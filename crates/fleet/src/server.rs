@@ -122,7 +122,9 @@ impl Server {
     pub fn room_bytes(&self, resiliency: Resiliency) -> Result<u64, String> {
         let pools: Vec<Pool> = self.0.get("/pools").map_err(told)?;
         let room = |pool: &Pool| {
-            pool.size_bytes.saturating_sub(pool.allocated_bytes).saturating_sub(pool.reserve_bytes)
+            // A pool of which it is not known what is taken has no room that could be relied on.
+            let taken = pool.allocated_bytes.unwrap_or(pool.size_bytes);
+            pool.size_bytes.saturating_sub(taken).saturating_sub(pool.reserve_bytes)
                 / u64::from(resiliency.copies())
         };
         pools.iter().map(room).max().ok_or_else(|| "the server has no pool".into())
@@ -134,7 +136,8 @@ impl Server {
     /// The server's refusal.
     pub fn create_volume(&self, name: &str, size_bytes: u64, resiliency: Resiliency) -> Result<(), String> {
         let pools: Vec<Pool> = self.0.get("/pools").map_err(told)?;
-        let free = |pool: &Pool| pool.size_bytes.saturating_sub(pool.allocated_bytes);
+        let free =
+            |pool: &Pool| pool.size_bytes.saturating_sub(pool.allocated_bytes.unwrap_or(pool.size_bytes));
         let pool = pools.iter().max_by_key(|pool| free(pool)).map(|pool| pool.name.clone());
         let request = CreateVolume {
             name: name.to_owned(),

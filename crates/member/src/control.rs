@@ -15,7 +15,9 @@ use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
+use crate::unserved::unserved;
 use crate::view::LastRead;
+use api::cluster::Unserved;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
 };
@@ -226,8 +228,7 @@ impl ClusterControl {
             Ok(read) => (read, None),
             // Without a majority somebody wants to know all the more what there is.
             Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
-                let last = self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                (last.ok_or(ControlError(error.clone()))?, Some(error.message))
+                (self.last_read().ok_or(ControlError(error.clone()))?, Some(error.message))
             }
             Err(error) => return Err(error),
         };
@@ -242,7 +243,7 @@ impl ClusterControl {
         let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         // A data plane that has ended is no reason to show nothing.
         let bus = self.server.bus().await.unwrap_or_default();
-        let (engine, server) = (self.engine(), self.server.clone());
+        let (engine, server, unserved) = (self.engine(), self.server.clone(), self.unserved());
         off_the_loop(move || {
             let mut nodes = crate::view::nodes(&members, own, &seen, &*server, &holdings);
             for node in &mut nodes {
@@ -257,7 +258,7 @@ impl ClusterControl {
             let at_risk = crate::view::at_risk(&nodes, &engine, &holdings);
             let founded = cluster.filter(|_| own.is_some()).map(|cluster| cluster.created_unix_s);
             let authority_ends_unix_s = founded.map(authority_ends_unix_s);
-            Ok(ClusterView { name, id, nodes, engine, at_risk, authority_ends_unix_s })
+            Ok(ClusterView { name, id, nodes, engine, at_risk, authority_ends_unix_s, unserved })
         })
         .await
     }
@@ -517,9 +518,7 @@ impl ClusterControl {
     /// Hands a request of the API on to the server that can do it.
     async fn send_now(&self, name: String, errand: Errand) -> Result<Carried, ControlError> {
         let membership = self.in_cluster()?;
-        let members = self.members().await?;
-        let found = members.iter().find(|node| node.name.eq_ignore_ascii_case(&name));
-        let node = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
+        let node = self.node_named(&name).await?;
         let unavailable = |why: String| {
             let message = format!(
                 "server '{name}' alone can do that, and does not answer: {why}; try again, or ask it itself: cenote --api https://... on '{name}'"
@@ -531,7 +530,7 @@ impl ClusterControl {
         }
         let Errand { method, path, body } = errand;
         let question = Ask::Errand(wire::Errand { method, path, body: Secret(body) });
-        match ask_node(membership.asking(), node, &question, ERRAND_TIMEOUT).await {
+        match ask_node(membership.asking(), &node, &question, ERRAND_TIMEOUT).await {
             Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
             Ok(_) => Err(unavailable("it answered something else than was asked".into())),
             Err(error) => Err(unavailable(error.to_string())),
@@ -648,6 +647,16 @@ impl ClusterManagement for ClusterControl {
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.server.is_up(node)
     }
+    fn servers(&self) -> Vec<(NodeId, String)> {
+        let members = self.last_read().map(|read| read.members).unwrap_or_default();
+        let servers = members.into_iter().filter(|node| !node.is_witness);
+        servers.map(|node| (node.id, node.name)).collect()
+    }
+    fn unserved(&self) -> Option<Unserved> {
+        let own = self.own()?;
+        let members = self.last_read().map(|read| read.members).unwrap_or_default();
+        unserved(&members, own, &self.server.standing()?)
+    }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView> {
         plain(self.to_the_end(|me| async move { me.create_now(request.name).await }))
     }
@@ -667,7 +676,7 @@ impl ClusterManagement for ClusterControl {
         plain(self.set_draining_now(name, is_draining))
     }
     fn issues(&self) -> Vec<HealthIssue> {
-        self.issues.current()
+        self.current_issues()
     }
     fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
         plain(self.send_now(name, errand))

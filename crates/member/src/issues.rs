@@ -1,5 +1,9 @@
-//! What is wrong with the cluster, for health. Found by looking now and then, and told from memory.
+//! What is wrong with the cluster, for health.
+//!
+//! Promises: who is up is as heartbeats say at the moment of the question; what etcd and the records say is as of the last look, which nobody
+//! waits for.
 
+use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
 use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use cluster::etcd::members::{EtcdAlarm, MemberHealth};
@@ -18,40 +22,52 @@ const DAY_S: u64 = 86_400;
 const MEMBER_PATIENCE_S: u64 = 15;
 const MEMBER_CODE: &str = "cluster_state_member";
 
-#[derive(Default)]
-struct Known {
-    issues: Vec<HealthIssue>,
-    /// When each was first seen, by code and target.
-    since: BTreeMap<(String, String), u64>,
+/// When each issue was first seen, by code and target.
+type Since = BTreeMap<(String, String), u64>;
+
+/// What the last look found out of etcd.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Looked {
+    pub alarms: Vec<EtcdAlarm>,
+    /// The members of etcd, as they are; none if that is not known.
+    pub etcd: Vec<MemberHealth>,
 }
 
-/// The issues of the last look.
+/// What issues are found from, and since when each is there.
 #[derive(Default)]
-pub(crate) struct Issues(Mutex<Known>);
+pub(crate) struct Issues {
+    looked: Mutex<Looked>,
+    since: Mutex<Since>,
+}
 
 impl Issues {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes what a look found out.
+    pub fn note(&self, looked: Looked) {
+        *lock(&self.looked) = looked;
     }
 
-    pub fn current(&self) -> Vec<HealthIssue> {
-        self.known().issues.clone()
+    pub fn looked(&self) -> Looked {
+        lock(&self.looked).clone()
     }
 
-    /// Takes what was found now.
-    pub fn set(&self, mut found: Vec<HealthIssue>, now_unix_s: u64) {
-        let mut known = self.known();
-        let before = std::mem::take(&mut known.since);
+    /// Gives what was found now its beginning; leaves out what may pass by itself.
+    pub fn date(&self, mut found: Vec<HealthIssue>, now_unix_s: u64) -> Vec<HealthIssue> {
+        let mut since = lock(&self.since);
+        let before = std::mem::take(&mut *since);
         for issue in &mut found {
             let key = (issue.code.clone(), issue.target.clone());
             issue.since_unix_s = before.get(&key).copied().unwrap_or(now_unix_s);
-            known.since.insert(key, issue.since_unix_s);
+            since.insert(key, issue.since_unix_s);
         }
         let is_lasting =
             |issue: &HealthIssue| now_unix_s.saturating_sub(issue.since_unix_s) >= MEMBER_PATIENCE_S;
         found.retain(|issue| issue.code != MEMBER_CODE || is_lasting(issue));
-        known.issues = found;
+        found
     }
+}
+
+fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a look sees.
@@ -59,33 +75,74 @@ pub(crate) struct Seen<'a> {
     pub cluster: &'a str,
     pub members: &'a [NodeRecord],
     pub own: NodeId,
+    /// Why this server serves no volume, if it may not.
+    pub unserved: Option<&'a Unserved>,
     pub is_down: &'a dyn Fn(NodeId) -> bool,
-    pub alarms: &'a [EtcdAlarm],
-    /// The members of etcd, as they are; none if that is not known.
-    pub etcd: &'a [MemberHealth],
+    pub looked: &'a Looked,
     pub certified_unix_s: u64,
     /// When the cluster's authority was made.
     pub founded_unix_s: u64,
     pub now_unix_s: u64,
 }
 
+impl Seen<'_> {
+    fn own_name(&self) -> String {
+        let own = self.members.iter().find(|node| node.id == self.own);
+        own.map_or_else(|| self.own.to_string(), |node| node.name.clone())
+    }
+}
+
 fn issue(health: Health, code: &str, target: String, texts: [String; 3]) -> HealthIssue {
     let [what, meaning, action] = texts;
-    HealthIssue { health, code: code.to_owned(), target, since_unix_s: 0, what, meaning, action }
+    HealthIssue {
+        health,
+        code: code.to_owned(),
+        target,
+        since_unix_s: 0,
+        what,
+        meaning,
+        action,
+        server: None,
+    }
 }
 
 /// Says what is wrong.
 pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     let mut found = Vec::new();
+    found.extend(seen.unserved.map(|unserved| without_quorum(seen.cluster, unserved)));
     found.extend(without_witness(seen));
     found.extend(without_members(seen));
     found.extend(members_without_vote(seen));
-    found.extend(seen.members.iter().filter(|node| (seen.is_down)(node.id)).map(down));
+    found.extend(
+        seen.members
+            .iter()
+            .filter(|node| (seen.is_down)(node.id))
+            .map(|node| down(node, seen.unserved.is_none())),
+    );
     found.extend(seen.members.iter().filter(|node| node.state != NodeState::Up).map(drains));
-    found.extend(seen.alarms.iter().map(|alarm| alarm_issue(*alarm, seen.cluster)));
+    found.extend(seen.looked.alarms.iter().map(|alarm| alarm_issue(*alarm, seen)));
     found.extend(certificate(seen));
     found.extend(authority(seen));
     found
+}
+
+/// Most of the servers are not heard.
+fn without_quorum(cluster: &str, unserved: &Unserved) -> HealthIssue {
+    issue(
+        Health::Unhealthy,
+        "cluster_without_quorum",
+        format!("cluster {cluster}"),
+        [
+            unserved.sentence.clone(),
+            "Clients wait, and nothing can be changed. Nothing on the disks is lost: the volumes are served again as soon as most of the \
+             servers hear each other."
+                .into(),
+            format!(
+                "Start {}, or see to the network between them and this server. If most of the servers are lost for good: docs/CLUSTER.md, Rescue.",
+                unserved.missing.join(", ")
+            ),
+        ],
+    )
 }
 
 fn without_witness(seen: &Seen<'_>) -> Option<HealthIssue> {
@@ -131,10 +188,11 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
 
 /// Members that ought to work for the majority and do not, on servers that are up: of one that is down, its server is told.
 pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
-    let up = seen.members.iter().filter(|node| !seen.etcd.is_empty() && !(seen.is_down)(node.id));
+    let etcd = &seen.looked.etcd;
+    let up = seen.members.iter().filter(|node| !etcd.is_empty() && !(seen.is_down)(node.id));
     up.filter_map(|node| {
         let recorded = node.etcd.as_ref()?;
-        let listed = seen.etcd.iter().find(|listed| listed.member.peer_urls.contains(&recorded.peer_url));
+        let listed = etcd.iter().find(|listed| listed.member.peer_urls.contains(&recorded.peer_url));
         let why = match listed {
             None => "etcd's other members do not have it: it was removed".to_owned(),
             Some(listed) => listed.trouble()?,
@@ -161,25 +219,31 @@ fn without_vote(node: &NodeRecord, why: &str) -> HealthIssue {
     )
 }
 
-fn down(node: &NodeRecord) -> HealthIssue {
+/// `is_served`: this server may answer for volumes.
+fn down(node: &NodeRecord, is_served: bool) -> HealthIssue {
+    let name = &node.name;
     let (what, meaning, action) = match node.is_witness {
         true => (
-            format!("the witness '{}' is down", node.name),
+            format!("the witness '{name}' is down"),
             "If one of the servers dies as well, the other one has no majority.",
-            "Start it again; or remove it (`cenote node remove`), and let another one join.",
+            format!(
+                "Start it again; or remove it (`cenote node remove {name} --yes {name}`), and let another one join."
+            ),
         ),
         false => (
-            format!("server '{}' is down", node.name),
-            "Its volumes are served by others, and what is written has a copy less until it is back.",
-            "Start it again: it brings its disks up to date by itself. If it is gone for good: `cenote node remove NAME --yes NAME`.",
+            format!("server '{name}' is down"),
+            match is_served {
+                true => {
+                    "Its volumes are served by others, and what is written has a copy less until it is back."
+                }
+                false => "It is one of those that are missing for a majority.",
+            },
+            format!(
+                "Start it again: it brings its disks up to date by itself. If it is gone for good: `cenote node remove {name} --yes {name}`."
+            ),
         ),
     };
-    issue(
-        Health::Warning,
-        "node_down",
-        format!("server {}", node.name),
-        [what, meaning.into(), action.into()],
-    )
+    issue(Health::Warning, "node_down", format!("server {name}"), [what, meaning.into(), action])
 }
 
 fn drains(node: &NodeRecord) -> HealthIssue {
@@ -197,8 +261,12 @@ fn drains(node: &NodeRecord) -> HealthIssue {
     issue(Health::Warning, "node_drains", format!("server {}", node.name), [what, meaning, action])
 }
 
-fn alarm_issue(alarm: EtcdAlarm, cluster: &str) -> HealthIssue {
-    let target = format!("cluster {cluster}");
+fn alarm_issue(alarm: EtcdAlarm, seen: &Seen<'_>) -> HealthIssue {
+    let target = format!("cluster {}", seen.cluster);
+    let (served, files) = match seen.unserved {
+        None => ("Files are served, and nothing is lost. ", "files are served."),
+        Some(_) => ("", "no volume is served, as another issue says."),
+    };
     match alarm {
         EtcdAlarm::NoSpace { .. } => issue(
             Health::Unhealthy,
@@ -206,9 +274,10 @@ fn alarm_issue(alarm: EtcdAlarm, cluster: &str) -> HealthIssue {
             target,
             [
                 "etcd's database has reached its quota (NOSPACE), and takes no changes".into(),
-                "Files are served, and nothing is lost. What needs the state waits or is refused: taking a failed disk out of its volumes \
-                 (writes to them wait meanwhile), opening volumes, changes of accounts, shares and pools."
-                    .into(),
+                format!(
+                    "{served}What needs the state waits or is refused: taking a failed disk out of its volumes (writes to them wait meanwhile), \
+                     opening volumes, changes of accounts, shares and pools."
+                ),
                 "See what else is in that etcd (`etcdctl get --prefix --keys-only ''`), delete it, then `etcdctl defrag` and `etcdctl alarm \
                  disarm`."
                     .into(),
@@ -220,7 +289,7 @@ fn alarm_issue(alarm: EtcdAlarm, cluster: &str) -> HealthIssue {
             target,
             [
                 format!("the data of etcd's member {member:x} differ from those of the others (CORRUPT)"),
-                "etcd takes no changes until that member is gone; files are served.".into(),
+                format!("etcd takes no changes until that member is gone; {files}"),
                 "Stop the server that runs it, remove DATA/cluster/etcd there, and start it: it runs a new member then, by itself.".into(),
             ],
         ),
@@ -233,7 +302,7 @@ fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
         issue(
             Health::Warning,
             "certificate_ends",
-            format!("server {}", seen.own),
+            format!("server {}", seen.own_name()),
             [
                 format!("this server's certificate ends in {left} days, and could not be renewed"),
                 "When it has ended, no other server answers this one until it has made itself another one, which it does at once.".into(),
@@ -272,9 +341,9 @@ mod tests {
             cluster: "C",
             members,
             own: NodeId(1),
+            unserved: None,
             is_down: &is_down,
-            alarms,
-            etcd: &[],
+            looked: &Looked { alarms: alarms.to_vec(), etcd: Vec::new() },
             certified_unix_s: 1000,
             founded_unix_s: 1000,
             now_unix_s: 1000,
@@ -293,6 +362,40 @@ mod tests {
         let three = [record(1, true), record(2, true), record(3, false)];
         assert_eq!(codes(&three, &[], &[]), ["cluster_state_members"]);
         assert_eq!(codes(&[record(1, true)], &[], &[]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn without_a_majority_no_text_says_that_files_are_served() {
+        let members = [record(1, true), record(2, true), record(3, true)];
+        let unserved = Unserved {
+            sentence: "no volume is served: 1 of 3 servers is heard; start node-2 or node-3".into(),
+            heard: vec!["node-1".into()],
+            missing: vec!["node-2".into(), "node-3".into()],
+        };
+        let looked = Looked {
+            alarms: vec![EtcdAlarm::NoSpace { member: 1 }, EtcdAlarm::Corrupt { member: 1 }],
+            etcd: Vec::new(),
+        };
+        let seen = Seen {
+            cluster: "C",
+            members: &members,
+            own: NodeId(1),
+            unserved: Some(&unserved),
+            is_down: &|node| node.0 > 1,
+            looked: &looked,
+            certified_unix_s: 1000,
+            founded_unix_s: 1000,
+            now_unix_s: 1000,
+        };
+        let found = find(&seen);
+        assert_eq!((found[0].code.as_str(), found[0].health), ("cluster_without_quorum", Health::Unhealthy));
+        assert_eq!(found[0].what, unserved.sentence);
+        for issue in &found {
+            for text in [&issue.what, &issue.meaning, &issue.action] {
+                let text = text.replace("no volume is served", "").replace("are served again", "");
+                assert!(!text.contains("served") && !text.contains("NAME"), "{issue:?}");
+            }
+        }
     }
 
     #[test]
@@ -330,9 +433,9 @@ mod tests {
                 cluster: "C",
                 members: &members,
                 own: NodeId(1),
+                unserved: None,
                 is_down: &|node| down.contains(&node.0),
-                alarms: &[],
-                etcd,
+                looked: &Looked { alarms: Vec::new(), etcd: etcd.to_vec() },
                 certified_unix_s: 1000,
                 founded_unix_s: 1000,
                 now_unix_s: 1000,
@@ -348,8 +451,8 @@ mod tests {
         assert!(told(&all[..2], &[3]).iter().all(|what| what.contains("is down")));
         let issues = Issues::default();
         for (now, is_told) in [(100, false), (114, false), (115, true)] {
-            issues.set(vec![without_vote(&members[1], "it is silent")], now);
-            assert_eq!(!issues.current().is_empty(), is_told, "{now}");
+            let told = issues.date(vec![without_vote(&members[1], "it is silent")], now);
+            assert_eq!(!told.is_empty(), is_told, "{now}");
         }
     }
 
@@ -361,9 +464,9 @@ mod tests {
                 cluster: "C",
                 members: &members,
                 own: NodeId(1),
+                unserved: None,
                 is_down: &|_| false,
-                alarms: &[],
-                etcd: &[],
+                looked: &Looked::default(),
                 certified_unix_s: 1000,
                 founded_unix_s: 1000,
                 now_unix_s,
@@ -378,12 +481,9 @@ mod tests {
     #[test]
     fn an_issue_that_stays_keeps_its_beginning() {
         let issues = Issues::default();
-        let found = || vec![down(&record(2, true))];
-        issues.set(found(), 100);
-        issues.set(found(), 200);
-        assert_eq!(issues.current()[0].since_unix_s, 100);
-        issues.set(Vec::new(), 300);
-        issues.set(found(), 400);
-        assert_eq!(issues.current()[0].since_unix_s, 400);
+        let at = |now| issues.date(vec![down(&record(2, true), true)], now)[0].since_unix_s;
+        assert_eq!((at(100), at(200)), (100, 100));
+        issues.date(Vec::new(), 300);
+        assert_eq!(at(400), 400);
     }
 }

@@ -6,10 +6,12 @@
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
-use crate::issues;
+use crate::issues::{self, Looked};
 use crate::renewal::{note_known, renew_if_due};
 use crate::seat::Seat;
 use crate::view::LastRead;
+use api::ClusterManagement;
+use api::model::HealthIssue;
 use cluster::clock::unix_now_s;
 use cluster::etcd::members::MemberHealth;
 use cluster::identity::{self, Facts};
@@ -65,6 +67,34 @@ fn told(error: impl std::fmt::Display) -> String {
 }
 
 impl ClusterControl {
+    /// What was last read of the records; `None`: nothing since the start, or this is a single server.
+    pub(crate) fn last_read(&self) -> Option<LastRead> {
+        self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what health is found from, as of now, without asking anybody. `None`: this is a single server.
+    pub(crate) fn with_seen<T>(&self, look: impl FnOnce(&issues::Seen<'_>) -> T) -> Option<T> {
+        let facts = self.credentials()?.facts();
+        let (read, looked, unserved) = (self.last_read(), self.issues.looked(), self.unserved());
+        let cluster = read.as_ref().and_then(|read| read.cluster.as_ref());
+        Some(look(&issues::Seen {
+            cluster: &facts.cluster,
+            members: read.as_ref().map_or(&[], |read| read.members.as_slice()),
+            own: facts.node,
+            unserved: unserved.as_ref(),
+            is_down: &|node| self.server.is_up(node) == Some(false),
+            looked: &looked,
+            certified_unix_s: facts.certified_unix_s,
+            founded_unix_s: cluster.map_or(0, |cluster| cluster.created_unix_s),
+            now_unix_s: unix_now_s(),
+        }))
+    }
+
+    pub(crate) fn current_issues(&self) -> Vec<HealthIssue> {
+        let found = self.with_seen(issues::find).unwrap_or_default();
+        self.issues.date(found, unix_now_s())
+    }
+
     /// Looks once at everything; answers when to look again. All of it is tried, and the first failure told.
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
         // Before anything is asked of etcd, which would refuse one whose time is over.
@@ -88,20 +118,11 @@ impl ClusterControl {
             self.end_draining(credentials, &members),
         ];
         let facts = credentials.facts();
-        let etcd = etcd.unwrap_or_default();
-        let seen = issues::Seen {
-            cluster: &facts.cluster,
-            members: &members,
-            own: facts.node,
-            is_down: &|node| self.server.is_up(node) == Some(false),
-            alarms: &self.engine().alarms(),
-            etcd: &etcd,
-            certified_unix_s: facts.certified_unix_s,
-            founded_unix_s: cluster.created_unix_s,
-            now_unix_s,
-        };
-        let all_vote = issues::members_without_vote(&seen).next().is_none();
-        self.issues.set(issues::find(&seen), now_unix_s);
+        self.issues.note(Looked { alarms: self.engine().alarms(), etcd: etcd.unwrap_or_default() });
+        // What begins now has begun now, whether or not somebody asks.
+        self.current_issues();
+        let all_vote =
+            self.with_seen(|seen| issues::members_without_vote(seen).next().is_none()).unwrap_or(true);
         done.into_iter().collect::<Result<(), String>>()?;
         let drains = members.iter().any(|node| node.id == facts.node && node.state == NodeState::Draining);
         let others_are_down = members.iter().any(|node| self.server.is_up(node.id) == Some(false));

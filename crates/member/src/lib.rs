@@ -16,6 +16,7 @@
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `waiting` | why a server that starts still waits for the cluster's state |
 //! | `guesses` | how often a host may show tokens that are none |
+//! | `unserved` | what is told when most of the others are not heard |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ mod seat;
 mod surroundings;
 mod tls;
 mod undoing;
+mod unserved;
 mod view;
 mod waiting;
 

@@ -20,8 +20,11 @@ use cluster::{ClusterRecord, NodeRecord, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use types::PeerHost;
+
+/// A question that changes nothing waits so long for the records: who asks waits for a second in all.
+const RECORDS_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Of a name that a stranger gives, in the audit log.
 const TARGET_CHARS_MAX: usize = 64;
@@ -75,6 +78,33 @@ impl ClusterControl {
         })
         .await?;
         Ok(Tell::Facts(Box::new(self.facts().await?)))
+    }
+
+    /// The server of that name: as it was read last, since the records may take long to answer when a server has just died.
+    pub(crate) async fn node_named(&self, name: &str) -> Result<NodeRecord, ControlError> {
+        let is_it = |node: &NodeRecord| node.name.eq_ignore_ascii_case(name);
+        if let Some(node) = self.last_read().and_then(|read| read.members.into_iter().find(is_it)) {
+            return Ok(node);
+        }
+        let found = self.members().await?.into_iter().find(is_it);
+        found.ok_or_else(|| Refused::NoSuchNode(name.to_owned()).into())
+    }
+
+    /// As [`Self::demand_member`], for questions that change nothing: if the records do not answer soon, they count as they were read last. So a
+    /// server tells how it is while etcd looks for a leader.
+    async fn demand_asker(&self, from: Option<Fingerprint>) -> Result<NodeRecord, ControlError> {
+        if let Ok(told) = tokio::time::timeout(RECORDS_PATIENCE, self.demand_member(from)).await {
+            match told {
+                Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {}
+                told => return told,
+            }
+        }
+        let shown = from.map(|from| from.to_string()).unwrap_or_default();
+        let known = self
+            .last_read()
+            .and_then(|read| read.members.into_iter().find(|node| node.has_certificate(&shown)));
+        let why = "the cluster's records do not answer, and no server is known by this certificate";
+        known.ok_or_else(|| ControlError(ApiError::new(ErrorKind::Unauthorized, why)))
     }
 
     /// The server of the cluster whose certificate it is, if it is one's.
@@ -172,8 +202,12 @@ impl ClusterControl {
                 Ok(Tell::Facts(Box::new(self.facts().await?)))
             }
             Ask::Errand(wire::Errand { method, path, body }) => {
+                let asker = match method.as_str() {
+                    "GET" => self.demand_asker(from).await?,
+                    _ => self.demand_member(from).await?,
+                };
                 // It votes, and administers nothing.
-                if self.demand_member(from).await?.is_witness {
+                if asker.is_witness {
                     let why = "a witness hands no requests on";
                     return Err(ControlError(ApiError::new(ErrorKind::Unauthorized, why)));
                 }
@@ -196,7 +230,13 @@ impl ClusterControl {
 
 impl Host for ClusterControl {
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
-        Box::pin(async move { matches!(self.member_of(Some(from)).await, Ok(Some(_))) })
+        Box::pin(async move {
+            // It gives a place only: what it may ask is looked at when it does.
+            let shown = from.to_string();
+            let is_it = |node: &NodeRecord| node.has_certificate(&shown);
+            self.last_read().is_some_and(|read| read.members.iter().any(is_it))
+                || matches!(self.member_of(Some(from)).await, Ok(Some(_)))
+        })
     }
 
     fn answer(

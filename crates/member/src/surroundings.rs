@@ -4,6 +4,7 @@ use api::Answer;
 use api::cluster::{BusPeer, Carried, Errand};
 use cluster::audit::Outcome;
 use cluster::identity::Facts;
+use cluster::membership::shell::Standing;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,6 +18,10 @@ pub trait OwnServer: Send + Sync + 'static {
     fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
     /// Whether another server lives, if heartbeats tell.
     fn is_up(&self, node: NodeId) -> Option<bool>;
+    /// Whether this server may answer for volumes; `None`: nobody else has a say, or heartbeats have not begun.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
     /// Readies the rest of a single server for becoming the first of a cluster while it serves: until [`OwnServer::stay`] or [`OwnServer::join`]
     /// nothing is recorded as a single server records it. Refused if something is being changed, or the cluster's port cannot be had.
     fn ready_to_join(&self) -> Answer<'_, ()>;

@@ -6,6 +6,7 @@ fn issue(code: &str, health: Health, what: &str) -> HealthIssue {
         code: code.into(),
         target: "disk 1".into(),
         since_unix_s: 1,
+        server: None,
         what: what.into(),
         meaning: String::new(),
         action: String::new(),
@@ -13,7 +14,11 @@ fn issue(code: &str, health: Health, what: &str) -> HealthIssue {
 }
 
 fn report(issues: Vec<HealthIssue>) -> HealthReport {
-    HealthReport { health: issues.iter().map(|issue| issue.health).max().unwrap_or_default(), issues }
+    HealthReport {
+        health: issues.iter().map(|issue| issue.health).max().unwrap_or_default(),
+        issues,
+        ..HealthReport::default()
+    }
 }
 
 fn codes(issues: &[&HealthIssue]) -> Vec<String> {

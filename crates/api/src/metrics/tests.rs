@@ -104,10 +104,11 @@ fn disk(number: u8) -> Disk {
         status: DiskStatus::LostCommunication,
         usage: DiskUsage::AutoSelect,
         size_bytes: 1 << 33,
-        allocated_bytes: 1 << 20,
-        block_bytes: 512,
-        rotational: false,
-        counters: DiskCounters { reads: 3, errors: 1, ..DiskCounters::default() },
+        allocated_bytes: Some(1 << 20),
+        block_bytes: Some(512),
+        rotational: Some(false),
+        server: None,
+        counters: Some(DiskCounters { reads: 3, errors: 1, ..DiskCounters::default() }),
         device_health: Some(DeviceHealth {
             used_percent: Some(5),
             spare_percent: Some(100),
@@ -128,18 +129,22 @@ fn volume(name: &str) -> Volume {
         resiliency: Resiliency::TwoWayMirror,
         provisioning: Provisioning::Thin,
         size_bytes: 1,
-        used_bytes: 2,
-        available_bytes: 3,
-        footprint_bytes: 4,
+        used_bytes: Some(2),
+        available_bytes: Some(3),
+        footprint_bytes: Some(4),
         owner: None,
         warn_at_percent: 90,
         copies: 2,
-        in_sync_copies: 2,
+        in_sync_copies: Some(2),
         min_copies: 1,
         epoch: 7,
-        stale_bytes: 0,
-        cache_hit_bytes: 8192,
-        cache_miss_bytes: 4096,
+        stale_bytes: Some(0),
+        cache_hit_bytes: Some(8192),
+        cache_miss_bytes: Some(4096),
+        least_copies: 2,
+        least_servers: None,
+        holders: Vec::new(),
+        held_bytes: None,
     }
 }
 
@@ -159,7 +164,7 @@ fn snapshot() -> Snapshot {
         disks: 2,
         slab_bytes: 1,
         size_bytes: 1,
-        allocated_bytes: 1,
+        allocated_bytes: Some(1),
         reserve_bytes: 1,
         reserve_disks: 1,
         reserve_is_set: false,
@@ -305,6 +310,21 @@ fn what_describes_a_disk_is_a_label_of_its_info_alone() {
     assert!(info.samples.keys().all(|(_, labels)| labels["pool"] == "first"));
     assert!(info.samples.values().all(|value| *value == 1.0));
     assert!(families["cenote_build_info"].samples.keys().all(|(_, labels)| labels.contains_key("version")));
+}
+
+#[test]
+fn what_only_another_server_knows_is_exported_there_and_not_as_0_here() {
+    let mut snapshot = snapshot();
+    let there = &mut snapshot.volumes[1];
+    (there.used_bytes, there.available_bytes, there.footprint_bytes) = (None, None, None);
+    (snapshot.disks[1].counters, snapshot.disks[1].allocated_bytes) = (None, None);
+    let disk = snapshot.disks[1].id.to_string();
+    for (name, family) in parse(&text(&snapshot)).expect("Prometheus can read it") {
+        for (_, labels) in family.samples.keys() {
+            assert_ne!(labels.get("volume").map(String::as_str), Some("two"), "{name}");
+            assert_ne!(labels.get("disk"), Some(&disk), "{name}");
+        }
+    }
 }
 
 #[test]

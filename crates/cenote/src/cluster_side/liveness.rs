@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
@@ -62,21 +62,15 @@ pub struct Shared {
     /// The nodes that may use the bus, and their certificates.
     pub accounts: NodeAccounts,
     pub link: Link,
-    /// Whether each other server lives, if heartbeats tell.
-    lives: Arc<Mutex<BTreeMap<NodeId, bool>>>,
 }
 
 impl Shared {
     /// Whether another server lives, if heartbeats tell.
     pub fn is_up(&self, node: NodeId) -> Option<bool> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
-    }
-
-    fn set_lives(&self, verdicts: &BTreeMap<NodeId, Verdict>) {
-        let is_sure = |verdict: &Verdict| !matches!(verdict, Verdict::Suspect { .. });
-        let sure = verdicts.iter().filter(|(_, verdict)| is_sure(verdict));
-        let lives = sure.map(|(node, verdict)| (*node, verdict.is_up())).collect();
-        *self.lives.lock().unwrap_or_else(PoisonError::into_inner) = lives;
+        match self.link.peers().verdicts.get(&node)? {
+            Verdict::Suspect { .. } => None,
+            verdict => Some(verdict.is_up()),
+        }
     }
 }
 
@@ -321,7 +315,6 @@ impl Following {
     /// Tells the data plane who lives, if that has changed.
     fn tell(&mut self) {
         let Peers { verdicts, cut_off, .. } = self.heartbeats.peers();
-        self.shared.set_lives(&verdicts);
         let now = monotonic_now();
         self.dead.retain(|node, _| verdicts.get(node).is_some_and(Verdict::is_down));
         let mut nodes = BTreeMap::new();

@@ -10,6 +10,7 @@ use api::{Answer, ApiError, ErrorKind};
 use cluster::State;
 use cluster::identity::Facts;
 use cluster::membership::Timing;
+use cluster::membership::shell::Standing;
 use cluster::seal::SealKey;
 use member::OwnServer;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -157,6 +158,10 @@ impl OwnServer for DaemonServer {
 
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.parts.heartbeats.is_up(node)
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        self.parts.heartbeats.link.standing(sys::monotonic_now())
     }
 
     fn ready_to_join(&self) -> Answer<'_, ()> {

@@ -191,7 +191,7 @@ fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
     damage_superblocks(&bad);
     let repaired = |snapshot: &api::model::Snapshot| {
         let disk = snapshot.disks.iter().find(|disk| Path::new(&disk.path) == bad).expect("the disk");
-        disk.counters.repaired_blocks
+        disk.counters.unwrap().repaired_blocks
     };
     // The opening of the volume finds the damage; the next start has nothing to find.
     for round in ["found", "known"] {
@@ -236,8 +236,8 @@ fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_n
         }
         until_shown(&plane, round, |snapshot| {
             let disk = snapshot.disks.iter().find(|listed| listed.id == disk).expect("the disk");
-            disk.counters.corrupt_blocks == 3
-                && disk.counters.corrupt_blocks == disk.counters.acknowledged_corrupt_blocks
+            disk.counters.unwrap().corrupt_blocks == 3
+                && disk.counters.unwrap().corrupt_blocks == disk.counters.unwrap().acknowledged_corrupt_blocks
                 && snapshot.health.health == Health::Healthy
         });
         drain(plane);
@@ -310,7 +310,7 @@ fn a_volume_that_is_refused_leaves_nothing_and_one_of_the_stated_minimum_is_made
             let made = make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");
             let snapshot = control.snapshot().await.expect("a snapshot");
             let shown = snapshot.volumes.iter().find(|volume| volume.id == made).expect("the volume");
-            assert_eq!((shown.size_bytes, shown.in_sync_copies), (192 << 20, 2));
+            assert_eq!((shown.size_bytes, shown.in_sync_copies), (192 << 20, Some(2)));
         }
         let mut full = Ok(VolumeId::from_bytes([0; 16]));
         for number in 3..9 {
@@ -383,7 +383,7 @@ fn volumes_made_grown_and_deleted_in_turn_leak_no_slab_and_are_no_issue_meanwhil
                 .expect("more room");
             let snapshot = control.snapshot().await.expect("a snapshot");
             let shown = &snapshot.volumes[0];
-            assert!(shown.size_bytes == 384 << 20 && shown.used_bytes <= 192 << 20, "{shown:?}");
+            assert!(shown.size_bytes == 384 << 20 && shown.used_bytes <= Some(192 << 20), "{shown:?}");
             let deleting = control.call(|reply| StorageCommand::DeleteVolume { volume, reply });
             let looking = async {
                 for _ in 0..5 {
@@ -395,7 +395,7 @@ fn volumes_made_grown_and_deleted_in_turn_leak_no_slab_and_are_no_issue_meanwhil
             deleted.expect("a deletion");
         }
         let snapshot = control.snapshot().await.expect("a snapshot");
-        assert_eq!(snapshot.pools[0].allocated_bytes, 0);
+        assert_eq!(snapshot.pools[0].allocated_bytes, Some(0));
     });
     drain(plane);
 }

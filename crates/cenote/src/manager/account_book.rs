@@ -3,7 +3,7 @@
 use super::{load, refused};
 use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
-use api::requests::{ImportPool, ShareOptions};
+use api::requests::{ImportPool, ImportedPool, ShareOptions};
 use api::{ApiError, ErrorKind};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
@@ -117,6 +117,23 @@ impl AccountBook {
             self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
         };
         options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
+    }
+}
+
+/// What an administrator is told of an import.
+pub(super) fn imported(name: String, report: import::Report, not_served: Vec<String>) -> ImportedPool {
+    let import::Report { volumes, shares, users, passwords_lost, missing_disks, administrators, notes } =
+        report;
+    ImportedPool {
+        name,
+        volumes,
+        shares,
+        users,
+        passwords_lost,
+        missing_disks,
+        not_served,
+        administrators,
+        notes,
     }
 }
 

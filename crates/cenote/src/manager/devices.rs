@@ -88,6 +88,7 @@ fn issue(disk: &Disk, device: &DeviceHealth) -> Option<HealthIssue> {
         code: "disk_predicts_failure".to_owned(),
         target: format!("disk {}", disk.id),
         since_unix_s: cluster::clock::unix_now_s(),
+        server: None,
         what: format!("{} predicts its failure: {}", disk.path, why.join(", ")),
         meaning: "All data is served. Devices that say so fail more often, and some refuse writes soon."
             .to_owned(),
@@ -112,10 +113,11 @@ mod tests {
             status: DiskStatus::Ok,
             usage: DiskUsage::AutoSelect,
             size_bytes: 1 << 33,
-            allocated_bytes: 0,
-            block_bytes: 512,
-            rotational: false,
-            counters: DiskCounters::default(),
+            allocated_bytes: Some(0),
+            block_bytes: Some(512),
+            rotational: Some(false),
+            counters: Some(DiskCounters::default()),
+            server: None,
             device_health: None,
         };
         let well = DeviceHealth {

@@ -1,22 +1,35 @@
-//! What health says of the files that the control plane writes: the cluster state and the audit log.
+//! What health says of the files that the control plane writes, the cluster state and the audit log, and what is shown of volumes while this
+//! server may not answer for any.
 
 use super::Manager;
-use api::model::{Health, HealthIssue, HealthReport};
+use api::model::{Health, HealthIssue, HealthReport, Volume, VolumeStatus};
 use cluster::audit::AuditTrouble;
 use cluster::{StatePlace, StateTrouble};
 
 impl Manager {
-    /// Adds what is wrong with the files.
-    pub(super) fn tell_files(&self, report: &mut HealthReport) {
-        let state =
-            self.accounts.state.trouble().map(|trouble| state_issue(&trouble, self.accounts.is_behind()));
+    /// Adds what is wrong with the files. `may_answer`: this server may answer for volumes.
+    pub(super) fn tell_files(&self, report: &mut HealthReport, may_answer: bool) {
+        let is_behind = self.accounts.is_behind();
+        let state = self.accounts.state.trouble().map(|trouble| state_issue(&trouble, is_behind, may_answer));
         report.issues.extend(state);
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
     }
 }
 
-fn state_issue(trouble: &StateTrouble, is_behind: bool) -> HealthIssue {
+/// Shows the volumes of a server that may answer for none: whatever is known of them, no client is answered.
+pub(super) fn withhold(volumes: &mut [Volume]) {
+    for volume in volumes {
+        (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);
+        volume.in_sync_copies = None;
+    }
+}
+
+fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> HealthIssue {
+    let served = match may_answer {
+        true => "Files are served, and nothing is lost.",
+        false => "No volume is served, as another issue says; nothing is lost.",
+    };
     let change = match is_behind {
         true => {
             " The last change of accounts or shares may or may not have been made; what was is in force once the state is read."
@@ -28,9 +41,10 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool) -> HealthIssue {
         code: "cluster_state".to_owned(),
         target: trouble.place.to_string(),
         since_unix_s: trouble.since_unix_s,
+        server: None,
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(
-            "Files are served, and nothing is lost. What needs the state waits or is refused: taking a failed disk out of its \
+            "{served} What needs the state waits or is refused: taking a failed disk out of its \
              volumes (writes to them wait meanwhile), opening volumes, changes of accounts, shares and pools.{change}"
         ),
         action: match &trouble.place {
@@ -53,9 +67,24 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
         code: "audit_log".to_owned(),
         target: trouble.path.display().to_string(),
         since_unix_s: trouble.since_unix_s,
+        server: None,
         what: format!("the audit log cannot be written: {}; {} lines are missing", trouble.why, trouble.lost),
         meaning: "What administrators do and whose logons fail is not written down, but in the daemon's own log.".to_owned(),
         action: "See to the file system that the data directory is on: room, permissions, errors. Each new line is tried again."
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_said_to_be_served_only_by_a_server_that_may_answer() {
+        let trouble =
+            StateTrouble { place: StatePlace::Etcd(Vec::new()), why: "no leader".into(), since_unix_s: 7 };
+        let meaning = |may_answer| state_issue(&trouble, false, may_answer).meaning;
+        assert!(meaning(true).starts_with("Files are served"));
+        assert!(meaning(false).starts_with("No volume is served") && !meaning(false).contains("Files are"));
     }
 }

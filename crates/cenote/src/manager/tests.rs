@@ -121,7 +121,7 @@ fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_
     assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused:?}");
     assert_eq!(bench.hash_of_ann(), before);
     let mut report = api::model::HealthReport::default();
-    bench.manager.tell_files(&mut report);
+    bench.manager.tell_files(&mut report, true);
     assert_eq!(report.health, api::model::Health::Unhealthy);
     assert_eq!(report.issues[0].code, "cluster_state");
     assert_eq!(state.trouble().unwrap().place.to_string(), place.display().to_string());
@@ -137,6 +137,6 @@ fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_
     });
     assert_ne!(bench.hash_of_ann(), before);
     let mut report = api::model::HealthReport::default();
-    bench.manager.tell_files(&mut report);
+    bench.manager.tell_files(&mut report, true);
     assert!(report.issues.is_empty());
 }

@@ -43,6 +43,9 @@ pub struct Global {
     /// Print JSON, with the schemas of the API's document (/openapi.json)
     #[arg(long, global = true)]
     pub json: bool,
+    /// Of a cluster: only what the server that is asked knows itself
+    #[arg(long, global = true)]
+    pub local: bool,
     /// Data directory of the running server, where its API address and token are [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
     #[arg(long = "data", global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,

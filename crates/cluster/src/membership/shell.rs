@@ -40,6 +40,15 @@ pub struct Peers {
     pub refused: u64,
 }
 
+/// Whether this node may answer for volumes, and whom it hears.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Peers that are up.
+    pub heard: BTreeSet<NodeId>,
+    /// For how long there has been no lease; `None`: there is one.
+    pub without_lease_for: Option<Duration>,
+}
+
 /// A volume that this node has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -56,6 +65,8 @@ struct Told {
     peers: Peers,
     is_needed: bool,
     lease: Option<Lease>,
+    /// When the lease was valid last, or the heartbeats began.
+    valid_at: Option<Monotonic>,
     offer: Option<Offer>,
     events: Vec<Event>,
 }
@@ -89,6 +100,23 @@ impl Link {
     /// The last lease that was offered; it may be over.
     pub fn offer(&self) -> Option<Offer> {
         self.told().offer
+    }
+
+    /// The peers as of now; none before the heartbeats have begun.
+    pub fn peers(&self) -> Peers {
+        self.told().peers.clone()
+    }
+
+    /// Whether this node may answer, at this moment of its clock; `None` before the heartbeats have begun.
+    pub fn standing(&self, now: Monotonic) -> Option<Standing> {
+        let told = self.told();
+        let valid_at = told.valid_at?;
+        let is_valid = told.lease.is_some_and(|lease| lease.is_valid(now));
+        let up = told.peers.verdicts.iter().filter(|(_, verdict)| verdict.is_up());
+        Some(Standing {
+            heard: up.map(|(node, _)| *node).collect(),
+            without_lease_for: (!is_valid).then(|| now.since(valid_at)),
+        })
     }
 
     /// See [`Membership::note_applied`].
@@ -182,6 +210,7 @@ impl Heartbeats {
         let interval = membership.options.timing.dead;
         let ordered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         link.0.ordered.set(ordered).map_err(|_| io::ErrorKind::AlreadyExists)?;
+        link.told().valid_at = Some(now);
         let beating = Beating { membership, sockets, link: link.clone(), surroundings, poked: now, interval };
         let thread = std::thread::Builder::new().name("heartbeats".into()).spawn(move || beating.run())?;
         Ok(Self { link, thread: Some(thread) })
@@ -203,7 +232,7 @@ impl Heartbeats {
     }
 
     pub fn peers(&self) -> Peers {
-        self.link.told().peers.clone()
+        self.link.peers()
     }
 
     /// What happened since this was asked last.
@@ -316,7 +345,11 @@ impl Beating {
             let (verdicts, cut_off) = (self.membership.verdicts(), self.membership.cut_off(now));
             told.peers = Peers { verdicts, cut_off, refused: self.membership.refused() };
             told.is_needed = self.membership.is_needed(now);
-            told.lease = Some(self.membership.lease());
+            let lease = self.membership.lease();
+            if lease.is_valid(now) {
+                told.valid_at = Some(now);
+            }
+            told.lease = Some(lease);
             told.events.extend(events);
             let overflow = told.events.len().saturating_sub(EVENTS_MAX);
             told.events.drain(..overflow);

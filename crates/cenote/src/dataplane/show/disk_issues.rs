@@ -69,6 +69,7 @@ pub(super) fn disk_faults(
             code: code.to_owned(),
             target: format!("disk {}", slot.record.id),
             since_unix_s: SINCE_SEEN,
+            server: None,
             what: {
                 let mut what = what;
                 if known > 0 {
@@ -135,6 +136,7 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
         code: code.to_owned(),
         target: format!("disk {}", record.id),
         since_unix_s: *since_unix_s,
+        server: None,
         what,
         meaning: meaning.to_owned(),
         action,
@@ -150,6 +152,7 @@ pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
         code: "host_file_system_full".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s: *since_unix_s,
+        server: None,
         what: format!(
             "the file system at {mount}, which {path} lies in, is full ({} free): the disk's file cannot grow",
             show_size(*available_bytes)
@@ -179,6 +182,7 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
         code: "disk_slow".to_owned(),
         target: format!("disk {id}"),
         since_unix_s: *since_unix_s,
+        server: None,
         what: format!(
             "{path} takes {} on average for a {asked}, and the other disks of its kind in the pool take {}",
             millis(mean),
@@ -199,6 +203,7 @@ pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
         code: "disk_retiring".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s: slot.record.since_unix_s,
+        server: None,
         what: format!("{} is being emptied, and leaves its pool then", slot.record.path),
         meaning: "Its data keeps its copies meanwhile. The pool has no room on it any more.".to_owned(),
         action: format!(
@@ -227,6 +232,7 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
         code: "disk_partition_table".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what,
         meaning:
             "No data is concerned: the disk is found by either copy. Without both, it could not be found."
@@ -258,6 +264,7 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
         code: "disk_went_back".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s,
+        server: None,
         what: format!(
             "{} holds less than it had promised for {}: an older image of it was put back, or it lost writes",
             slot.record.path,
@@ -279,6 +286,7 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
             DiskState::Missing | DiskState::Failed => slot.record.since_unix_s,
             DiskState::Healthy | DiskState::Retired => slot.since_unix_s,
         },
+        server: None,
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
         meaning: "Data with copies on other disks can be read and written; these copies miss what is written meanwhile."
             .to_owned(),
@@ -305,6 +313,7 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
         code: "disk_unrecorded".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s,
+        server: None,
         what: format!("the state of {} cannot be written to the cluster state: {why}", slot.record.path),
         meaning: "All data is served. After a restart the server may look for the disk where it was, or believe that it is there."
             .to_owned(),

@@ -28,8 +28,10 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     };
     let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
     let slabs = listed.iter().find(|disk| disk.disk == record.id);
-    let given = slabs.map_or(0, |disk| disk.total_slabs.saturating_sub(disk.free_slabs));
-    Disk { health, status, allocated_bytes: given * record.slab_bytes, ..as_recorded(record) }
+    let given = slabs.map(|disk| disk.total_slabs.saturating_sub(disk.free_slabs) * record.slab_bytes);
+    // Of a disk that is away nobody has heard what it holds now.
+    let allocated_bytes = given.filter(|_| status != DiskStatus::LostCommunication);
+    Disk { health, status, allocated_bytes, ..as_recorded(record) }
 }
 
 fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
@@ -38,12 +40,12 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
     let slab_bytes = record.slab_bytes;
     let mut status = if is_retired { DiskStatus::Retiring } else { DiskStatus::Ok };
     let mut health = if is_retired { Health::Warning } else { Health::Healthy };
-    let (mut allocated_bytes, mut block_bytes, mut rotational) = (0, 0, false);
+    let (mut allocated_bytes, mut block_bytes, mut rotational) = (None, None, None);
     match &slot.condition {
         Condition::Present(store) => store.with(|store| {
-            allocated_bytes = u64::from(store.slab_count() - store.free_slabs()) * slab_bytes;
-            block_bytes = store.disk_info().block_bytes;
-            rotational = store.disk_info().rotational;
+            allocated_bytes = Some(u64::from(store.slab_count() - store.free_slabs()) * slab_bytes);
+            block_bytes = Some(store.disk_info().block_bytes);
+            rotational = Some(store.disk_info().rotational);
             if store.is_poisoned() {
                 (status, health) = (DiskStatus::IoError, Health::Unhealthy);
             }
@@ -83,7 +85,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         allocated_bytes,
         block_bytes,
         rotational,
-        counters: show_counters(slot, &damage, &node.damage.acknowledged(record.id)),
+        counters: Some(show_counters(slot, &damage, &node.damage.acknowledged(record.id))),
         ..as_recorded(record)
     }
 }
@@ -100,10 +102,11 @@ fn as_recorded(record: &DiskRecord) -> Disk {
         status: DiskStatus::Ok,
         usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
         size_bytes: record.size_bytes,
-        allocated_bytes: 0,
-        block_bytes: 0,
-        rotational: false,
-        counters: DiskCounters::default(),
+        allocated_bytes: None,
+        block_bytes: None,
+        rotational: None,
+        counters: None,
+        server: None,
         device_health: None,
     }
 }

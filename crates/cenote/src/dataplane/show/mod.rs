@@ -74,14 +74,15 @@ impl Show {
         self.date_issues(&mut issues, node.tasks.unix_seconds());
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
         let mut server = self.show_server(node, frontend);
-        server.performance.cache_hit_bytes = volumes.iter().map(|volume| volume.cache_hit_bytes).sum();
-        server.performance.cache_miss_bytes = volumes.iter().map(|volume| volume.cache_miss_bytes).sum();
+        server.performance.cache_hit_bytes = volumes.iter().filter_map(|volume| volume.cache_hit_bytes).sum();
+        server.performance.cache_miss_bytes =
+            volumes.iter().filter_map(|volume| volume.cache_miss_bytes).sum();
         Snapshot {
             disks,
             pools,
             volumes,
             jobs: node.jobs.borrow().list().into_iter().map(show_job).collect(),
-            health: HealthReport { health, issues },
+            health: HealthReport { health, issues, ..HealthReport::default() },
             ..server
         }
     }
@@ -191,6 +192,7 @@ fn stopped_job(job: &jobs::Job) -> HealthIssue {
         code: "job_stopped".to_owned(),
         target: format!("job {}", job.id),
         since_unix_s: job.started_unix_s,
+        server: None,
         what: format!("a job on {} was stopped by the administrator", job.target),
         meaning: "Copies that it would make are not made: the loss of another disk may lose data.".to_owned(),
         action: format!("Let it go on: `cenote job resume {}`.", job.id),
@@ -204,6 +206,7 @@ fn refused_device(reason: &str) -> HealthIssue {
         code: "rdma_not_served".to_owned(),
         target: "SMB Direct".to_owned(),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what: format!("an RDMA device is not used: {reason}"),
         meaning: "Clients use SMB over TCP, or SMB Direct elsewhere; nothing is lost but speed.".to_owned(),
         action: "Mend it, or change smb.rdma_devices, and start the daemon again.".to_owned(),

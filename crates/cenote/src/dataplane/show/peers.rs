@@ -23,6 +23,7 @@ fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> Hea
         code: "node_unreached".to_owned(),
         target: format!("node {name}"),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what: format!("its heartbeats arrive, and no connection to its disks{at} carries data: {why}"),
         meaning: "Its disks have left the volumes that can do without them, and other volumes wait for them. If data reach most of the \
                   other servers no more, this server lets its volumes go to one that can serve them."

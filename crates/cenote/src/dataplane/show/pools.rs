@@ -53,6 +53,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
             code: "pool_records".to_owned(),
             target: format!("pool {}", pool.name),
             since_unix_s: SINCE_SEEN,
+            server: None,
             what: format!("its disks do not all carry its newest records: {why}"),
             meaning: "All data is served. If the server's state is lost now, an import knows nothing of volumes that were made since, and would \
                       give their room away."
@@ -75,7 +76,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
             volume.pool == pool.id
                 && volume.provisioning == Provisioning::Thin
                 && volume.status != VolumeStatus::Detached
-                && volume.footprint_bytes < all * pool.slab_bytes
+                && volume.footprint_bytes.is_some_and(|taken| taken < all * pool.slab_bytes)
                 // Whoever has a volume knows how it grows.
                 && !node.volumes.is_elsewhere(volume.id)
         };
@@ -137,6 +138,7 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
         .to_owned(),
         target: format!("pool {name}"),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what,
         meaning: meaning.to_owned(),
         action: format!("Add a disk (`cenote disk add PATH --pool {name}`), or delete files or volumes."),
@@ -199,6 +201,7 @@ fn reserve_warning(pool: &Pool, code: &str, what: String, action: String) -> Hea
         code: code.to_owned(),
         target: format!("pool {}", pool.name),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what,
         meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
         action,
@@ -220,7 +223,7 @@ mod tests {
             disks: 3,
             slab_bytes: GIB,
             size_bytes: 300 * GIB,
-            allocated_bytes: 0,
+            allocated_bytes: Some(0),
             reserve_bytes: 100 * GIB,
             reserve_disks: 1,
             reserve_is_set: false,

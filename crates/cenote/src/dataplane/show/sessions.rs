@@ -62,6 +62,7 @@ pub(super) fn show_session(
     let channels: Vec<Channel> = session.connections.iter().map(channel).collect();
     Session {
         id: session.id,
+        server: None,
         client: session.connections.iter().map(|connection| connection.peer.to_string()).collect(),
         user: session.user,
         user_sid: Some(session.user_sid),
@@ -119,6 +120,7 @@ pub(super) fn show_clients<'a>(
 /// Shows an open file.
 pub(super) fn show_open(open: OpenInfo) -> OpenFile {
     OpenFile {
+        server: None,
         id: open.id,
         session: open.session,
         user: open.user,

@@ -18,9 +18,13 @@ pub(super) fn degraded_volume(
         code: "volume_degraded".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what: format!("{few} of {chunks} pieces have fewer copies than they should"),
-        meaning: "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these pieces."
-            .to_owned(),
+        meaning: match record.min_holders {
+            0 | 1 => "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these pieces."
+                .to_owned(),
+            copies => format!("Each of them has at least {copies} copies still: the loss of one more disk loses nothing."),
+        },
         action: if without_room > 0 && !working {
             format!(
                 "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
@@ -48,6 +52,7 @@ pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<H
         code: "volume_capacity".to_owned(),
         target: format!("volume {name}"),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what: format!(
             "{percent} % of it are used: {} of {}; its threshold is {threshold} %",
             show_size(found.used_bytes),
@@ -105,6 +110,7 @@ pub(super) fn unwritten_changes(
         code: "volume_unwritten".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s,
+        server: None,
         what,
         meaning: meaning.to_owned(),
         action,
@@ -131,6 +137,7 @@ pub(super) fn read_only_volume(
         code: "volume_read_only".to_owned(),
         target: format!("volume {name}"),
         since_unix_s,
+        server: None,
         what: format!("{damage}; no copy of this page of its tree of files is intact"),
         meaning: format!(
             "Files can be read, except those that the page holds. Every change is refused (STATUS_MEDIA_WRITE_PROTECTED), because it could \
@@ -158,6 +165,7 @@ pub(super) fn lost_blocks(
         code: "volume_lost_blocks".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s,
+        server: None,
         what: format!(
             "{blocks} blocks of 4 KiB have no intact copy{on}; the first is at {at} of the volume; affected: {files}"
         ),
@@ -177,6 +185,7 @@ pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         code: "volume_detached".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s: SINCE_SEEN,
+        server: None,
         what: format!("it is not served: {why}"),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
@@ -201,6 +210,18 @@ mod tests {
         assert!(issue.what.contains("can only be read") && issue.what.contains("1160"), "{issue:?}");
         assert!(issue.meaning.contains(&show_size(8192)), "{issue:?}");
         assert!(issue.action.contains("cenote volume damage plans"), "{issue:?}");
+    }
+
+    #[test]
+    fn the_loss_of_one_more_disk_is_feared_only_where_one_copy_is_left() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (three, thin) = (Resiliency::ThreeWay, Provisioning::Thin);
+        let mut record = VolumeRecord::new(id, pool, "plans", three, 1 << 30, thin, Vec::new(), 0);
+        record.min_holders = 2;
+        let meaning = |record: &VolumeRecord| degraded_volume(record, (1, 4, 0), false).meaning;
+        assert!(meaning(&record).contains("loses nothing"));
+        record.min_holders = 1;
+        assert!(meaning(&record).contains("may lose data"));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use cluster::VolumeRecord;
 use node::Node;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
-use std::collections::BTreeSet;
-use types::{BLOCK_BYTES, Lba, NodeId, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{BLOCK_BYTES, DiskId, Lba, NodeId, VolumeId};
 use volume::fs::FsError;
 
 /// Shows all volumes, and adds their issues.
@@ -27,8 +27,8 @@ struct Copies {
     /// Chunks with fewer copies than they should have, and those of them for which no disk has room.
     few: u64,
     without_room: u64,
-    /// Slabs on all disks.
-    slabs: u64,
+    /// Slabs on each disk that has some; `None`: another node knows.
+    slabs: Option<BTreeMap<DiskId, u64>>,
     /// A job makes copies.
     in_work: bool,
 }
@@ -52,7 +52,8 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
     let disks = space.disks();
     let copies = space.with_volume(id, |coordinator| {
         let (chunks, few) = coordinator.settled_chunk_counts();
-        let slabs = disks.iter().map(|disk| coordinator.slabs_on(disk.disk)).sum();
+        let slabs = disks.iter().map(|disk| (disk.disk, coordinator.slabs_on(disk.disk)));
+        let slabs = is_served.then(|| slabs.filter(|(_, count)| *count > 0).collect());
         Copies { chunks, few, without_room: coordinator.chunks_without_room(), slabs, in_work: false }
     });
     let in_work = space.jobs().iter().any(|(volume, _)| *volume == id);
@@ -96,6 +97,8 @@ fn show_volume(
     let Looked { record, is_served, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
     let slab_bytes = node.pools.slab_bytes(record.pool).unwrap_or(BLOCK_BYTES as u64);
     let copies = record.resiliency.copies();
+    let bytes = |(disk, count): (DiskId, u64)| (disk, count * slab_bytes);
+    let held: Option<BTreeMap<DiskId, u64>> = slabs.map(|slabs| slabs.into_iter().map(bytes).collect());
     Some(Volume {
         id,
         name: record.name,
@@ -117,23 +120,27 @@ fn show_volume(
             cluster::Provisioning::Fixed => Provisioning::Fixed,
         },
         size_bytes: record.size_bytes,
-        used_bytes: statistics.map_or(0, |found| found.used_bytes),
-        available_bytes: statistics.map_or(0, |found| found.available_bytes),
-        footprint_bytes: slabs * slab_bytes,
+        used_bytes: statistics.map(|found| found.used_bytes),
+        available_bytes: statistics.map(|found| found.available_bytes),
+        footprint_bytes: held.as_ref().map(|held| held.values().sum()),
         warn_at_percent: record.warn_at_percent.unwrap_or(cluster::WARN_AT_PERCENT),
         copies,
         in_sync_copies: match status {
-            VolumeStatus::Detached => 0,
+            VolumeStatus::Detached => None,
             // Of a volume that another node serves only the record tells how many copies each piece has.
-            _ if !is_served => record.min_holders.min(copies),
-            _ if few > 0 => copies.saturating_sub(1),
-            _ => copies,
+            _ if !is_served => Some(record.min_holders.min(copies)),
+            _ if few > 0 => Some(copies.saturating_sub(1)),
+            _ => Some(copies),
         },
         min_copies: record.min_copies,
         epoch: record.epoch.0,
-        stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
-        cache_hit_bytes: statistics.map_or(0, |found| found.read_from_cache_bytes),
-        cache_miss_bytes: statistics.map_or(0, |found| found.read_from_disk_bytes),
+        stale_bytes: is_served.then_some(few * slab_bytes),
+        cache_hit_bytes: statistics.map(|found| found.read_from_cache_bytes),
+        cache_miss_bytes: statistics.map(|found| found.read_from_disk_bytes),
+        least_copies: record.min_holders,
+        least_servers: (!record.homes.is_empty()).then_some(record.min_homes),
+        holders: record.in_sync,
+        held_bytes: held,
     })
 }
 

@@ -1,0 +1,284 @@
+//! How parts of an answer become one: pure functions of the parts, whose order does not depend on the server that puts them together.
+
+use crate::model::{Disk, Health, HealthIssue, HealthReport, Pool, Volume};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whatever begins so is one thing of the cluster, of which several servers may tell the same.
+const OF_THE_CLUSTER: [&str; 5] = ["cluster ", "server ", "volume ", "pool ", "disk "];
+
+/// The parts of an answer, by the name of the server that gave each, and the servers that gave none; both in the order of names.
+pub(crate) struct Parts {
+    pub told: Vec<(String, Value)>,
+    pub unanswered: Vec<String>,
+}
+
+pub(crate) fn jobs(parts: Parts) -> Value {
+    joined(parts, "id")
+}
+
+pub(crate) fn files(parts: Parts) -> Value {
+    joined(parts, "server")
+}
+
+/// Leaves out those of other servers, which are no clients.
+pub(crate) fn sessions(parts: Parts) -> Value {
+    let mut all = joined(parts, "server");
+    if let Value::Array(all) = &mut all {
+        all.retain(|session| !is_of_server(session));
+    }
+    all
+}
+
+pub(crate) fn disks(parts: Parts) -> Value {
+    known_best(parts, "counters", true)
+}
+
+pub(crate) fn volumes(parts: Parts) -> Value {
+    let mut all = known_best(parts, "used_bytes", false);
+    sort_by_text(&mut all, "name");
+    all
+}
+
+fn is_of_server(session: &Value) -> bool {
+    let shares = session.get("shares").and_then(Value::as_array);
+    let is_bus = |share: &Value| share.as_str().is_some_and(|name| name.eq_ignore_ascii_case("bus$"));
+    shares.is_some_and(|shares| shares.iter().any(is_bus))
+}
+
+fn elements(part: Value) -> Vec<Value> {
+    match part {
+        Value::Array(all) => all,
+        _ => Vec::new(),
+    }
+}
+
+fn note_server(element: &mut Value, server: &str) {
+    if let Some(object) = element.as_object_mut().filter(|_| !server.is_empty()) {
+        object.insert("server".to_owned(), Value::String(server.to_owned()));
+    }
+}
+
+/// All elements of all parts, each with its server.
+fn joined(parts: Parts, first: &str) -> Value {
+    let mut all = Vec::new();
+    for (server, part) in parts.told {
+        all.extend(elements(part).into_iter().map(|mut element| {
+            note_server(&mut element, &server);
+            element
+        }));
+    }
+    let number = |element: &Value, key: &str| element.get(key).and_then(Value::as_u64);
+    let text = |element: &Value, key: &str| element.get(key).and_then(Value::as_str).map(str::to_owned);
+    all.sort_by_key(|element| (number(element, first), text(element, first), number(element, "id")));
+    Value::Array(all)
+}
+
+/// Each element as the server tells it that knows it best: the one whose element has `key`. Of others the first by name counts.
+fn known_best(parts: Parts, key: &str, notes_server: bool) -> Value {
+    let mut best: BTreeMap<String, Value> = BTreeMap::new();
+    for (server, part) in parts.told {
+        for mut element in elements(part) {
+            let Some(id) = element.get("id").and_then(Value::as_str).map(str::to_owned) else { continue };
+            let knows = |element: &Value| element.get(key).is_some_and(|value| !value.is_null());
+            if best.get(&id).is_some_and(|known| knows(known) || !knows(&element)) {
+                continue;
+            }
+            if notes_server && knows(&element) {
+                note_server(&mut element, &server);
+            }
+            best.insert(id, element);
+        }
+    }
+    Value::Array(best.into_values().collect())
+}
+
+fn sort_by_text(all: &mut Value, key: &str) {
+    if let Value::Array(all) = all {
+        all.sort_by(|one, other| {
+            let text = |element: &Value| element.get(key).and_then(Value::as_str).map(str::to_owned);
+            text(one).cmp(&text(other))
+        });
+    }
+}
+
+/// Pools as the records have them, with the worst of what servers say of each.
+pub(crate) fn pools(parts: Parts, disks: &[Disk]) -> Value {
+    let mut all: BTreeMap<String, Pool> = BTreeMap::new();
+    for (_, part) in parts.told {
+        for pool in elements(part).into_iter().filter_map(|pool| serde_json::from_value::<Pool>(pool).ok()) {
+            match all.get_mut(&pool.name) {
+                Some(known) => known.health = known.health.max(pool.health),
+                None => drop(all.insert(pool.name.clone(), pool)),
+            }
+        }
+    }
+    let mut all: Vec<Pool> = all.into_values().collect();
+    fill_pools(&mut all, disks);
+    serde_json::to_value(all).unwrap_or_default()
+}
+
+/// Counts what the disks of each pool have given to volumes; absent if one does not say.
+pub(crate) fn fill_pools(pools: &mut [Pool], disks: &[Disk]) {
+    for pool in pools {
+        let own = disks.iter().filter(|disk| disk.pool == Some(pool.id));
+        pool.allocated_bytes = own.map(|disk| disk.allocated_bytes).sum();
+    }
+}
+
+pub(crate) fn health(parts: Parts) -> HealthReport {
+    let Parts { told, unanswered } = parts;
+    let mut all: BTreeMap<(String, String, String), HealthIssue> = BTreeMap::new();
+    let mut of_one: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
+    for (server, part) in told {
+        let report: HealthReport = serde_json::from_value(part).unwrap_or_default();
+        for issue in report.issues {
+            let is_shared = OF_THE_CLUSTER.iter().any(|prefix| issue.target.starts_with(prefix));
+            let place = if is_shared { String::new() } else { server.clone() };
+            let key = (issue.target.clone(), issue.code.clone(), place);
+            of_one.entry(key.clone()).or_default().insert(server.clone());
+            match all.get_mut(&key) {
+                None => drop(all.insert(key, issue)),
+                Some(known) => {
+                    let since_unix_s = known.since_unix_s.min(issue.since_unix_s);
+                    if issue.health > known.health {
+                        *known = issue;
+                    }
+                    known.since_unix_s = since_unix_s;
+                }
+            }
+        }
+    }
+    for (key, issue) in &mut all {
+        // What several tell is the cluster's.
+        issue.server = match of_one.get(key).map(|servers| servers.iter().collect::<Vec<_>>()).as_deref() {
+            Some([one]) if !one.is_empty() => Some((*one).clone()),
+            _ => None,
+        };
+    }
+    let mut issues: Vec<HealthIssue> = all.into_values().collect();
+    let is_told = |name: &String| {
+        let target = format!("server {name}");
+        issues.iter().any(|issue| issue.code == "node_down" && issue.target == target)
+            || issues.iter().any(|issue| issue.code == "cluster_without_quorum")
+    };
+    let silent: Vec<HealthIssue> =
+        unanswered.iter().filter(|name| !is_told(name)).map(unanswered_issue).collect();
+    issues.extend(silent);
+    issues.sort_by(|one, other| {
+        let order =
+            |issue: &HealthIssue| (std::cmp::Reverse(issue.health), issue.target.clone(), issue.code.clone());
+        order(one).cmp(&order(other)).then_with(|| one.server.cmp(&other.server))
+    });
+    let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+    HealthReport { health, issues, unanswered }
+}
+
+fn unanswered_issue(name: &String) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "server_unanswered".to_owned(),
+        target: format!("server {name}"),
+        // Nobody knows since when: it is found out by the question.
+        since_unix_s: cluster::clock::unix_now_s(),
+        what: format!("{name} was asked how it is, and did not answer within a second"),
+        meaning: "What is wrong with its disks and its part of the cluster is not known, and missing here."
+            .to_owned(),
+        action: format!(
+            "Ask again; if that stays so, see to {name}: `cenote node show {name}`, and its log."
+        ),
+        server: None,
+    }
+}
+
+/// Volumes as all servers know them.
+pub fn owner_names(volumes: &mut [Volume], servers: &[(types::NodeId, String)]) {
+    for owner in volumes.iter_mut().filter_map(|volume| volume.owner.as_mut()) {
+        // A server without disks is known by its number alone where the volumes are.
+        if let Some((_, name)) = servers.iter().find(|(id, _)| id.to_string() == *owner) {
+            owner.clone_from(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parts(told: &[(&str, Value)], unanswered: &[&str]) -> Parts {
+        Parts {
+            told: told.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect(),
+            unanswered: unanswered.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    fn issue(health: &str, code: &str, target: &str, since: u64) -> Value {
+        json!({"health": health, "code": code, "target": target, "since_unix_s": since, "what": code, "meaning": "", "action": ""})
+    }
+
+    fn report(issues: &[Value]) -> Value {
+        json!({"health": "healthy", "issues": issues})
+    }
+
+    #[test]
+    fn what_another_server_found_makes_the_whole_unhealthy_and_has_its_name() {
+        let lost = issue("unhealthy", "disk_lost", "disk 7", 5);
+        let whole = health(parts(&[("node-1", report(&[])), ("node-2", report(&[lost]))], &[]));
+        assert_eq!((whole.health, whole.issues.len()), (Health::Unhealthy, 1));
+        assert_eq!(whole.issues[0].server.as_deref(), Some("node-2"));
+    }
+
+    #[test]
+    fn what_all_servers_tell_of_the_cluster_is_told_once_since_the_first_saw_it() {
+        let down = |since| report(&[issue("warning", "node_down", "server node-3", since)]);
+        let whole = health(parts(&[("node-1", down(7)), ("node-2", down(5))], &["node-3"]));
+        assert_eq!(whole.issues.len(), 1, "{whole:?}");
+        assert_eq!((whole.issues[0].since_unix_s, whole.issues[0].server.clone()), (5, None));
+        assert_eq!(whole.unanswered, ["node-3"]);
+        let audit = || report(&[issue("warning", "audit_log", "/data/audit.log", 5)]);
+        let whole = health(parts(&[("node-1", audit()), ("node-2", audit())], &[]));
+        let servers: Vec<_> = whole.issues.iter().map(|issue| issue.server.as_deref()).collect();
+        assert_eq!(servers, [Some("node-1"), Some("node-2")], "each has a file of its own");
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_never_taken_for_healthy() {
+        let whole = health(parts(&[("node-1", report(&[]))], &["node-2"]));
+        assert_eq!((whole.health, whole.issues[0].code.as_str()), (Health::Warning, "server_unanswered"));
+    }
+
+    #[test]
+    fn each_disk_and_volume_is_told_by_the_server_that_knows_it() {
+        let disk = |id: &str, counters: Value| json!({"id": id, "path": "/d", "counters": counters});
+        let one = json!([disk("b", Value::Null), disk("a", json!({"reads": 1}))]);
+        let two = json!([disk("b", json!({"reads": 2})), disk("a", Value::Null)]);
+        let whole = disks(parts(&[("node-1", one), ("node-2", two)], &[]));
+        let told: Vec<_> = elements(whole)
+            .iter()
+            .map(|disk| (disk["counters"]["reads"].clone(), disk["server"].clone()))
+            .collect();
+        assert_eq!(told, [(json!(1), json!("node-1")), (json!(2), json!("node-2"))]);
+        let volume = |name: &str, used: Value| json!({"id": name, "name": name, "used_bytes": used});
+        let one = json!([volume("v", Value::Null)]);
+        let two = json!([volume("v", json!(7))]);
+        let whole = volumes(parts(&[("node-1", one.clone()), ("node-2", two)], &[]));
+        assert_eq!(whole[0]["used_bytes"], json!(7));
+        let without = volumes(parts(&[("node-1", one)], &["node-2"]));
+        assert_eq!(without[0]["used_bytes"], Value::Null, "what nobody knows is not 0");
+    }
+
+    #[test]
+    fn sessions_have_their_server_and_other_servers_are_no_clients() {
+        let session = |id: u64, share: &str| json!({"id": id, "shares": [share]});
+        let one = json!([session(2, "data"), session(1, "bus$")]);
+        let two = json!([session(2, "data"), session(1, "data")]);
+        let whole = sessions(parts(&[("node-1", one), ("node-2", two)], &[]));
+        let told: Vec<_> =
+            elements(whole).iter().map(|one| (one["server"].clone(), one["id"].clone())).collect();
+        assert_eq!(
+            told,
+            [(json!("node-1"), json!(2)), (json!("node-2"), json!(1)), (json!("node-2"), json!(2))]
+        );
+    }
+}
