@@ -13,8 +13,8 @@ use crate::{Done, on_loop};
 use cluster::membership::Offer;
 use cluster::membership::shell::Claim;
 use cluster::{
-    DeletedVolume, DiskRecord, DiskState, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
+    Typed, VolumeRecord,
 };
 use space::message::{PeerId, Request, Response, Transport};
 use std::cell::{Cell, RefCell};
@@ -131,6 +131,8 @@ struct Running {
 
 struct Rig {
     state: State,
+    /// The engine of the state.
+    memory: MemoryState,
     driver: Driver,
     /// Nodes that are to have no volumes.
     draining: BTreeSet<NodeId>,
@@ -188,8 +190,10 @@ impl Rig {
     }
 
     fn empty() -> Self {
+        let memory = MemoryState::new();
         Self {
-            state: State::from(MemoryState::new()),
+            state: State::from(memory.clone()),
+            memory,
             driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
             draining: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -537,7 +541,14 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     for other in [2, 3].map(NodeId) {
         rig.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
     }
+    // The fault keeps it from the cluster's state, too.
+    let is_commit = |request: &cluster::Request| matches!(request, cluster::Request::Commit(_));
+    let lose = move |request: &cluster::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
+    rig.memory.set_fault_hook(Some(Box::new(lose)));
     rig.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
+    rig.pass(Duration::from_millis(2500));
+    assert_eq!(rig.servers(volume), [1], "it is served as long as nobody can be told to take it");
+    rig.memory.set_fault_hook(None);
     rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
     rig.cut.clear();
     rig.of(1).neighbours.set_unreached(BTreeMap::new());

@@ -3,7 +3,8 @@
 //! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by all that the others hear, and no write of its
 //! volumes comes through. Promises: a volume is let go only if most of the nodes that have copies of it cannot be reached from here, while
 //! all of them live, and if these have everything without the disks of this node: so one bad link never moves a volume, since the disk at
-//! its other end leaves instead. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
+//! its other end leaves instead. A volume is served here until the cluster's state takes what passes it on: the same fault may keep that from the state,
+//! and a volume that was withdrawn already would be served by nobody, while what is on this node can be read here. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
 //! safe: the next owner claims the record, and disks refuse old epochs (I2, I3).
 
 use crate::neighbours::Neighbours;
@@ -11,7 +12,7 @@ use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{StateError, Typed, VolumeRecord};
+use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::takeover::{self, View};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -64,9 +65,14 @@ impl LettingGo {
         self.pools.space(self.volumes.pool_of(volume).ok()?)?.record(volume)
     }
 
-    /// Withdraws the volume, as its node's death would, and records that another node has it.
+    /// Withdraws the volume, as its node's death would, and records that another node has it. If the state does not answer, the volume stays, and the
+    /// next look tries again.
     async fn let_go(&self, volume: VolumeId, own: NodeId, view: &View) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
+        if let Err(error) = self.state.change(move |state| demand_answer(state, volume)).await {
+            tracing::warn!(%volume, name = self.volumes.name(volume), %error, "a volume whose data reach too few servers is not let go yet");
+            return;
+        }
         let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
         let name = self.volumes.name(volume);
         tracing::error!(
@@ -95,6 +101,19 @@ impl LettingGo {
                 self.volumes.note_ended(volume, why);
             }
         }
+    }
+}
+
+/// Demands an answer of the state to as much as passes the volume on, and changes nothing.
+fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<(), StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
+    let (key, value) = (found.value.key(), found.value.encode());
+    // No record has both revisions, and none comes to be if it is deleted meanwhile.
+    let nothing =
+        Transaction::default().when(key.clone(), found.revision).when(key.clone(), 0).put(key, value);
+    match state.commit(nothing) {
+        Err(StateError::Conflict) => Ok(()),
+        answered => answered.map(|_| ()),
     }
 }
 
