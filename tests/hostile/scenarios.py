@@ -633,8 +633,8 @@ def read_only_grant(target):
 
 # What a grant of `change` allows.
 CHANGE_ACCESS = 0x001301BF
-DESCRIPTORS = 150
-# What all their making may cost the volume; kept for ever, the descriptors alone are 9 MiB.
+DESCRIPTORS = 400
+# What all their making may cost the volume; kept for ever, the descriptors alone are 24 MiB.
 DESCRIPTORS_MIB_MAX = 4
 
 
@@ -656,7 +656,7 @@ def free_mib(client):
     return free * sectors * sector_bytes / (1 << 20)
 
 
-@scenario("150 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
+@scenario("400 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
 def descriptors(target):
     with held() as connections:
         observer = target.client("bob", "whole")
