@@ -848,3 +848,22 @@ def rdma_unfinished(target):
         goes_on = sum(not is_ended(client, max(began + UNFINISHED_SECONDS_MAX - time.monotonic(), 0.01)) for client in guests)
         if goes_on or not guests:
             yield f"of {len(guests)} guests that end no message {goes_on} are still there after {UNFINISHED_SECONDS_MAX} s"
+
+
+# --- What only nodes may do -------------------------------------------------------------------------------------------------
+
+
+@scenario("users at bus$, and passwords for accounts of nodes, by dialects 2.1 to 3.0.2")
+def strangers_at_bus(target):
+    with held() as connections:
+        for dialect, user in itertools.product((0x0210, 0x0300, 0x0302), (os.environ["USER"], "bob", "node-1$")):
+            client = Client(target.port, target.source, timeout=3)
+            connections.append(client)
+            with contextlib.suppress(Ended, TimeoutError):
+                client.negotiate((dialect,))
+                if client.log_on(user, response_key(user)) == smb2.SUCCESS and user == "node-1$":
+                    yield f"{user} is logged on by a password, dialect {dialect:#06x}"
+                answer = client.call(smb2.TREE_CONNECT, smb2.tree_connect_body(r"\\127.0.0.1\bus$"))
+                if answer.status == smb2.SUCCESS:
+                    yield f"{user} reaches bus$, dialect {dialect:#06x}"
+        yield None
