@@ -1,4 +1,4 @@
-"""An adversary of resources: adversary.py --port N --http N --server PID --audit FILE [--list] [SCENARIO ...].
+"""An adversary of resources: adversary.py --port N --rdma N --http N --server PID --audit FILE [--list] [SCENARIO ...].
 
 Each scenario does to the server what costs it most for what it costs the peer. Meanwhile victim.py, from another address, does
 its rounds. After it: the victim has had no failure, its longest step took no longer than STALL_SECONDS, the server's memory grew
@@ -26,7 +26,8 @@ class Server:
     """The process that is under attack, from outside."""
 
     def __init__(self, options):
-        self.port, self.http, self.pid, self.audit = options.port, options.http, options.server, options.audit
+        self.port, self.rdma, self.http = options.port, options.rdma, options.http
+        self.pid, self.audit = options.server, options.audit
 
     def memory_mib(self, field):
         with open(f"/proc/{self.pid}/status") as status:
@@ -143,7 +144,7 @@ def run(scenario, server, victim):
 
 def main():
     parser = argparse.ArgumentParser()
-    for option in ("--port", "--http", "--server"):
+    for option in ("--port", "--rdma", "--http", "--server"):
         parser.add_argument(option, type=int)
     parser.add_argument("--audit")
     parser.add_argument("--list", action="store_true")

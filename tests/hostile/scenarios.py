@@ -6,6 +6,7 @@ own, as what an address has done is held against it.
 """
 import collections, contextlib, itertools, os, random, socket, struct, threading, time
 
+import rdma
 import smb2
 from smb2 import Client, Ended, Peer, Refused
 
@@ -28,6 +29,12 @@ def scenario(title, memory_mib=48):
     return add
 
 
+def response_key(user):
+    if user not in KEYS:
+        KEYS[user] = smb2.response_key(user, PASSWORD)
+    return KEYS[user]
+
+
 class Target:
     """The server, as one scenario reaches it."""
 
@@ -38,9 +45,11 @@ class Target:
         return Peer(self.port, source or self.source, timeout)
 
     def client(self, user="mallory", share="hostile", source=None, timeout=20):
-        if user not in KEYS:
-            KEYS[user] = smb2.response_key(user, PASSWORD)
-        return Client(self.port, source or self.source, timeout).ready(user, KEYS[user], share)
+        return Client(self.port, source or self.source, timeout).ready(user, response_key(user), share)
+
+    def rdma_client(self, timeout=2):
+        """By SMB Direct, which knows no source but 127.0.0.1."""
+        return rdma.Client(self.server.rdma, timeout).ready("mallory", response_key("mallory"), "hostile")
 
     def negotiated(self, source=None):
         client = Client(self.port, source or self.source)
@@ -633,8 +642,8 @@ def read_only_grant(target):
 
 # What a grant of `change` allows.
 CHANGE_ACCESS = 0x001301BF
-DESCRIPTORS = 150
-# What all their making may cost the volume; kept for ever, the descriptors alone are 9 MiB.
+DESCRIPTORS = 400
+# What all their making may cost the volume; kept for ever, the descriptors alone are 24 MiB.
 DESCRIPTORS_MIB_MAX = 4
 
 
@@ -656,7 +665,7 @@ def free_mib(client):
     return free * sectors * sector_bytes / (1 << 20)
 
 
-@scenario("150 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
+@scenario("400 files with descriptors of 61 KB, made and deleted with a quota of 1 MiB")
 def descriptors(target):
     with held() as connections:
         observer = target.client("bob", "whole")
@@ -762,3 +771,99 @@ def clones(target):
             yield f"another user is not served beside it, {len(asker.waits) // 2} rounds: {asker.fault}"
         elif wait > TURN_SECONDS_MAX:
             yield f"another user waited {wait:.2f} s for {what}; {TURN_SECONDS_MAX} s are allowed"
+
+
+# --- By SMB Direct ----------------------------------------------------------------------------------------------------------
+
+RDMA_PAYLOAD_BYTES = 8 << 20
+# `limits.bytes_in_flight` of run, half of which one host may have in work and unread.
+IN_FLIGHT_MIB = 256
+
+
+def is_ended(client, seconds):
+    """Whether the server ends the connection in time, whatever it sends before."""
+    end = time.monotonic() + seconds
+    try:
+        while (left := end - time.monotonic()) > 0:
+            client.socket.settimeout(left)
+            if not client.socket.recv(1 << 16):
+                return True
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+@scenario("READs of 1 GiB by RDMA that are not taken, of 32 connections", memory_mib=IN_FLIGHT_MIB)
+def rdma_unread(target):
+    with held() as connections:
+        writer = target.client()
+        connections.append(writer)
+        file = writer.create("large-by-rdma")
+        for at in range(0, 4 * RDMA_PAYLOAD_BYTES, 1 << 20):
+            writer.write(file, at, random.randbytes(1 << 20))
+        writer.close_file(file)
+        asked, is_full = 0, False
+        for _ in range(32):
+            # Who holds so much already is not received from.
+            if is_full:
+                break
+            is_full = True
+            if client := attempt(connections, target.rdma_client):
+                with contextlib.suppress(Ended, OSError, Refused):
+                    file = client.create("large-by-rdma", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
+                    for n in range(4):
+                        client.demand(file, n * RDMA_PAYLOAD_BYTES, RDMA_PAYLOAD_BYTES)
+                        asked += 1
+                    is_full = False
+        # 128 MiB are one host's share. Fewer, and the server refused what the scenario is about.
+        if asked < 12:
+            yield f"only {asked} READs could be asked for"
+        if asked * RDMA_PAYLOAD_BYTES > IN_FLIGHT_MIB << 20:
+            yield f"{asked} READs of 8 MiB of one host are in work and unread; {IN_FLIGHT_MIB} MiB are there for all"
+        yield None
+
+
+# A guest has ten seconds for a message, and the server looks once a second.
+UNFINISHED_SECONDS_MAX = 14
+
+
+@scenario("messages by SMB Direct that are never ended, of 60 guests and 40 logons", memory_mib=96)
+def rdma_unfinished(target):
+    with held() as connections:
+        guests = []
+        for _ in range(60):
+            if client := attempt(connections, lambda: rdma.Client(target.server.rdma)):
+                with contextlib.suppress(Ended, OSError):
+                    left = client.begin(smb2.header(smb2.NEGOTIATE), 64 + 40 * rdma.STEP)
+                    client.go_on(left, rdma.STEP)
+                    guests.append(client)
+        began = time.monotonic()
+        for _ in range(40):
+            if client := attempt(connections, target.rdma_client):
+                with contextlib.suppress(Ended, OSError):
+                    client.go_on(client.begin(smb2.header(smb2.WRITE), 64 + 700 * rdma.STEP), rdma.STEP)
+        yield None
+        goes_on = sum(not is_ended(client, max(began + UNFINISHED_SECONDS_MAX - time.monotonic(), 0.01)) for client in guests)
+        if goes_on or not guests:
+            yield f"of {len(guests)} guests that end no message {goes_on} are still there after {UNFINISHED_SECONDS_MAX} s"
+
+
+# --- What only nodes may do -------------------------------------------------------------------------------------------------
+
+
+@scenario("users at bus$, and passwords for accounts of nodes, by dialects 2.1 to 3.0.2")
+def strangers_at_bus(target):
+    with held() as connections:
+        for dialect, user in itertools.product((0x0210, 0x0300, 0x0302), (os.environ["USER"], "bob", "node-1$")):
+            client = Client(target.port, target.source, timeout=3)
+            connections.append(client)
+            with contextlib.suppress(Ended, TimeoutError):
+                client.negotiate((dialect,))
+                if client.log_on(user, response_key(user)) == smb2.SUCCESS and user == "node-1$":
+                    yield f"{user} is logged on by a password, dialect {dialect:#06x}"
+                answer = client.call(smb2.TREE_CONNECT, smb2.tree_connect_body(r"\\127.0.0.1\bus$"))
+                if answer.status == smb2.SUCCESS:
+                    yield f"{user} reaches bus$, dialect {dialect:#06x}"
+        yield None
