@@ -7,6 +7,7 @@ use crate::data_files::{address_of, data_directory, demand_own};
 pub use crate::failure::Failure;
 use crate::listener::Listener;
 use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, UNANSWERED, https};
+use rustix::fs::{major, minor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, TcpStream};
@@ -229,18 +230,25 @@ fn serves(data: &Path) -> bool {
 
 /// Whether a process holds the lock. It is looked up, since to try it could keep a server from starting.
 fn is_held(lock: &Path) -> bool {
-    let Ok(inode) = std::fs::metadata(lock).map(|found| found.ino()) else { return false };
-    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| holds(&locks, inode))
+    let Ok(found) = std::fs::metadata(lock) else { return false };
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| holds(&locks, found.dev(), found.ino()))
 }
 
-/// Whether the kernel's list of locks (proc_locks(5)) has an exclusive one of flock(2) on a file with this inode.
-fn holds(locks: &str, inode: u64) -> bool {
+/// Whether the kernel's list of locks (proc_locks(5)) has an exclusive one of flock(2) on a file with this inode. File systems without a
+/// device of their own (btrfs, overlays) show another number there than to stat(2): of these the inode alone is compared.
+fn holds(locks: &str, device: u64, inode: u64) -> bool {
+    let own = (u64::from(major(device)), u64::from(minor(device)));
+    let is_file = |text: &str| {
+        let mut numbers = text.split(':');
+        let mut hexadecimal = || u64::from_str_radix(numbers.next()?, 16).ok();
+        let found = (hexadecimal()?, hexadecimal()?);
+        Some(numbers.next()?.parse() == Ok(inode) && (found == own || own.0 == 0))
+    };
     locks.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let file = words.get(5).and_then(|file| file.rsplit(':').next());
         words.get(1) == Some(&"FLOCK")
             && words.get(3) == Some(&"WRITE")
-            && file.and_then(|file| file.parse().ok()) == Some(inode)
+            && words.get(5).copied().and_then(is_file) == Some(true)
     })
 }
 
@@ -309,6 +317,7 @@ pub fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::makedev;
     use std::fs::File;
 
     #[test]
@@ -325,8 +334,12 @@ mod tests {
     fn a_lock_is_found_in_the_kernels_list() {
         let list = "1: POSIX  ADVISORY  WRITE 10 00:31:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 11 fe:00:42 0 EOF\n\
                     2: -> FLOCK  ADVISORY  WRITE 12 fe:00:43 0 EOF\n3: FLOCK ADVISORY READ 13 fe:00:44 0 EOF\n4: FLOCK\n";
-        let held: Vec<u64> = [7, 42, 43, 44].into_iter().filter(|inode| holds(list, *inode)).collect();
-        assert_eq!(held, [42]);
+        let of = |device, inodes: [u64; 4]| -> Vec<u64> {
+            inodes.into_iter().filter(|inode| holds(list, device, *inode)).collect()
+        };
+        assert_eq!(of(makedev(0xFE, 0), [7, 42, 43, 44]), [42]);
+        assert_eq!(of(makedev(8, 1), [7, 42, 43, 44]), [0; 0], "the same number of another file system");
+        assert_eq!(of(makedev(0, 35), [7, 42, 43, 44]), [42]);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         assert!(!is_held(&path));

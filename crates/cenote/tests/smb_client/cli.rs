@@ -2,8 +2,8 @@
 
 use crate::fixture::{PASSWORD, Server, pattern};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -143,6 +143,7 @@ fn what_cannot_be_is_said_and_leaves_nothing_behind() {
     );
     refused(&["ls", &place, "--channels", "33"], "1 to 32");
     std::fs::write(here.join("credentials"), "username=ana\npassword=wrong\n").unwrap();
+    std::fs::set_permissions(here.join("credentials"), Permissions::from_mode(0o600)).unwrap();
     refused(
         &["ls", &place, tcp[0], tcp[1], "--credentials", "credentials"],
         "user name or password is wrong",

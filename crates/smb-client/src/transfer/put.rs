@@ -254,8 +254,12 @@ impl Copier<'_> {
             true => {
                 let (written, accessed) = times_of(&found);
                 let contents = Contents { data: start.clone().into(), written, accessed };
-                let filling = self.client.submit_filled(self.tree, &part, list.as_deref(), &contents);
-                Stage::Filling(filling.map_err(|error| self.remote(path, error))?)
+                match self.client.submit_filled(self.tree, &part, list.as_deref(), &contents) {
+                    Ok(filling) => Stage::Filling(filling),
+                    // With the files before it: it is copied anew, as they are.
+                    Err(error) if is_lost(&error) => Stage::Large,
+                    Err(error) => return Err(self.remote(path, error)),
+                }
             }
             false => Stage::Large,
         };
@@ -318,7 +322,11 @@ impl Copier<'_> {
             self.client.close(file).map_err(|error| self.remote(path, error))?;
             return Err(stopped);
         }
-        self.client.submit_keep_as(file, path).map(Some).map_err(|error| self.remote(path, error))
+        match self.client.submit_keep_as(file, path) {
+            Ok(keeping) => Ok(Some(keeping)),
+            Err(error) if is_lost(&error) => Ok(None),
+            Err(error) => Err(self.remote(path, error)),
+        }
     }
 
     /// Ends files that were begun, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
