@@ -4,6 +4,7 @@ use super::halt::{Halt, Outcome, status_of};
 use super::io::{check_read, check_write};
 use super::parts::Parts;
 use super::transfers::{Copy, InFlight};
+use super::turn::STEPS_PER_TURN;
 use crate::backend::{ByteRange, CopyChunk, OpenId, OperationId, Reply};
 use crate::fs::{CloneRange, CloneRefusal, FsError, StreamId};
 use crate::security::rights;
@@ -214,6 +215,8 @@ pub fn duplicate_extents(
         chunk.source_offset += done;
         chunk.target_offset += done;
         chunk.len_bytes -= done;
+        // What a transaction of so many pieces costs is more than its steps tell: one of them is enough for a turn.
+        parts.agenda.turn.spend(STEPS_PER_TURN);
         return Err(Halt::Yield);
     }
     Ok(Outcome::Reply(Reply::Done))

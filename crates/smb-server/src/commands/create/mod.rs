@@ -95,8 +95,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::TOO_MANY_OPENED_FILES);
     }
     let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?.clone();
-    check_impersonation(&request)?;
     let Target::Disk { volume, root, .. } = tree.target else {
+        check_impersonation(&request)?;
         return open_pipe(state, context, &name, &request, now);
     };
     let caller = session.caller(context.session_key()?, &tree, root);
@@ -130,6 +130,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
         let operation = reconnect(state, volume, caller, name, handle)?;
         return Ok(Step::Submit { volume, operation, work: Box::new(work) });
     }
+    // A reconnect's other fields say nothing.
+    check_impersonation(&request)?;
     check_options(&request)?;
     let durable = durable_request(&contexts, context.server_capabilities(&state.connections));
     work.asked.durable_version = durable.as_ref().map(|durable| match durable {
