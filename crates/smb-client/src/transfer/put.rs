@@ -222,7 +222,12 @@ impl Copier<'_> {
         if room == Room::Free {
             return Ok(None);
         }
-        match self.client.access_list(self.tree, path) {
+        let found = match self.client.access_list(self.tree, path) {
+            // Files before it may have lost the connection; to ask again changes nothing.
+            Err(error) if is_lost(&error) => self.client.access_list(self.tree, path),
+            found => found,
+        };
+        match found {
             Ok(list) => Ok(Some(list)),
             Err(error) if error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(None),
             Err(error) => Err(self.remote(path, error)),
