@@ -3,6 +3,7 @@
 //! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
 
 use crate::capacity::{Trend, trend};
+use crate::disks::node_of;
 use crate::history::{Point, Span};
 use crate::live::{Live, Looked, Silent};
 use crate::machine::MachineTotals;
@@ -193,6 +194,7 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
         let Whole { health, disks, pools, volumes, jobs, .. } = found;
         (shown.health, shown.disks, shown.pools) = (health, disks, pools);
         (shown.volumes, shown.jobs) = (volumes, jobs);
+        forget_dead(&mut shown, snapshot, view.as_ref());
     }
     let live = Live::new(Looked {
         at_unix_ms: unix_ms(),
@@ -211,6 +213,27 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
         now,
     });
     publish(shared, &live);
+}
+
+/// What a server told before it died holds no more: of its disks and volumes this server's own verdict is shown.
+fn forget_dead(shown: &mut Snapshot, own: &Snapshot, view: Option<&ClusterView>) {
+    let nodes = || view.iter().flat_map(|view| &view.nodes).filter(|node| node.state == NodeStatus::Down);
+    let is_dead = |name: &str| nodes().any(|node| node.name.eq_ignore_ascii_case(name));
+    for disk in &mut shown.disks {
+        let server = disk.server.as_deref().unwrap_or_else(|| node_of(&disk.fault_domain));
+        if is_dead(server)
+            && let Some(known) = own.disks.iter().find(|known| known.id == disk.id)
+        {
+            *disk = known.clone();
+        }
+    }
+    for volume in &mut shown.volumes {
+        if volume.owner.as_deref().is_some_and(is_dead)
+            && let Some(known) = own.volumes.iter().find(|known| known.id == volume.id)
+        {
+            *volume = known.clone();
+        }
+    }
 }
 
 /// Who lives is known at once; records of the cluster take a while when a server has just died that keeps them.
