@@ -211,18 +211,7 @@ fn a_security_descriptor_is_laid_out_owner_group_and_access_list() {
     let mut world = World::over_volume();
     let mut client = Client::ready(&mut world);
     let file = client.create(&mut world, "file");
-    let answer = client.call(&mut world, Command::QueryInfo, |out| {
-        let body = QueryInfoRequestBody {
-            info_type: INFO_SECURITY,
-            // OWNER, GROUP and DACL (MS-DTYP 2.4.7).
-            additional_information: 7.into(),
-            output_buffer_length: 4096.into(),
-            file_id: file,
-            ..Default::default()
-        };
-        write_query_info_request(out, body, &[]);
-    });
-    let data = OutputBufferResponse::parse(&answer).unwrap().data().unwrap();
+    let data = client.security(&mut world, file);
     let at = |field: usize| u32::from_le_bytes(data[field..field + 4].try_into().unwrap());
     let (owner, group, sacl, dacl) = (at(4), at(8), at(12), at(16));
     assert_eq!((owner, sacl), (20, 0));

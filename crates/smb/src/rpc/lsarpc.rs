@@ -318,16 +318,7 @@ fn lookup_names(
     if count > LOOKUPS_MAX || reader.u32()? as usize != count {
         return Err(BadStub);
     }
-    let mut present = Vec::with_capacity(count);
-    for _ in 0..count {
-        reader.u32()?;
-        present.push(reader.pointer()?);
-    }
-    let mut names = Vec::with_capacity(count);
-    for is_present in present {
-        let units = if is_present { reader.units()? } else { Vec::new() };
-        names.push(String::from_utf16_lossy(&units));
-    }
+    let names = reader.unicode_strings(count)?;
 
     let mut domains = Domains::default();
     let all: Vec<Translated> =

@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod dssetup;
+mod enumeration;
 mod epmapper;
 mod handles;
 mod interface;

@@ -64,6 +64,22 @@ impl<'a> Reader<'a> {
         Ok(units.iter().map(|unit| self.order.u16(*unit)).collect())
     }
 
+    /// The content of an array of so many RPC_UNICODE_STRINGs (MS-DTYP 2.3.10). The caller bounds their count.
+    pub(super) fn unicode_strings(&mut self, count: usize) -> Result<Vec<String>, BadStub> {
+        let mut present = Vec::with_capacity(count);
+        for _ in 0..count {
+            // Lengths, which the content says again.
+            self.u32()?;
+            present.push(self.pointer()?);
+        }
+        let mut strings = Vec::with_capacity(count);
+        for is_present in present {
+            let units = if is_present { self.units()? } else { Vec::new() };
+            strings.push(String::from_utf16_lossy(&units));
+        }
+        Ok(strings)
+    }
+
     /// A zero-terminated wide string.
     pub(super) fn string(&mut self) -> Result<String, BadStub> {
         let mut units = self.units()?;

@@ -1,5 +1,6 @@
 //! wkssvc (MS-WKST): what kind of computer this is.
 
+use super::enumeration::Enumeration;
 use super::ndr::{BadStub, Reader, Writer};
 use super::{Directory, RpcCaller, Win32};
 
@@ -64,64 +65,43 @@ fn user_enum(
     directory: &dyn Directory,
 ) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
-    let level = reader.u32()?;
-    if reader.u32()? != level {
-        return Err(BadStub);
+    let wanted = Enumeration::read(reader)?;
+    let level = wanted.level;
+    match level {
+        0 | 1 if caller.is_administrator => {}
+        0 | 1 => return Ok(wanted.refuse(Win32::ACCESS_DENIED)),
+        _ => return Ok(wanted.refuse(Win32::INVALID_LEVEL)),
     }
-    if reader.pointer()? {
-        // Entries read, and the buffer that is for the server to fill.
-        reader.u32()?;
-        if reader.pointer()? {
-            return Err(BadStub);
-        }
-    }
-    let bytes_max = reader.u32()? as usize;
-    let has_resume = reader.pointer()?;
-    let from = if has_resume { reader.u32()? as usize } else { 0 };
-    let status = match level {
-        0 | 1 if caller.is_administrator => Win32::SUCCESS,
-        0 | 1 => Win32::ACCESS_DENIED,
-        _ => Win32::INVALID_LEVEL,
-    };
-    let mut users: Vec<String> = Vec::new();
-    if status == Win32::SUCCESS {
-        users = directory.sessions().into_iter().map(|session| session.user).collect();
-        users.sort();
-        users.dedup();
-    }
+    let mut users: Vec<String> = directory.sessions().into_iter().map(|session| session.user).collect();
+    users.sort();
+    users.dedup();
+    let from = wanted.resume.unwrap_or(0) as usize;
     let rest = users.get(from.min(users.len())..).unwrap_or_default();
     let server = directory.server().name;
     // Pointers and strings of one entry, with the server's name twice.
-    let shown = (bytes_max.min(USERS_BYTES_MAX) / USER_BYTES_MAX).max(1).min(rest.len());
+    let shown = (wanted.bytes_max.min(USERS_BYTES_MAX) / USER_BYTES_MAX).max(1).min(rest.len());
     let is_all = shown == rest.len();
     let mut out = Writer::default();
     out.u32(level);
     out.u32(level);
-    out.pointer_if(status == Win32::SUCCESS);
-    if status == Win32::SUCCESS {
+    out.pointer();
+    out.count(shown);
+    out.pointer_if(shown > 0);
+    if shown > 0 {
         out.count(shown);
-        out.pointer_if(shown > 0);
-        if shown > 0 {
-            out.count(shown);
-        }
-        let pointers = if level == 0 { 1 } else { 4 };
-        (0..shown * pointers).for_each(|_| out.pointer());
-        for user in rest.iter().take(shown) {
-            out.string(user);
-            if level == 1 {
-                // The domain of the logon, others that the user reads, and the server that knew the password.
-                out.string(&server);
-                out.string("");
-                out.string(&server);
-            }
+    }
+    let pointers = if level == 0 { 1 } else { 4 };
+    (0..shown * pointers).for_each(|_| out.pointer());
+    for user in rest.iter().take(shown) {
+        out.string(user);
+        if level == 1 {
+            // The domain of the logon, others that the user reads, and the server that knew the password.
+            out.string(&server);
+            out.string("");
+            out.string(&server);
         }
     }
-    out.count(rest.len());
-    out.pointer_if(has_resume);
-    if has_resume {
-        out.count(if is_all { 0 } else { from + shown });
-    }
-    let part = if is_all { Win32::SUCCESS } else { Win32::MORE_DATA };
-    out.u32(if status == Win32::SUCCESS { part.0 } else { status.0 });
+    let next = (!is_all).then(|| (from + shown) as u32);
+    wanted.finish(&mut out, rest.len(), next, if is_all { Win32::SUCCESS } else { Win32::MORE_DATA });
     Ok(out.into_stub())
 }

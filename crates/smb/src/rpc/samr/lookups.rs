@@ -117,16 +117,7 @@ fn verdict(asked: usize, mapped: usize) -> u32 {
 pub(super) fn names(reader: &mut Reader<'_>, call: &Call<'_>) -> Stub {
     let handle = reader.handle()?;
     let count = read_count(reader)?;
-    let mut present = Vec::with_capacity(count);
-    for _ in 0..count {
-        reader.u32()?;
-        present.push(reader.pointer()?);
-    }
-    let mut names = Vec::with_capacity(count);
-    for is_present in present {
-        let units = if is_present { reader.units()? } else { Vec::new() };
-        names.push(String::from_utf16_lossy(&units));
-    }
+    let names = reader.unicode_strings(count)?;
     let Some(domain) = call.domain(handle) else { return Ok(refused(16, NtStatus::INVALID_HANDLE)) };
     let known: std::collections::HashMap<String, (u32, u32)> = accounts(call, &domain)
         .into_iter()

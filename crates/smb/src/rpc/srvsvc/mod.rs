@@ -1,6 +1,5 @@
 //! srvsvc (MS-SRVS): shares, the server, its sessions and its clock.
 
-mod enumeration;
 mod shares;
 mod users;
 

@@ -1,8 +1,8 @@
 //! Shares (MS-SRVS 3.1.4.7 to 3.1.4.15): listed, told of, and for administrators made, changed and deleted.
 
+use super::super::enumeration::Enumeration;
 use super::super::ndr::{BadStub, Reader, Writer};
 use super::super::{Answer, Directory, RpcCaller, RpcChange, ShareEntry, ShareKind, ShareSettings, Win32};
-use super::enumeration::Enumeration;
 
 const STYPE_DISK: u32 = 0;
 const STYPE_IPC: u32 = 3;

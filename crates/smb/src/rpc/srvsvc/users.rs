@@ -1,10 +1,10 @@
 //! Sessions, their tree connects and their open files (MS-SRVS 3.1.4.1 to 3.1.4.6), for administrators.
 
+use super::super::enumeration::Enumeration;
 use super::super::ndr::{BadStub, Reader, Writer};
 use super::super::{
     Answer, ConnectionEntry, Directory, FileEntry, Files, RpcCaller, RpcChange, SessionEntry, Win32,
 };
-use super::enumeration::Enumeration;
 
 /// SESS_GUEST
 const SESSION_GUEST: u32 = 1;

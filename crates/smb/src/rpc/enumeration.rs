@@ -1,7 +1,7 @@
 //! Lists that come in parts: what the client asks for, and as many entries as fit.
 
-use super::super::Win32;
-use super::super::ndr::{BadStub, Reader, Writer};
+use super::Win32;
+use super::ndr::{BadStub, Reader, Writer};
 
 /// Bytes of one answer at most, whatever the client prefers.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -9,7 +9,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// A level and a container that the client leaves empty; then what it prefers and where it stopped.
 pub(super) struct Enumeration {
     pub(super) level: u32,
-    bytes_max: usize,
+    pub(super) bytes_max: usize,
     pub(super) resume: Option<u32>,
 }
 
@@ -92,7 +92,7 @@ impl Enumeration {
         out.into_stub()
     }
 
-    fn finish(&self, out: &mut Writer, total: usize, next: Option<u32>, status: Win32) {
+    pub(super) fn finish(&self, out: &mut Writer, total: usize, next: Option<u32>, status: Win32) {
         out.count(total);
         out.pointer_if(self.resume.is_some());
         if self.resume.is_some() {
