@@ -32,10 +32,13 @@ printf '<Profile><TimeSpans></TimeSpans></Profile>' >wrong.xml
 refuses "a profile without targets" "\*1" fleet run wrong.xml
 
 # --- A run, and the table meanwhile -----------------------------------------------------------------------------------
-fleet run peak -d 4 --out one >run.out 2>run.err &
+fleet run peak -d 6 --out one >run.out 2>run.err &
 running=$!
-sleep 3
-fleet watch --count 2 --json >watched.json
+# A loaded machine takes seconds to begin it.
+for _ in {1..30}; do
+    fleet watch --count 2 --json >watched.json
+    tail -n 1 watched.json | grep -q '"label": *"peak"' && break
+done
 check "watch shows the run and the gap above the volume" python3 -c "
 import json
 tables = [json.loads(line) for line in open('watched.json')]
