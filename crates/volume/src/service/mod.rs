@@ -49,6 +49,7 @@ mod file_opens;
 mod grant;
 mod halt;
 mod information;
+mod inheritance;
 mod intervals;
 mod io;
 mod listing;
@@ -89,6 +90,7 @@ mod shown;
 mod tasks;
 mod timers;
 mod transfers;
+mod tunnel;
 mod turn;
 mod waiting_locks;
 mod walk;
@@ -116,6 +118,7 @@ use short_names::ShortNames;
 use std::time::Duration;
 use timers::Timer;
 use transfers::Transfers;
+use tunnel::Tunnel;
 use types::{FileTime, Monotonic};
 
 pub use propagation::{Propagation, PropagationReport, PropagationStep};
@@ -164,6 +167,7 @@ pub struct Service {
     locks: Locks,
     watches: Watches,
     names: ShortNames,
+    tunnel: Tunnel,
     descriptors: Descriptors,
     replays: Replays,
     transfers: Transfers,
@@ -198,6 +202,7 @@ impl Service {
             locks: Locks::new(limits),
             watches: Watches::default(),
             names: ShortNames::default(),
+            tunnel: Tunnel::default(),
             descriptors: Descriptors::default(),
             replays: Replays::default(),
             transfers: Transfers::default(),
@@ -272,6 +277,7 @@ impl Service {
             locks: &mut self.locks,
             watches: &mut self.watches,
             names: &mut self.names,
+            tunnel: &mut self.tunnel,
             descriptors: &mut self.descriptors,
             replays: &mut self.replays,
             transfers: &mut self.transfers,
