@@ -118,6 +118,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
 fn what_one_user_asks_for_holds_up_another_by_one_turn() {
     let mut bench = Bench::new();
     let mine = bench.create(open_if(1, "mine")).unwrap().open;
+    bench.call(Operation::SetSparse { open: mine, sparse: true }).unwrap();
     bench.set(mine, SetInformation::EndOfFile(1 << 40)).unwrap();
     let other = bench.create(by_other(2, "other")).unwrap().open;
     bench.service.poll(&mut Vec::new());
