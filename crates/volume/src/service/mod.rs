@@ -52,6 +52,7 @@ mod information;
 mod inheritance;
 mod intervals;
 mod io;
+mod lasting;
 mod listing;
 mod locks;
 mod make_file;
@@ -121,11 +122,12 @@ use transfers::Transfers;
 use tunnel::Tunnel;
 use types::{FileTime, Monotonic};
 
+pub use lasting::LastingOpens;
 pub use propagation::{Propagation, PropagationReport, PropagationStep};
 pub use wildcard::PATTERN_UNITS_MAX;
 
 /// Limits that an administrator sets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ServiceConfig {
     /// Opens at once, those whose clients are away included; a user has no more than are free. Beyond, creates answer
     /// TOO_MANY_OPENED_FILES.
@@ -141,18 +143,24 @@ pub struct ServiceConfig {
     pub durable_timeout: Duration,
     /// The longest time that a client may ask for.
     pub durable_timeout_max: Duration,
+    /// Opens that outlast their connections, counted over all volumes that are given the same.
+    pub lasting: LastingOpens,
 }
+
+/// Opens of a volume if an administrator does not say.
+const OPENS_MAX: usize = 262_144;
 
 impl Default for ServiceConfig {
     fn default() -> Self {
         Self {
-            opens_max: 262_144,
+            opens_max: OPENS_MAX,
             parked_max: 65_536,
             locks_per_open: 4096,
             locks_per_session: 65_536,
             locks_max: 1 << 20,
             durable_timeout: Duration::from_secs(60),
             durable_timeout_max: Duration::from_secs(300),
+            lasting: LastingOpens::new(OPENS_MAX),
         }
     }
 }
@@ -197,7 +205,7 @@ impl Service {
         };
         Self {
             fs,
-            opens: Opens::new(config.opens_max),
+            opens: Opens::new(config.opens_max, config.lasting),
             caching: Caching::default(),
             locks: Locks::new(limits),
             watches: Watches::default(),
