@@ -425,6 +425,10 @@ impl Backend for Service {
         self.agenda.events.fetch(out);
     }
 
+    fn lock_count(&self, open: OpenId) -> usize {
+        self.opens.get(open).map_or(0, |found| self.locks.count(found.stream, open))
+    }
+
     fn next_timeout(&self) -> Option<Monotonic> {
         let is_due = self.agenda.is_open && self.agenda.tasks.is_due();
         if is_due || self.watches.has_ready() || self.restoring.as_ref().is_some_and(Restoring::is_due) {
