@@ -42,10 +42,14 @@ fn parse(input: &[u8]) {
         assert!(wire::put_refusal(&error).0.is_error());
     }
     if let Ok(reports) = wire::parse_status(input) {
-        assert_eq!(wire::put_status(&reports, input.len()).expect("as much as came").len(), input.len());
+        assert_eq!(
+            wire::put_status(&reports, true, input.len()).expect("as much as came").len(),
+            input.len()
+        );
     }
-    if let Ok(cursors) = wire::parse_status_request(input) {
-        assert!(wire::put_status_request(&cursors).len() <= input.len());
+    if let Ok(question) = wire::parse_status_request(input) {
+        // What it says of the asker itself is 24 bytes.
+        assert!(wire::put_status_request(&question.cursors).len() <= input.len() + 24);
     }
 }
 

@@ -355,18 +355,18 @@ impl<L: LocalDisks> Inner<L> {
     }
 
     fn status(&mut self, open: OpenId, input: &[u8], output_bytes_max: usize) -> AtOnce {
-        let cursors = match wire::parse_status_request(input) {
-            Ok(cursors) => cursors,
+        let question = match wire::parse_status_request(input) {
+            Ok(question) => question,
             Err(error) => return malformed(error),
         };
         if !self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node)) {
             return Some(Err(NtStatus::INVALID_DEVICE_REQUEST.into()));
         }
-        let cursor = |disk| cursors.get(disk).copied().unwrap_or(0);
+        let cursor = |disk| question.cursors.get(disk).copied().unwrap_or(0);
         let disks = self.disks.disks();
         let reports: Vec<DiskReport> =
             disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
-        let output = wire::put_status(&reports, output_bytes_max);
+        let output = wire::put_status(&reports, question.reads_paces, output_bytes_max);
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL.into()))
     }
 

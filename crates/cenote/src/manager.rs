@@ -501,7 +501,7 @@ impl Management for Manager {
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
                 apply(&mut share, request.options, Some(access));
-                shares::create(&book.state, &share).map_err(refused)
+                shares::create(&book.roomy, &share).map_err(refused)
             })
             .await
         })
@@ -510,7 +510,7 @@ impl Management for Manager {
     fn set_share(&self, name: String, request: ShareOptions) -> Answer<'_, ()> {
         self.change(move |book| {
             let access = book.grants(&request)?;
-            shares::set(&book.state, &name, |share| {
+            shares::set(&book.roomy, &name, |share| {
                 apply(share, request, access);
                 Ok(())
             })

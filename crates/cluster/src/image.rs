@@ -11,10 +11,10 @@ use crate::accounts::{Group, UserRecord};
 use crate::packing;
 use crate::settings::ServerSettings;
 use crate::shares::Share;
-use crate::{DeletedVolume, DiskRecord, PoolRecord, Record, StateDump, VolumeRecord};
+use crate::{DeletedVolume, DiskRecord, PoolRecord, Record, StateDump, Transaction, VolumeRecord};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, PoolId, VolumeId};
+use types::{DiskId, Epoch, PoolId, VolumeId};
 use uuid::Uuid;
 
 /// The forms that are written.
@@ -126,6 +126,20 @@ impl PoolImage {
         let mut text = self.header_line(form, (self.entries.len() - kept) as u32);
         text.append(&mut body);
         Some(text)
+    }
+
+    /// Whether all of it has room, with what the records of volumes grow by.
+    fn fits_whole(&self, bytes_max: usize) -> bool {
+        let volumes = self.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX)).count();
+        let room = bytes_max.checked_sub(GROWTH_BYTES * volumes);
+        let encoded = room.and_then(|room| self.encode(room));
+        encoded.is_some_and(|bytes| parse_header(&bytes).is_ok_and(|header| header.omitted == 0))
+    }
+
+    /// Leaves out what an import can do without.
+    fn of_essentials(self) -> Self {
+        let essential = self.entries.into_iter().filter(|(key, _)| is_essential(key));
+        Self { entries: essential.collect(), ..self }
     }
 
     fn header_line(&self, form: u32, omitted: u32) -> Vec<u8> {
@@ -262,15 +276,48 @@ fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize
 
 /// Whether the pool's disks have room for the records with this volume's, and for what they grow by when disks leave.
 pub fn has_room_for(dump: &StateDump, volume: &VolumeRecord, bytes_max: usize) -> bool {
-    let Some(mut image) = PoolImage::of(dump, volume.pool, "", 0) else { return false };
-    let volumes = image.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX)).count();
-    let at = image.entries.iter().position(|(key, _)| key.starts_with(ServerSettings::PREFIX));
-    let at = at.unwrap_or(image.entries.len());
-    image.entries.insert(at, (volume.key(), volume.encode()));
-    let least = image.entries.iter().filter(|(key, _)| is_essential(key));
-    image.entries = least.cloned().collect();
-    let growth = GROWTH_BYTES * (volumes + 1);
-    bytes_max.checked_sub(growth).is_some_and(|room| image.encode(room).is_some())
+    let after = dump.after(&Transaction::default().put(volume.key(), volume.encode()));
+    PoolImage::of(&after, volume.pool, "", 0).is_some_and(|image| image.of_essentials().fits_whole(bytes_max))
+}
+
+/// Whether the pool's disks have room for the records with one more disk, at `path`, of which all volumes of the pool are given chunks.
+pub fn has_room_for_disk(dump: &StateDump, pool: PoolId, path: &str, bytes_max: usize) -> bool {
+    let Some(image) = PoolImage::of(dump, pool, "", 0) else { return false };
+    let mut disks = image.records::<DiskRecord>().unwrap_or_default();
+    let Some(alike) = disks.pop() else { return true };
+    // An id compresses as badly as any.
+    let id = DiskId(Uuid::from_u128(!alike.id.0.as_u128()));
+    let node = alike.fault_domain.node.clone();
+    let disk = DiskRecord { id, path: path.to_owned(), ..alike };
+    let mut added = Transaction::default().put(disk.key(), disk.encode());
+    for mut volume in image.records::<VolumeRecord>().unwrap_or_default() {
+        volume.in_sync.push(id);
+        if let Some(home) = volume.homes.iter_mut().find(|home| home.node == node) {
+            home.disks.push(id);
+        }
+        added = added.put(volume.key(), volume.encode());
+    }
+    let after = PoolImage::of(&dump.after(&added), pool, "", 0);
+    after.is_some_and(|image| image.of_essentials().fits_whole(bytes_max))
+}
+
+/// Names a pool of which the disks would not carry all records any more after this transaction on accounts and shares: an import would lose some.
+/// One that makes no record longer is no reason.
+pub fn pool_without_room(dump: &StateDump, transaction: &Transaction, bytes_max: usize) -> Option<String> {
+    let after = dump.after(transaction);
+    let bytes = |dump: &StateDump| dump.entries.iter().map(|(_, value)| value.len()).sum::<usize>();
+    if bytes(&after) <= bytes(dump) {
+        return None;
+    }
+    let pools = dump.entries.iter().filter(|(key, _)| key.starts_with(PoolRecord::PREFIX));
+    let pools = pools.filter_map(|(key, value)| PoolRecord::decode(key, value).ok());
+    let lacks_room = |pool: &PoolRecord| {
+        let image = |dump: &StateDump| PoolImage::of(dump, pool.id, "", 0);
+        image(&after).is_some_and(|after| {
+            image(dump).is_some_and(|before| before.entries != after.entries) && !after.fits_whole(bytes_max)
+        })
+    };
+    pools.filter(lacks_room).map(|pool| pool.name).next()
 }
 
 fn same_volume(left: &(String, Vec<u8>), right: &(String, Vec<u8>)) -> bool {

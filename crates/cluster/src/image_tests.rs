@@ -1,12 +1,12 @@
-use crate::accounts::Accounts;
-use crate::image::{ImageError, ImageVersion, PoolImage, has_room_for, parse_header};
+use crate::accounts::{AccountError, Accounts};
+use crate::image::{ImageError, ImageVersion, PoolImage, has_room_for, has_room_for_disk, parse_header};
 use crate::import::{self, FoundDisk, ImportError, Wanted};
 use crate::seal::SealKey;
 use crate::settings::ServerSettings;
 use crate::shares::{self, Share, ShareAccess};
 use crate::{
-    DiskRecord, DiskState, FaultDomain, PoolRecord, Provisioning, Record, RedbState, Resiliency, Typed,
-    VolumeRecord,
+    DiskRecord, DiskState, FaultDomain, PoolRecord, Provisioning, Record, RedbState, Resiliency, StateError,
+    Typed, VolumeRecord,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -434,6 +434,57 @@ fn packed_records_that_name_what_is_not_there_or_too_much_are_refused() {
     let many = volume(1).repeat(30);
     assert!(matches!(image(&format!("{lists}{long}{many}")), Err(ImageError::Malformed(_))));
     assert!(matches!(image("list\t[\n"), Err(ImageError::Malformed(_))));
+    // Nodes without disks, which each volume would name again.
+    let homes =
+        |nodes: usize| format!("disks\t[]\nlist\t[]\nhomes\t[{}[\"\",0]]\n", "[\"\",0],".repeat(nodes - 1));
+    assert!(image(&format!("{}{}", homes(16), volume(0))).is_ok());
+    assert!(matches!(image(&format!("{}{}", homes(2_000), volume(0))), Err(ImageError::Malformed(_))));
+}
+
+#[test]
+fn a_disk_is_refused_while_the_records_of_those_that_are_there_still_fit() {
+    let many = large(60);
+    let packed = PoolImage::of(&many, POOL, "", 0).unwrap().encode(ROOM >> 2).expect("they fit").len();
+    let path = "/dev/disk/by-id/nvme-one-more";
+    assert!(has_room_for_disk(&many, POOL, path, ROOM));
+    assert!(!has_room_for_disk(&many, POOL, path, packed), "nothing is left for what records grow by");
+    assert!(has_room_for_disk(&many, POOL, path, packed + 60 * 32 + 400), "it takes room once");
+}
+
+#[test]
+fn a_user_or_share_that_the_disks_could_not_carry_is_refused_and_what_makes_room_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = SealKey::open_or_create(&directory.path().join("key")).unwrap();
+    let state = crate::State::from(crate::MemoryState::new());
+    let pool = PoolRecord::new(POOL, "tank", 0, 7);
+    state.write(&pool, 0).unwrap();
+    let volume = VolumeRecord::new(
+        VOLUME,
+        POOL,
+        "data".to_owned(),
+        Resiliency::TwoWay,
+        1 << 30,
+        Provisioning::Thin,
+        Vec::new(),
+        7,
+    );
+    state.write(&volume, 0).unwrap();
+    let roomy = crate::RoomyState::new(state.clone(), 4096);
+    let accounts = Accounts::new(&roomy, &key);
+    accounts.create_builtin_groups().unwrap();
+    let add = |number: usize| accounts.add_user(&format!("user-{number}"), "", "Pa55-w0rd!", &[], 1);
+    let (refused, error) = (0..100).find_map(|number| Some((number, add(number).err()?))).expect("no room");
+    assert!(matches!(&error, AccountError::State(StateError::NoRoom(pool)) if pool == "tank"), "{error:?}");
+    let image = PoolImage::of(&state.dump().unwrap(), POOL, "", 0).unwrap();
+    let carried = PoolImage::parse(&image.encode(4096).unwrap()).unwrap();
+    assert_eq!((carried.header.omitted, accounts.users().unwrap().len()), (0, refused));
+    let share = |name: String| shares::create(&roomy, &Share::new(name, VOLUME, Vec::new()));
+    let refused = (0..100).find_map(|number| share(format!("share-{number}")).err()).expect("no room");
+    assert!(matches!(refused, AccountError::State(StateError::NoRoom(_))), "{refused:?}");
+    for number in 0..4 {
+        accounts.delete_user(&format!("user-{number}")).expect("it makes room");
+    }
+    share("one-more".to_owned()).expect("there is room");
 }
 
 proptest! {

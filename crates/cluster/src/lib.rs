@@ -58,6 +58,7 @@ mod packing;
 mod records;
 pub mod recovery;
 mod redb_engine;
+mod roomy;
 pub mod seal;
 pub mod settings;
 pub mod shares;
@@ -77,6 +78,7 @@ pub use records::{
     StaleDisk, VolumeRecord, WARN_AT_PERCENT,
 };
 pub use redb_engine::RedbState;
+pub use roomy::RoomyState;
 pub use state::{
     Answer, Change, ClusterState, Condition, Request, StateCompletion, StateDump, StateError, StatePlace,
     StateTrouble, Transaction, Versioned,

@@ -20,8 +20,12 @@ use types::{ChunkIndex, DiskId, Epoch};
 
 /// Most bytes of the lines: sixty times what 1,000 volumes on 416 disks have.
 const LINES_BYTES_MAX: usize = 32 << 20;
-/// Most disks that all records name together: more than twice what 1,000 volumes on 416 disks of 16 nodes do.
+/// Most disks, and nodes that have them, that all records name together: more than twice what 1,000 volumes on 416 disks of 16 nodes do.
 const NAMED_MAX: usize = 2 << 20;
+/// Most nodes that have disks of one volume: a cluster has 16.
+const HOMES_MAX: usize = 1024;
+/// Most bytes of what comes back: four times what 1,000 volumes on 416 disks have.
+const UNPACKED_BYTES_MAX: usize = 128 << 20;
 const LEVEL: u8 = 6;
 
 type Entry = (String, Vec<u8>);
@@ -148,8 +152,10 @@ struct Unpacking {
     disks: Vec<DiskId>,
     lists: Vec<Vec<u32>>,
     homes: Vec<Vec<(String, u32)>>,
-    /// Disks that records have named so far.
+    /// Disks and nodes that records have named so far.
     named: usize,
+    /// Of the records so far.
+    bytes: usize,
 }
 
 impl Unpacking {
@@ -159,20 +165,30 @@ impl Unpacking {
 
     fn list(&mut self, number: u32) -> Result<Vec<DiskId>, String> {
         let list = self.lists.get(number as usize).ok_or_else(|| malformed("a list that is not there"))?;
-        self.named += list.len();
-        if self.named > NAMED_MAX {
-            return Err(malformed("more disks in all than any pool has"));
-        }
+        self.named = count_named(self.named, list.len())?;
         list.iter().map(|place| self.disk(*place)).collect()
+    }
+
+    fn add_homes(&mut self, homes: Vec<(String, u32)>) -> Result<(), String> {
+        if homes.len() > HOMES_MAX {
+            return Err(malformed("more nodes than any cluster has"));
+        }
+        self.homes.push(homes);
+        Ok(())
+    }
+
+    fn homes(&mut self, number: u32) -> Result<Vec<Home>, String> {
+        let homes = self.homes.get(number as usize).ok_or_else(|| malformed("homes that are not there"))?;
+        // A node without disks takes room as well.
+        self.named = count_named(self.named, homes.len())?;
+        let homes = homes.clone().into_iter();
+        homes.map(|(node, list)| Ok(Home { node, disks: self.list(list)? })).collect()
     }
 
     fn volume(&mut self, value: &[u8]) -> Result<VolumeRecord, String> {
         let packed: PackedVolume = serde_json::from_slice(value).map_err(malformed)?;
         let in_sync = self.list(packed.in_sync)?;
-        let homes = self.homes.get(packed.homes as usize).cloned();
-        let homes = homes.ok_or_else(|| malformed("homes that are not there"))?.into_iter();
-        let homes: Result<Vec<Home>, String> =
-            homes.map(|(node, list)| Ok(Home { node, disks: self.list(list)? })).collect();
+        let homes = self.homes(packed.homes)?;
         let mut stale = Vec::new();
         for (list, since, promised) in packed.stale {
             let disks = self.list(list)?.into_iter();
@@ -180,8 +196,14 @@ impl Unpacking {
         }
         let building: Result<Vec<(DiskId, ChunkIndex)>, String> =
             packed.building.into_iter().map(|(place, chunk)| Ok((self.disk(place)?, chunk))).collect();
-        Ok(VolumeRecord { in_sync, homes: homes?, stale, building: building?, ..packed.volume })
+        Ok(VolumeRecord { in_sync, homes, stale, building: building?, ..packed.volume })
     }
+}
+
+/// Counts so many more disks or nodes that a record names.
+fn count_named(named: usize, more: usize) -> Result<usize, String> {
+    let named = named + more;
+    if named > NAMED_MAX { Err(malformed("more disks in all than any pool has")) } else { Ok(named) }
 }
 
 /// Reads what [`pack`] made.
@@ -198,10 +220,16 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, String> {
         match key {
             "disks" => unpacking.disks = serde_json::from_slice(value).map_err(malformed)?,
             "list" => unpacking.lists.push(serde_json::from_slice(value).map_err(malformed)?),
-            "homes" => unpacking.homes.push(serde_json::from_slice(value).map_err(malformed)?),
+            "homes" => unpacking.add_homes(serde_json::from_slice(value).map_err(malformed)?)?,
             key if key.starts_with('=') => {
                 let volume = unpacking.volume(value)?;
-                entries.push((volume.key(), volume.encode()));
+                let (key, value) = (volume.key(), volume.encode());
+                // Names of nodes stand once, and come back with each volume.
+                unpacking.bytes += key.len() + value.len();
+                if unpacking.bytes > UNPACKED_BYTES_MAX {
+                    return Err(malformed("more in all than any pool has"));
+                }
+                entries.push((key, value));
             }
             key => entries.push((key.to_owned(), value.to_vec())),
         }

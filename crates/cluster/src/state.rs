@@ -1,5 +1,6 @@
 //! What is asked of the cluster's state, and what it answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -103,6 +104,8 @@ pub enum StateError {
     Malformed { key: String, why: String },
     /// The state's file cannot be opened.
     Open(String),
+    /// The disks of the pool of this name have no room for the records: nothing was applied.
+    NoRoom(String),
 }
 
 impl fmt::Display for StateError {
@@ -116,6 +119,11 @@ impl fmt::Display for StateError {
                 write!(f, "record {key} of the cluster state does not parse: {why}")
             }
             Self::Open(why) => write!(f, "the cluster state cannot be opened: {why}"),
+            Self::NoRoom(pool) => write!(
+                f,
+                "the disks of pool {pool} have no room for the records of one more: without these an import would lose some. Delete users, shares \
+                 or volumes that nobody needs"
+            ),
         }
     }
 }
@@ -128,6 +136,21 @@ pub struct StateDump {
     pub revision: u64,
     /// Key and value, in key order.
     pub entries: Vec<(String, Vec<u8>)>,
+}
+
+impl StateDump {
+    /// The same after a transaction of which the conditions hold.
+    #[must_use]
+    pub fn after(&self, transaction: &Transaction) -> Self {
+        let mut entries: BTreeMap<String, Vec<u8>> = self.entries.iter().cloned().collect();
+        for change in &transaction.changes {
+            match change {
+                Change::Put { key, value } => drop(entries.insert(key.clone(), value.clone())),
+                Change::Delete { key } => drop(entries.remove(key)),
+            }
+        }
+        Self { revision: self.revision, entries: entries.into_iter().collect() }
+    }
 }
 
 /// Where an engine keeps the records.

@@ -16,6 +16,7 @@ use cluster::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
 };
+use space::local::nodes::{DiskPace, DiskReport};
 use space::message::{PeerId, Request, Response, Transport};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -910,11 +911,12 @@ fn a_node_has_nothing_to_say_of_another_ones_disks() {
         let disks = rig.state.list::<DiskRecord>().expect("the state");
         disks.into_iter().find(|disk| disk.value.node == Some(NodeId(node))).expect("a disk").value.id
     };
-    let report = space::local::nodes::DiskReport {
+    let report = DiskReport {
         disk: disk(3),
         total_slabs: 7,
         free_slabs: 5,
         slab_blocks: 1,
+        pace: None,
         corrupt: Vec::new(),
         cursor: 0,
     };
@@ -927,4 +929,43 @@ fn a_node_has_nothing_to_say_of_another_ones_disks() {
     assert_ne!(shown(&rig), 7);
     rig.of(1).note_report(NodeId(3), &report);
     assert_eq!(shown(&rig), 7);
+}
+
+#[test]
+fn a_servers_only_disk_is_slow_beside_those_of_the_others() {
+    let (rig, _, _) = Rig::with_volume(3, Resiliency::TwoWay);
+    let disks = rig.state.list::<DiskRecord>().expect("the state");
+    let disk =
+        |node: u32| disks.iter().find(|disk| disk.value.node == Some(NodeId(node))).expect("a disk").value.id;
+    let (node, own) = (rig.of(1), disk(1));
+    let is_rotational = node.slow_disks.pace(own).expect("it is there").is_rotational;
+    let tell = |from: u32| {
+        let means = [None, Some(Duration::from_millis(2)), None];
+        node.note_report(
+            NodeId(from),
+            &DiskReport {
+                disk: disk(from),
+                total_slabs: 7,
+                free_slabs: 5,
+                slab_blocks: 1,
+                pace: Some(DiskPace { is_rotational, means }),
+                corrupt: Vec::new(),
+                cursor: 0,
+            },
+        );
+    };
+    let slow_after = |windows: u32, mean: Duration| {
+        for _ in 0..windows {
+            node.tell_time(node.tasks.now().after(crate::pace::WINDOW));
+            (2..=3).for_each(tell);
+            for _ in 0..20 {
+                node.disks.slots()[&own].counters.write_latency.borrow_mut().record(mean);
+            }
+            node.slow_disks.look_if_due();
+        }
+        node.disks.slots()[&own].pace.slow().cloned()
+    };
+    let slow = slow_after(3, Duration::from_millis(900)).expect("the others take 2 ms");
+    assert_eq!((slow.asked, slow.peers), (crate::pace::Asked::Write, Duration::from_millis(2)));
+    assert_eq!(slow_after(3, Duration::from_millis(2)), None, "it is as fast as they are");
 }

@@ -214,6 +214,7 @@ impl DiskCare {
             return Ok(returned);
         }
         let slab_bytes = self.pools.slab_bytes(pool).ok_or_else(|| Error::not_found("pool", pool))?;
+        self.check_room_for_record(pool, &disk.path).await?;
         let mut records = self.format(pool, vec![disk], Some(slab_bytes)).await?;
         let record = records.pop().ok_or_else(|| Error::io("the disk was not formatted"))?;
         let (id, stored) = (record.id, record.clone());
@@ -224,6 +225,22 @@ impl DiskCare {
             self.until_known(id, pool, &space).await;
         }
         Ok(id)
+    }
+
+    /// Refuses a disk of which the pool's disks could not carry the record: without all of these an import would lose volumes.
+    async fn check_room_for_record(&self, pool: PoolId, path: &Path) -> Done<()> {
+        let path = path.display().to_string();
+        let has_room = self.state.change(move |state| {
+            Ok(cluster::image::has_room_for_disk(&state.dump()?, pool, &path, store::RECORDS_BYTES_MAX))
+        });
+        match has_room.await? {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::NoSpace,
+                "the pool's disks have no room for the records of one more disk: without these an import would lose volumes. Delete volumes, or add \
+                 the disk to another pool",
+            )),
+        }
     }
 
     /// Waits until all served volumes of the pool may use a disk, so that a rebalance that follows at once finds them. Volumes that

@@ -107,7 +107,7 @@ pub struct Node {
     pub erasing: Erasing,
     disk_files: DiskFiles,
     promises: Promises,
-    slow_disks: SlowDisks,
+    pub(crate) slow_disks: SlowDisks,
     retirements: Retirements,
     scrubs: Scrubs,
     recovery: Recovery,
@@ -380,7 +380,7 @@ impl Shared {
                 jobs: jobs.clone(),
             },
             erasing: Erasing { tasks: tasks.clone(), disks: disks.clone(), pools: pools.clone() },
-            slow_disks: SlowDisks { tasks: tasks.clone(), disks: disks.clone(), next_at: Rc::default() },
+            slow_disks: SlowDisks::new(tasks.clone(), disks.clone()),
             disk_files: DiskFiles {
                 tasks: tasks.clone(),
                 disks: disks.clone(),

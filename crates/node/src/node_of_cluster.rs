@@ -82,7 +82,8 @@ impl Node {
 
     /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever); none if the disk is not there.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
-        self.space_of(disk)?.report(disk, cursor)
+        let report = self.space_of(disk)?.report(disk, cursor)?;
+        Some(DiskReport { pace: self.slow_disks.pace(disk), ..report })
     }
 
     /// What became of reads that were late, by the node of the disk that was asked first.
@@ -107,7 +108,11 @@ impl Node {
         let disks = self.neighbours.disks();
         let pool = disks.get(&report.disk).filter(|disk| disk.node == Some(from)).map(|disk| disk.pool);
         drop(disks);
-        let Some(space) = pool.and_then(|pool| self.pools.space(pool)) else { return };
+        let Some(pool) = pool else { return };
+        if let Some(pace) = report.pace {
+            self.slow_disks.note(report.disk, pool, pace);
+        }
+        let Some(space) = self.pools.space(pool) else { return };
         space.update_remote_disk(report.disk, (report.total_slabs, report.free_slabs));
         if !report.corrupt.is_empty() {
             space.note_corrupt(report.disk, &report.corrupt);

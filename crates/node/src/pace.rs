@@ -2,7 +2,8 @@
 //!
 //! Each durable write waits for the slowest of its copies, so that one disk which takes a third of a second for a request, and never fails, slows a whole
 //! pool down. Compared are the mean times of what disks were asked within windows of [`WINDOW`], by kind of operation, with the median of a disk's
-//! peers: present disks of the same pool, kind of medium and server. Promises: disks that are all alike slow are no news; a disk counts as slow after
+//! peers: present disks of the same pool and kind of medium, on whatever server (each says once a second what it measured at its own disks, so that the
+//! network does not count). Promises: disks that are all alike slow are no news; a disk counts as slow after
 //! two windows in a row, and as well again after three.
 
 use crate::counted::Counters;
@@ -50,6 +51,8 @@ pub(crate) type Means = [Option<Duration>; 3];
 pub struct Pace {
     /// Operations and their times, by kind, when the last window ended.
     seen: [(u64, Duration); 3],
+    /// Of the last window.
+    last: Means,
     /// Windows in a row that said other than `slow` does.
     contrary: u8,
     slow: Option<Slow>,
@@ -60,16 +63,22 @@ impl Pace {
         self.slow.as_ref()
     }
 
+    /// What the last window showed.
+    pub(crate) fn last(&self) -> Means {
+        self.last
+    }
+
     /// Ends a window.
     pub(crate) fn measure(&mut self, counters: &Counters) -> Means {
         let histograms = [&counters.read_latency, &counters.write_latency, &counters.flush_latency];
-        std::array::from_fn(|kind| {
+        self.last = std::array::from_fn(|kind| {
             let histogram = histograms[kind].borrow();
             let now = (histogram.count(), histogram.sum());
             let before = std::mem::replace(&mut self.seen[kind], now);
             let (count, sum) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
             (count >= OPERATIONS_MIN).then(|| sum / u32::try_from(count).unwrap_or(u32::MAX))
-        })
+        });
+        self.last
     }
 
     /// Takes what the last window showed.

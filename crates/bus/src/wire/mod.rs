@@ -32,7 +32,7 @@ pub use requests::{
 /// Bytes of the question whether large messages come through, and of its answer: more than a packet of any network, and one SMB2 credit.
 pub const PROOF_BYTES: usize = 64 << 10;
 
-pub use statuses::{parse_status, parse_status_request, put_status, put_status_request};
+pub use statuses::{StatusQuestion, parse_status, parse_status_request, put_status, put_status_request};
 
 use types::BLOCK_BYTES;
 

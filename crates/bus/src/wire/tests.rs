@@ -1,9 +1,10 @@
 use super::*;
 use disk::DiskError;
 use proptest::prelude::*;
-use space::local::nodes::DiskReport;
+use space::local::nodes::{DiskPace, DiskReport};
 use space::message::{BusError, Operation, SessionId};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::api::{ChunkEntry, Regions, StoreError, WriteClass};
 use sys::{Buf, BufMut, Payload};
 use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, Stamp, VolumeId};
@@ -150,24 +151,32 @@ fn errors_are_read_as_they_were_written() {
 
 #[test]
 fn reports_are_read_as_they_were_written_and_hold_as_many_findings_as_fit() {
+    let means = [None, Some(Duration::from_millis(3)), Some(Duration::from_micros(70))];
     let report = |number: u8, findings: u64| DiskReport {
         disk: DiskId::from_bytes([number; 16]),
         total_slabs: 100,
         free_slabs: u64::from(number),
         slab_blocks: 65536,
+        pace: (number != 2).then_some(DiskPace { is_rotational: number == 3, means }),
         corrupt: (0..findings).map(|lba| (VOLUME, Lba(lba))).collect(),
         cursor: 50,
     };
     let reports = [report(1, 0), report(2, 10), report(3, 1)];
-    let whole = put_status(&reports, 1 << 16).unwrap();
+    let whole = put_status(&reports, true, 1 << 16).unwrap();
     assert_eq!(parse_status(&whole).unwrap(), reports);
     // What does not fit is told next time.
-    let told = parse_status(&put_status(&reports, whole.len() - 24 * 8).unwrap()).unwrap();
+    let told = parse_status(&put_status(&reports, true, whole.len() - 24 * 8).unwrap()).unwrap();
     assert_eq!((told[1].corrupt.len(), told[1].cursor), (3, 43));
     assert_eq!((told[2].corrupt.len(), told[2].cursor), (0, 49));
-    assert!(put_status(&reports, 100).is_none());
+    assert!(put_status(&reports, true, 100).is_none());
+    // A server of before, which knows no paces, does not ask for them.
+    let before = parse_status(&put_status(&reports, false, 1 << 16).unwrap()).unwrap();
+    assert!(before.iter().all(|report| report.pace.is_none()) && before[1].corrupt.len() == 10);
     let cursors = BTreeMap::from([(DiskId::from_bytes([1; 16]), 7), (DiskId::from_bytes([2; 16]), 9)]);
-    assert_eq!(parse_status_request(&put_status_request(&cursors)), Ok(cursors));
+    let question = StatusQuestion { cursors: cursors.clone(), reads_paces: true };
+    assert_eq!(parse_status_request(&put_status_request(&cursors)), Ok(question));
+    let without = &put_status_request(&cursors)[24..];
+    assert_eq!(parse_status_request(without), Ok(StatusQuestion { cursors, reads_paces: false }));
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use crate::world::{Carried, World, disk, peer_at};
 use bus::{BusEvent, PeerState};
 use space::fake_store::FakeFault;
 use space::message::{BusError, Operation, Response, Transport};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use types::{ChunkIndex, NodeId};
 
@@ -140,4 +140,47 @@ fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     assert_eq!(world.state(0, 3), PeerState::Ready, "the good peer is not disturbed");
     assert_eq!(world.nodes[0].remote.peers()[1].counters.connections, 1);
     assert!(world.nodes[0].remote.peers()[0].trouble.is_some());
+}
+
+/// Where a network begins that carries so many bytes of each connection, each way, and loses what comes then.
+fn lossy(target: SocketAddr, carried: usize) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let carry = move |mut from: TcpStream, mut to: TcpStream| {
+        let (mut left, mut bytes) = (carried, [0; 4096]);
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            if len > left || to.write_all(&bytes[..len]).is_err() {
+                left = 0;
+            } else {
+                left -= len;
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for here in listener.incoming().flatten() {
+            let Ok(there) = TcpStream::connect(target) else { return };
+            let (back, forth) = (there.try_clone().unwrap(), here.try_clone().unwrap());
+            std::thread::spawn(move || carry(here, there));
+            std::thread::spawn(move || carry(back, forth));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_network_that_loses_everything_large_carries_no_requests_until_it_is_mended() {
+    let mut world =
+        World::with_options(2, Carried::Tcp, |options| options.dial_timeout = Duration::from_secs(1));
+    let there = world.nodes[1].serving.as_ref().unwrap().address;
+    world.nodes[0].remote.set_peers(vec![peer_at(2, lossy(there, 32 << 10))]);
+    world.until("it is said why", |world| {
+        let peer = world.nodes[0].remote.peers().remove(0);
+        assert_ne!(peer.state, PeerState::Ready, "small messages prove nothing");
+        peer.trouble.is_some_and(|trouble| trouble.contains("large ones do not"))
+    });
+    assert!(world.nodes[0].remote.peers()[0].unreached_since.is_some());
+    world.nodes[0].remote.set_peers(vec![peer_at(2, there)]);
+    world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
 }

@@ -5,12 +5,12 @@ use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
 use api::requests::{ImportPool, ImportedPool, ShareOptions};
 use api::{ApiError, ErrorKind};
-use cluster::State;
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
 use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
 use cluster::shares::{Share, ShareAccess};
+use cluster::{RoomyState, State};
 use node::discovery::discover;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,8 @@ const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 /// What a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
     pub state: State,
+    /// By which accounts and shares are changed.
+    pub roomy: RoomyState,
     pub key: Arc<SealKey>,
     pub directory: SharedDirectory,
     policy: PasswordPolicy,
@@ -35,7 +37,9 @@ pub(super) struct AccountBook {
 
 impl AccountBook {
     pub fn new(state: State, key: Arc<SealKey>, directory: SharedDirectory, policy: PasswordPolicy) -> Self {
-        Self { state, key, directory, policy, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
+        let roomy = RoomyState::new(state.clone(), store::RECORDS_BYTES_MAX);
+        let (changing, is_behind) = (Mutex::new(()), AtomicBool::new(false));
+        Self { state, roomy, key, directory, policy, changing, is_behind }
     }
 
     /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
@@ -71,8 +75,8 @@ impl AccountBook {
         self.is_behind.load(Ordering::Acquire)
     }
 
-    pub fn accounts(&self) -> Accounts<'_, State> {
-        Accounts::new(&self.state, &self.key).with_policy(self.policy)
+    pub fn accounts(&self) -> Accounts<'_, RoomyState> {
+        Accounts::new(&self.roomy, &self.key).with_policy(self.policy)
     }
 
     pub fn import(

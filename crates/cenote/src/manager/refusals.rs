@@ -43,6 +43,7 @@ pub(super) fn refused(error: AccountError) -> ApiError {
         }
         AccountError::State(StateError::Malformed { .. })
         | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
+        AccountError::State(StateError::NoRoom(_)) => ErrorKind::NoSpace,
         AccountError::State(_) => ErrorKind::Unavailable,
         AccountError::Seal(_) => ErrorKind::Internal,
     };

@@ -9,9 +9,11 @@ use super::membership::Membership;
 use super::reports::Reports;
 use super::setting::Setting;
 use crate::message::Operation;
+use crate::planted::Planted;
 use pool::ChunkCopies;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use store::api::StoreError;
 use types::{ChangeNumber, ChunkIndex, DiskId};
 
 pub(super) struct Ground {
@@ -79,5 +81,15 @@ impl Ground {
     /// Asks the disk again a little later, whose machine is short of something.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.pause_disk(disk, why, &self.setting, &mut self.reports);
+    }
+
+    /// Takes notice of a disk that refuses what other copies have. One whose file cannot grow is not at fault: its machine is short of room, and the disk
+    /// is asked again (D20). Any other has failed.
+    pub fn refused_by(&mut self, disk: DiskId, error: &StoreError) {
+        if *error == StoreError::NoSpace && !Planted::HostExpelsDisk.is_planted() {
+            self.pause_disk(disk, &error.to_string());
+        } else {
+            self.fail_disk(disk, &error.to_string());
+        }
     }
 }

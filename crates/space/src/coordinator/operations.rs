@@ -520,12 +520,7 @@ impl Operations {
                 let message = operation.message(ground.setting.volume, number);
                 for (disk, error) in refused {
                     ground.call(Owner::Operation(key), disk, message.clone());
-                    // The file of a disk could not grow: its machine is short of room, and the disk is not at fault (D20).
-                    if error == StoreError::NoSpace && !Planted::HostExpelsDisk.is_planted() {
-                        ground.pause_disk(disk, &error.to_string());
-                    } else {
-                        ground.fail_disk(disk, &error.to_string());
-                    }
+                    ground.refused_by(disk, &error);
                 }
             }
             running::Verdict::Missing(disks) => {

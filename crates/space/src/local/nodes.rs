@@ -16,7 +16,15 @@ use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
 /// Corrupt blocks of volumes that other nodes have open, kept for these for each disk: a scrub finds those again that go beyond it.
 const FOUND_MAX: usize = 4096;
 
-/// What another node asks of a disk from time to time: its room, and what scrubs of it found.
+/// How long a disk took on average for what it was asked within the last window of its server, network not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskPace {
+    pub is_rotational: bool,
+    /// Of reads, writes and flushes; `None`: too few to say.
+    pub means: [Option<Duration>; 3],
+}
+
+/// What another node asks of a disk from time to time: its room, its pace, and what scrubs of it found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskReport {
     pub disk: DiskId,
@@ -24,6 +32,8 @@ pub struct DiskReport {
     pub free_slabs: u64,
     /// Blocks of one slab.
     pub slab_blocks: u32,
+    /// `None`: its server does not say.
+    pub pace: Option<DiskPace>,
     /// Corrupt blocks that were found since the cursor of the report before.
     pub corrupt: Vec<(VolumeId, Lba)>,
     /// To ask for the next report with.
@@ -292,7 +302,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.bus.end_peer(peer);
     }
 
-    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here.
+    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here. Its pace is not known here.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let inner = self.inner.borrow();
         let (total_slabs, free_slabs) = inner.bus.replicas.get(&disk)?.store().slabs();
@@ -302,6 +312,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             total_slabs,
             free_slabs,
             slab_blocks: inner.chunk_blocks,
+            pace: None,
             corrupt: found.map(|found| found.since(cursor)).unwrap_or_default(),
             cursor: found.map_or(0, Found::cursor),
         })

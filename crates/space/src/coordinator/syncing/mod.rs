@@ -48,6 +48,7 @@
 //! |---|---|
 //! | a copy cannot be read: its disk is gone | the step fails: which copies count has changed, or will. The job that wanted it begins another. Reads that wait go back to the gate |
 //! | a write is refused | the step fails; in a reconciliation the disk has failed, since nothing of the region is served before its copies are equal |
+//! | a reconciliation's write finds no room on the disk's machine | the step fails, and the region waits: another step begins when the disk is asked again (D20) |
 //! | what was written does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
 //! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
 //!
@@ -379,17 +380,17 @@ impl Syncing {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         sync.failed |= result.is_err();
         // Nothing of the region is served before its copies are equal: one that refuses what others hold has failed, as with any write.
-        if let Err(Failure::Store(error)) = &result
+        if let Err(Failure::Store(error)) = result
             && sync.purpose == Purpose::Reconcile
         {
-            sync.refuse(disk, error.to_string());
+            sync.refuse(disk, error);
         }
         if !sync.write_answered() {
             return;
         }
         if sync.failed {
-            for (disk, why) in sync.take_refused() {
-                ground.fail_disk(disk, &why);
+            for (disk, error) in sync.take_refused() {
+                ground.refused_by(disk, &error);
             }
             return self.finish_sync(key, ground, operations);
         }

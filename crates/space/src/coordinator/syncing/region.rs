@@ -7,7 +7,7 @@ use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
 use crate::message::Operation as Message;
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
-use store::api::WriteClass;
+use store::api::{StoreError, WriteClass};
 use sys::Payload;
 use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, DiskId, Lba, VolumeId};
 
@@ -115,7 +115,7 @@ pub(super) struct Sync {
     rescues: bool,
     waiting: Vec<Waiting>,
     /// Disks that did not take what was written to them, and why.
-    refused: Vec<(DiskId, String)>,
+    refused: Vec<(DiskId, StoreError)>,
     pub compared: Comparison,
     /// Blocks without an intact copy, of a comparison.
     pub lost: Vec<Lba>,
@@ -453,11 +453,11 @@ impl Sync {
     }
 
     /// Notes that the disk does not take what other copies hold.
-    pub fn refuse(&mut self, disk: DiskId, why: String) {
-        self.refused.push((disk, why));
+    pub fn refuse(&mut self, disk: DiskId, error: StoreError) {
+        self.refused.push((disk, error));
     }
 
-    pub fn take_refused(&mut self) -> Vec<(DiskId, String)> {
+    pub fn take_refused(&mut self) -> Vec<(DiskId, StoreError)> {
         std::mem::take(&mut self.refused)
     }
 

@@ -1,0 +1,31 @@
+//! The state as commands change accounts and shares: what the pools' disks could not carry is refused.
+//!
+//! Every disk of a pool carries the accounts and shares, beside the pool's own records, for an import ([`crate::image`]). What has no room there is left
+//! out, and an import would lose it without a word. Promises: a commit that makes the records longer than a pool's disks can carry changes nothing.
+
+use crate::image::pool_without_room;
+use crate::{Answer, BlockingState, Request, State, StateError};
+
+/// See the module.
+pub struct RoomyState {
+    state: State,
+    /// For the records on each disk.
+    bytes_max: usize,
+}
+
+impl RoomyState {
+    pub fn new(state: State, bytes_max: usize) -> Self {
+        Self { state, bytes_max }
+    }
+}
+
+impl BlockingState for RoomyState {
+    fn call(&self, request: Request) -> Result<Answer, StateError> {
+        if let Request::Commit(transaction) = &request
+            && let Some(pool) = pool_without_room(&self.state.dump()?, transaction, self.bytes_max)
+        {
+            return Err(StateError::NoRoom(pool));
+        }
+        self.state.call(request)
+    }
+}
