@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use sys::Payload;
+use sys::{Buf, Payload};
 
 /// The unit in bytes that a power cut keeps or loses whole.
 pub const TEAR_BYTES: u64 = 512;
@@ -50,6 +50,10 @@ pub(crate) fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
 pub(crate) trait Medium {
     type Error;
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+    /// As [`Self::write`], of bytes that it may share.
+    fn write_shared(&mut self, offset: u64, part: &Buf) -> Result<(), Self::Error> {
+        self.write(offset, part)
+    }
     /// The range reads as zeroes afterwards.
     fn zero(&mut self, offset: u64, len_bytes: u64) -> Result<(), Self::Error>;
 }
@@ -58,6 +62,10 @@ impl Medium for &mut SparseImage {
     type Error = Infallible;
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Infallible> {
         SparseImage::write(self, offset, bytes);
+        Ok(())
+    }
+    fn write_shared(&mut self, offset: u64, part: &Buf) -> Result<(), Infallible> {
+        SparseImage::write_shared(self, offset, part);
         Ok(())
     }
     fn zero(&mut self, offset: u64, len_bytes: u64) -> Result<(), Infallible> {
@@ -105,7 +113,7 @@ impl Change {
             Self::Write(data) => {
                 let mut at = offset;
                 for part in data.parts() {
-                    medium.write(at, part)?;
+                    medium.write_shared(at, part)?;
                     at += part.len() as u64;
                 }
                 Ok(())

@@ -1,17 +1,52 @@
 //! Sparse bytes in memory: what [`crate::memory::MemoryDisk`] and [`crate::crash::CrashDisk`] keep instead of a medium.
 //!
-//! Promises: memory by content, not by size; a clone shares all pages until one side changes them.
+//! Promises: memory by content, not by size; a clone shares all pages until one side changes them. Whole pages of small buffers are
+//! shared with who wrote them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sys::Buf;
 
 const PAGE_BYTES: u64 = 4096;
-type Page = [u8; PAGE_BYTES as usize];
+/// A page of a larger buffer is copied: the image would keep all of the buffer for it.
+const SHARED_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Clone)]
+enum Page {
+    Own(Arc<[u8; PAGE_BYTES as usize]>),
+    /// As it was written.
+    Shared(Buf),
+}
+
+impl Page {
+    fn zeroes() -> Self {
+        Self::Own(Arc::new([0; PAGE_BYTES as usize]))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => &bytes[..],
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Self::Shared(shared) = self {
+            let mut bytes = [0; PAGE_BYTES as usize];
+            bytes.copy_from_slice(shared);
+            *self = Self::Own(Arc::new(bytes));
+        }
+        match self {
+            Self::Own(bytes) => &mut Arc::make_mut(bytes)[..],
+            Self::Shared(_) => unreachable!("the bytes were copied"),
+        }
+    }
+}
 
 /// Bytes that were never written read as zeroes.
 #[derive(Clone, Default)]
 pub(crate) struct SparseImage {
-    pages: BTreeMap<u64, Arc<Page>>,
+    pages: BTreeMap<u64, Page>,
 }
 
 impl SparseImage {
@@ -19,7 +54,7 @@ impl SparseImage {
         for_each_page(offset, into.len(), |page, within, range| {
             let target = &mut into[range];
             match self.pages.get(&page) {
-                Some(bytes) => target.copy_from_slice(&bytes[within..within + target.len()]),
+                Some(found) => target.copy_from_slice(&found.bytes()[within..within + target.len()]),
                 None => target.fill(0),
             }
         });
@@ -28,9 +63,25 @@ impl SparseImage {
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_each_page(offset, bytes.len(), |page, within, range| {
             let source = &bytes[range];
-            let target = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize]));
-            Arc::make_mut(target)[within..within + source.len()].copy_from_slice(source);
+            let target = self.pages.entry(page).or_insert_with(Page::zeroes);
+            target.bytes_mut()[within..within + source.len()].copy_from_slice(source);
         });
+    }
+
+    /// As [`Self::write`], of a buffer that the image may keep.
+    pub(crate) fn write_shared(&mut self, offset: u64, part: &Buf) {
+        if part.retained_bytes() > SHARED_BYTES_MAX
+            || part.len() < PAGE_BYTES as usize
+            || !offset.is_multiple_of(PAGE_BYTES)
+        {
+            return self.write(offset, part);
+        }
+        let whole = part.len() / PAGE_BYTES as usize * PAGE_BYTES as usize;
+        for at in (0..whole).step_by(PAGE_BYTES as usize) {
+            let page = Page::Shared(part.slice(at..at + PAGE_BYTES as usize));
+            self.pages.insert((offset + at as u64) / PAGE_BYTES, page);
+        }
+        self.write(offset + whole as u64, &part[whole..]);
     }
 
     /// Makes the range read as zeroes and gives the memory of whole pages back.
@@ -53,7 +104,7 @@ impl SparseImage {
     fn zero_present(&mut self, offset: u64, end: u64) {
         for_each_page(offset, (end - offset) as usize, |page, within, range| {
             if let Some(bytes) = self.pages.get_mut(&page) {
-                Arc::make_mut(bytes)[within..within + range.len()].fill(0);
+                bytes.bytes_mut()[within..within + range.len()].fill(0);
             }
         });
     }

@@ -1,7 +1,8 @@
 //! What an administrator, or the daemon's schedule, has done: scrubs, checks, moves; and when everything is whole again.
 
-use super::node::{Condition, Node};
-use space::coordinator::{Comparison, Event, Phase};
+use super::node::{Condition, Node, Slot};
+use super::served::Served;
+use space::coordinator::{Comparison, Coordinator, Event, Phase};
 use space::local::LocalEvent;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -112,44 +113,69 @@ impl Check {
     }
 }
 
-/// Why not everything has all its copies in place; none: it has.
-pub(crate) fn short_of_whole(node: &Node) -> Option<String> {
-    for slot in &node.slots {
-        match &slot.condition {
-            Condition::Present(_) => {}
-            Condition::Opening(_) => return Some(format!("disk {} is being opened", slot.id)),
-            Condition::Absent { .. } => return Some(format!("disk {} is away: {:?}", slot.id, slot.refused)),
+/// What keeps everything from having all its copies in place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Short {
+    /// Index of a disk that is not there.
+    Slot(usize),
+    /// Index of a volume that does not serve, or not from all its copies.
+    Volume(usize),
+    Jobs,
+}
+
+/// Looks for something that has not all its copies in place.
+pub(crate) fn short_of_whole(node: &Node) -> Option<Short> {
+    let present = |slot: &Slot| matches!(slot.condition, Condition::Present(_));
+    let slot = node.slots.iter().position(|slot| !present(slot)).map(Short::Slot);
+    let volume = || node.volumes.iter().position(|volume| !is_volume_whole(node, volume)).map(Short::Volume);
+    slot.or_else(volume).or_else(|| (!node.space.jobs().is_empty()).then_some(Short::Jobs))
+}
+
+fn is_volume_whole(node: &Node, volume: &Served) -> bool {
+    let whole = node.space.with_volume(volume.id, |coordinator| {
+        let record = coordinator.record();
+        let (_, few) = coordinator.chunk_counts();
+        *coordinator.phase() == Phase::Serving
+            && record.stale.is_empty()
+            && record.building.is_empty()
+            && few == 0
+            // Before the record says that all copies are there, an opening waits for a disk that does not come back.
+            && record.min_holders == record.resiliency.copies()
+            && coordinator.is_reconciled()
+            && coordinator.jobs().is_empty()
+    });
+    volume.serves && whole.unwrap_or(true)
+}
+
+impl Short {
+    pub fn describe(self, node: &Node) -> String {
+        match self {
+            Self::Slot(index) => {
+                let slot = &node.slots[index];
+                match &slot.condition {
+                    Condition::Opening(_) => format!("disk {} is being opened", slot.id),
+                    _ => format!("disk {} is away: {:?}", slot.id, slot.refused),
+                }
+            }
+            Self::Volume(index) if node.volumes[index].serves => {
+                let id = node.volumes[index].id;
+                let describe = |coordinator: &mut Coordinator| {
+                    format!(
+                        "volume {id}: {:?}, {} chunks are short of copies, reconciled {}, jobs {:?}, {:?}",
+                        coordinator.phase(),
+                        coordinator.chunk_counts().1,
+                        coordinator.is_reconciled(),
+                        coordinator.jobs(),
+                        coordinator.record(),
+                    )
+                };
+                node.space.with_volume(id, describe).unwrap_or_default()
+            }
+            Self::Volume(index) => {
+                let volume = &node.volumes[index];
+                format!("volume {} does not serve: {:?}", volume.id, volume.failures.last())
+            }
+            Self::Jobs => format!("jobs: {:?}", node.space.jobs()),
         }
     }
-    for volume in &node.volumes {
-        if !volume.serves {
-            return Some(format!("volume {} does not serve: {:?}", volume.id, volume.failures.last()));
-        }
-        let short = node.space.with_volume(volume.id, |coordinator| {
-            let record = coordinator.record();
-            let (_, few) = coordinator.chunk_counts();
-            let whole = *coordinator.phase() == Phase::Serving
-                && record.stale.is_empty()
-                && record.building.is_empty()
-                && few == 0
-                // Before the record says that all copies are there, an opening waits for a disk that does not come back.
-                && record.min_holders == record.resiliency.copies()
-                && coordinator.is_reconciled()
-                && coordinator.jobs().is_empty();
-            (!whole).then(|| {
-                format!(
-                    "volume {}: {:?}, {few} chunks are short of copies, reconciled {}, jobs {:?}, {record:?}",
-                    volume.id,
-                    coordinator.phase(),
-                    coordinator.is_reconciled(),
-                    coordinator.jobs(),
-                )
-            })
-        });
-        if let Some(short) = short.flatten() {
-            return Some(short);
-        }
-    }
-    let jobs = node.space.jobs();
-    (!jobs.is_empty()).then(|| format!("jobs: {jobs:?}"))
 }

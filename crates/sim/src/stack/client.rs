@@ -17,6 +17,8 @@ const WRITE_THROUGH: u32 = 2;
 const DACL_SECURITY_INFORMATION: u32 = 4;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
+/// Pauses of a client that has done much are so many times as long.
+const LEISURE: u64 = 16;
 /// Opens of one client at once.
 const OPENS_MAX: usize = 4;
 /// Cells of the block in which clones are aligned.
@@ -161,8 +163,9 @@ impl Client {
         self.mode = Mode::Away;
     }
 
-    pub fn pause(&mut self, shared: &mut Shared) {
-        let pause = shared.random.between(1, self.pause_us);
+    pub fn pause(&mut self, shared: &mut Shared, busy: bool) {
+        let factor = if busy { 1 } else { LEISURE };
+        let pause = shared.random.between(1, self.pause_us) * factor;
         self.wake_at = shared.now.after(std::time::Duration::from_micros(pause));
     }
 
@@ -266,7 +269,8 @@ impl Client {
 
     fn pick_named(&self, shared: &mut Shared, fits: impl Fn(&Self, u32) -> bool) -> Option<(u64, u32)> {
         let names = self.home.names.current();
-        let fitting: Vec<(u64, u32)> = names.into_iter().filter(|(_, file)| fits(self, *file)).collect();
+        let fitting: Vec<(u64, u32)> =
+            names.iter().map(|(name, file)| (*name, *file)).filter(|(_, file)| fits(self, *file)).collect();
         shared.random.pick(&fitting)
     }
 

@@ -90,6 +90,7 @@ impl Director {
 
     fn enter(&mut self, world: &mut StackWorld, stage: Stage) {
         super::narrate::stage(world.now, world.step, &format!("{stage:?}"));
+        world.asked_in_stage = 0;
         self.stage = stage;
         self.since = world.now;
         let chance = world.random.below(1000);
@@ -125,7 +126,10 @@ impl Director {
             let node = world.nodes[0].as_ref();
             let why = match self.stage {
                 Stage::Emptying => self.emptying.why.clone(),
-                _ => node.and_then(short_of_whole).unwrap_or_default(),
+                _ => {
+                    let short = node.and_then(|node| Some(short_of_whole(node)?.describe(node)));
+                    short.unwrap_or_default()
+                }
             };
             let fault = self.striking.as_ref().map(|striking| (striking.kind, striking.structure));
             world
@@ -293,14 +297,14 @@ impl Director {
             }
             return false;
         }
-        let Some(why) = short_of_whole(node) else { return true };
+        let Some(short) = short_of_whole(node) else { return true };
         let refused =
             |slot: &&Slot| matches!(slot.condition, Condition::Absent { .. }) && slot.refused.is_some();
         let dead = node.slots.iter().find(refused).map(|slot| slot.id);
         if world.now.since(self.since) > REPLACE_AFTER
             && let Some(dead) = dead
         {
-            super::narrate::stage(world.now, world.step, &format!("replaced: {why}"));
+            super::narrate::stage(world.now, world.step, &format!("replaced: {}", short.describe(node)));
             self.replace(world, dead);
         }
         false

@@ -5,6 +5,7 @@
 //! After a restart it may find any that is not older than the last durable one. A cell carries which file, which place and
 //! which change its bytes are from, so that garbage, another file's data and older data are told apart.
 
+use smallvec::{SmallVec, smallvec};
 use sys::BufMut;
 
 /// The unit in which a file's contents are followed.
@@ -71,16 +72,19 @@ impl Content {
         tag[4..8].copy_from_slice(&file.to_le_bytes());
         tag[8..12].copy_from_slice(&cell.to_le_bytes());
         tag[12..].copy_from_slice(&change.0.to_le_bytes());
-        into.chunks_mut(16).for_each(|part| part.copy_from_slice(&tag[..part.len()]));
+        let (parts, rest) = into.as_chunks_mut::<16>();
+        parts.fill(tag);
+        rest.copy_from_slice(&tag[..rest.len()]);
     }
 
     /// What these bytes are; none: nothing that was ever written.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let tag = bytes.first_chunk::<16>()?;
+        let (parts, rest) = bytes.as_chunks::<16>();
+        let whole = parts.iter().all(|part| part == tag) && rest == &tag[..rest.len()];
         if tag == &[0; 16] {
-            return bytes.iter().all(|byte| *byte == 0).then_some(Self::Zeroes);
+            return whole.then_some(Self::Zeroes);
         }
-        let whole = bytes.chunks(16).all(|part| part == &tag[..part.len()]);
         let word = |at: usize| u32::from_le_bytes([tag[at], tag[at + 1], tag[at + 2], tag[at + 3]]);
         (whole && tag.starts_with(b"cell")).then(|| Self::Written {
             file: word(4),
@@ -92,11 +96,11 @@ impl Content {
 
 /// A register: changes and what each of them left, oldest first. One whose outcome depends on an earlier one in doubt stands more than once.
 #[derive(Debug, Clone)]
-pub(crate) struct Versions<T>(Vec<(ChangeId, T)>);
+pub(crate) struct Versions<T>(SmallVec<[(ChangeId, T); 2]>);
 
 impl<T: Copy + PartialEq> Versions<T> {
     pub fn new(first: T) -> Self {
-        Self(vec![(ChangeId(0), first)])
+        Self(smallvec![(ChangeId(0), first)])
     }
 
     /// Finds the index of the last durable one.
@@ -150,7 +154,7 @@ impl<T: Copy + PartialEq> Versions<T> {
 
     /// It was found to be this after a restart: that is what is stored.
     pub fn found(&mut self, value: T) {
-        self.0 = vec![(ChangeId(0), value)];
+        self.0 = smallvec![(ChangeId(0), value)];
     }
 }
 
@@ -292,16 +296,19 @@ impl FileModel {
                 self.number, self.file_id
             ));
         }
-        let mut cells = Vec::new();
+        let mut cells = Vec::with_capacity(bytes.len().div_ceil(CELL_BYTES as usize));
         for (cell, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate() {
             let found = Content::parse(bytes);
-            let allowed: Vec<Content> = self.cells.get(cell).map_or_else(
-                || vec![Content::Zeroes],
-                |versions| versions.after_restart(changes, durable_before).map(|(_, value)| value).collect(),
-            );
-            match found.filter(|found| allowed.contains(found)) {
+            let known = self.cells.get(cell);
+            let allowed = || known.into_iter().flat_map(|known| known.after_restart(changes, durable_before));
+            let is_allowed = |found: &Content| match known {
+                Some(_) => allowed().any(|(_, value)| value == *found),
+                None => *found == Content::Zeroes,
+            };
+            match found.filter(is_allowed) {
                 Some(found) => cells.push(Versions::new(found)),
                 None => {
+                    let allowed: Vec<Content> = allowed().map(|(_, value)| value).collect();
                     let what = self.describe(cell as u64, found, bytes, &allowed);
                     return Some(format!("after a restart: {what}"));
                 }

@@ -23,6 +23,24 @@ pub(crate) enum NameChange {
     },
 }
 
+impl NameChange {
+    fn apply(self, names: &mut Names) {
+        match self {
+            Self::Create { name, file } => {
+                names.insert(name, file);
+            }
+            Self::Remove { name } => {
+                names.remove(&name);
+            }
+            Self::Rename { from, to } => {
+                if let Some(file) = names.remove(&from) {
+                    names.insert(to, file);
+                }
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Logged {
     change: NameChange,
@@ -38,6 +56,8 @@ pub(crate) type Names = BTreeMap<u64, u32>;
 pub(crate) struct NameModel {
     base: Names,
     log: Vec<Logged>,
+    /// `base` after all of the log.
+    now: Names,
     /// So many changes of the log are durable.
     durable: usize,
 }
@@ -53,6 +73,7 @@ pub(crate) struct Cut {
 
 impl NameModel {
     pub fn begin(&mut self, change: NameChange, step: u64) -> usize {
+        change.apply(&mut self.now);
         self.log.push(Logged { change, began: step, ended: NEVER });
         self.log.len() - 1
     }
@@ -67,6 +88,7 @@ impl NameModel {
     pub fn withdraw(&mut self, at: usize) {
         if at + 1 == self.log.len() {
             self.log.pop();
+            self.now = self.after(at);
         }
     }
 
@@ -77,26 +99,14 @@ impl NameModel {
     }
 
     /// The names now.
-    pub fn current(&self) -> Names {
-        self.after(self.log.len())
+    pub fn current(&self) -> &Names {
+        &self.now
     }
 
     fn after(&self, count: usize) -> Names {
         let mut names = self.base.clone();
         for logged in &self.log[..count] {
-            match logged.change {
-                NameChange::Create { name, file } => {
-                    names.insert(name, file);
-                }
-                NameChange::Remove { name } => {
-                    names.remove(&name);
-                }
-                NameChange::Rename { from, to } => {
-                    if let Some(file) = names.remove(&from) {
-                        names.insert(to, file);
-                    }
-                }
-            }
+            logged.change.apply(&mut names);
         }
         names
     }
@@ -131,7 +141,7 @@ impl NameModel {
 
     /// What was found is what is stored.
     pub fn restart(&mut self, names: Names) {
-        *self = Self { base: names, ..Self::default() };
+        *self = Self { base: names.clone(), now: names, ..Self::default() };
     }
 }
 
