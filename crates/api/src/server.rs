@@ -106,6 +106,8 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
                 continue;
             }
         };
+        // One of IPv4 as such, also on a socket that listens for both versions of IP.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let Some(seat) = seats.take(peer) else {
             tracing::warn!(%peer, "an API connection was refused: too many");
             continue;
