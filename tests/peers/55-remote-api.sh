@@ -82,6 +82,15 @@ refuses "the token in the clear to another machine" "over TLS only" "$CENOTE" --
 equal "health is told to anybody" 200 "$(status_of "$tls_port" /healthz)"
 equal "figures are not" 401 "$(status_of "$tls_port" /metrics)"
 equal "nor is the API" 401 "$(status_of "$tls_port" /api/v1/disks)"
+reader() { "$CENOTE" --api "https://localhost:$tls_port" --token-file reader.token --ca-file authority.pem "$@"; }
+(umask 077 && remote token create monitoring --role reader --expires 1d >reader.token 2>/dev/null)
+check "a reader's token reads" reader disk list
+refuses "and changes nothing: the role that is missing is named" "needs the role operator" reader volume create w --size 512MiB
+refuses "a second token of that name" "already" remote token create Monitoring --role reader
+check "a token is deleted" remote token delete monitoring
+refuses "and its holder is refused at once" "wrong token" reader disk list
+check "a token's name is in the audit log" grep -q '"actor":"api:monitoring".*"outcome":"refused"' data/audit.log
+check "its text is nowhere on the server" bash -c "! grep -rqF \"\$(cat reader.token)\" data server.err"
 check "who was refused is in the audit log" grep -q '"action":"GET".*"refused"' data/audit.log
 for _ in $(seq 40); do
     exec 3<>"/dev/tcp/127.0.0.1/$tls_port" && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 && timeout 10 cat <&3 >/dev/null

@@ -3,14 +3,17 @@
 //! Promises: every answer that the server gives is declared, errors with one schema; schemas of what only the command line prints are
 //! there too.
 
+use crate::demands::{SCHEME, demand_of, operations};
 use crate::management::{ApiError, ErrorKind};
+use crate::peer::Shared;
 use crate::planned::Plan;
 use crate::printed::{
     AddedUser, DashboardLink, DiskInspection, Message, PerformanceSample, RdmaCounterSets, RdmaPing,
     RemoteFile,
 };
-use crate::routes::{Shared, router};
+use crate::routes::router;
 use axum::Router;
+use cluster::api_tokens::Role;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{HttpMethod, Operation, OperationBuilder, Parameter, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
@@ -24,15 +27,16 @@ use utoipa::openapi::{
 const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
 /// The first word of a path, the tag of what is below it, and what that is.
-const TAGS: [(&str, &str, &str); 15] = [
+const TAGS: [(&str, &str, &str); 16] = [
     ("disks", "disks", "Physical disks"),
     ("disk-erasures", "disks", ""),
     ("pools", "pools", "Pools of disks"),
     ("pool-imports", "pools", ""),
     ("volumes", "volumes", "Volumes: virtual disks with files on them"),
     ("shares", "shares", "Shares, and who may do what with the files in them"),
-    ("users", "accounts", "Users and groups"),
+    ("users", "accounts", "Users and groups, and tokens of this API"),
     ("groups", "accounts", ""),
+    ("tokens", "accounts", ""),
     ("sessions", "clients", "Sessions and open files of clients"),
     ("files", "clients", ""),
     ("rdma", "rdma", "SMB Direct"),
@@ -44,7 +48,7 @@ const TAGS: [(&str, &str, &str); 15] = [
 
 /// The API's routes with the document that describes them.
 pub fn documented() -> (Router<Shared>, OpenApi) {
-    let (api, mut document) = router().split_for_parts();
+    let (api, mut document) = router().into_inner().split_for_parts();
     document.info = InfoBuilder::new()
         .title("Cenote")
         .version(env!("CARGO_PKG_VERSION"))
@@ -69,7 +73,7 @@ pub fn documented() -> (Router<Shared>, OpenApi) {
     }
     let components = document.components.get_or_insert_default();
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
-    components.security_schemes.insert("token".into(), RefOr::T(SecurityScheme::Http(bearer)));
+    components.security_schemes.insert(SCHEME.into(), RefOr::T(SecurityScheme::Http(bearer)));
     let mut schemas = Vec::new();
     add::<ApiError>(components, &mut schemas);
     add::<Message>(components, &mut schemas);
@@ -82,7 +86,7 @@ pub fn documented() -> (Router<Shared>, OpenApi) {
     add::<DiskInspection>(components, &mut schemas);
     add::<Plan>(components, &mut schemas);
     components.schemas.extend(schemas);
-    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
     document.paths.paths.insert("/healthz".into(), PathItem::new(HttpMethod::Get, healthz()));
     document.paths.paths.insert("/metrics".into(), PathItem::new(HttpMethod::Get, metrics()));
     (api, document)
@@ -102,13 +106,6 @@ fn add<T: ToSchema>(components: &mut Components, schemas: &mut Schemas) {
     T::schemas(schemas);
 }
 
-/// The operations of a path, and whether each changes something.
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
-    let PathItem { get, post, put, patch, delete, .. } = item;
-    let each = [(false, get), (true, post), (true, put), (true, patch), (true, delete)];
-    each.into_iter().filter_map(|(changes, operation)| Some((changes, operation.as_mut()?)))
-}
-
 /// Adds to an operation what follows from its path and its shape.
 fn complete(path: &str, changes: bool, operation: &mut Operation) {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -125,6 +122,7 @@ fn complete(path: &str, changes: bool, operation: &mut Operation) {
         }
     }
     let shape = Shape {
+        is_for_all: operation.security.as_deref() == Some(&[demand_of(Role::Reader)]),
         is_given_something: operation.parameters.is_some() || operation.request_body.is_some(),
         names_something: path.contains('{'),
         changes,
@@ -141,6 +139,8 @@ fn complete(path: &str, changes: bool, operation: &mut Operation) {
 
 /// What decides how an operation may fail.
 struct Shape {
+    /// Every role may ask for it.
+    is_for_all: bool,
     is_given_something: bool,
     names_something: bool,
     changes: bool,
@@ -158,9 +158,10 @@ fn is_confirmed(path: &str, operation: &Operation) -> bool {
 type Applies = fn(&Shape) -> bool;
 
 /// One of each status: the kind in the answer's body says more.
-const FAILURES: [(ErrorKind, &str, Applies); 8] = [
+const FAILURES: [(ErrorKind, &str, Applies); 9] = [
     (ErrorKind::Invalid, "The request is wrong", |shape| shape.is_given_something),
     (ErrorKind::Unauthorized, "No token, or a wrong one", |_| true),
+    (ErrorKind::Forbidden, "The token's role does not reach", |shape| !shape.is_for_all),
     (ErrorKind::NotFound, "What it names is not there", |shape| shape.names_something || shape.changes),
     (ErrorKind::Conflict, "The state of things forbids it", |shape| shape.changes),
     (ErrorKind::ConfirmationNeeded, "It needs the name of what it destroys", |shape| shape.destroys),
@@ -199,7 +200,7 @@ fn metrics() -> Operation {
         .operation_id(Some("metrics"))
         .summary(Some("Figures for Prometheus; need no token on loopback."))
         .security(SecurityRequirement::default())
-        .security(SecurityRequirement::new("token", Vec::<String>::new()))
+        .security(SecurityRequirement::new(SCHEME, Vec::<String>::new()))
         .response("200", plain("Exposition format 0.0.4"))
         .response("401", failure("No token, or a wrong one"))
         .response("503", failure("The data plane does not answer"))

@@ -5,92 +5,32 @@
 //! carries its server, so that looking at the job, ending it and letting it go on are handed on as well. Never decides which server that is: the
 //! daemon does.
 
-use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
-use crate::document::documented;
+use crate::cluster::{Carried, Errand};
 use crate::lists::List;
-use crate::management::{ApiError, ErrorKind, Management, Subject};
-use crate::routes::{Peer, Shared};
-use axum::Router;
+use crate::management::{ApiError, ErrorKind, Subject};
+use crate::peer::{Peer, Shared};
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cluster::audit::Outcome;
-use hyper::service::Service;
-use hyper_util::service::TowerToHyperService;
-use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
 
 /// As a request of the API has at most.
 const BODY_BYTES_MAX: usize = 64 << 10;
-const ROOT: &str = "/api/v1";
+pub(crate) const ROOT: &str = "/api/v1";
 
-/// Carries out what other servers of the cluster hand on.
-pub struct Errands {
-    management: Weak<dyn Management>,
-    /// Made once: what describes the routes takes longer to make than most answers.
-    routes: Router<Shared>,
-}
-
-impl Errands {
-    /// Holds nothing of the daemon: its errands end with it.
-    pub fn new(management: &Arc<dyn Management>) -> Self {
-        Self { management: Arc::downgrade(management), routes: Router::new().nest(ROOT, documented().0) }
-    }
-
-    /// Writes a line to this server's audit log about something that came over the cluster's port.
-    pub fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
-        if let Some(management) = self.management.upgrade() {
-            management.audit(&peer.to_string(), action, target, outcome, detail);
-        }
-    }
-
-    /// `peer`: the server that asks, which is in the cluster.
-    pub async fn carry_out(&self, peer: SocketAddr, errand: Errand) -> Carried {
-        let Some(management) = self.management.upgrade() else {
-            return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));
-        };
-        let app = self.routes.clone().layer(axum::Extension(Peer(peer))).with_state(management);
-        let request = Request::builder()
-            .method(errand.method.as_str())
-            .uri(errand.path.as_str())
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .body(Body::from(errand.body));
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return told(&ApiError::new(ErrorKind::Invalid, error.to_string())),
-        };
-        // A server's certificate is not the administrator's token.
-        if !may_be_elsewhere(request.method(), request.uri().path()) {
-            let why = "only what one server alone can do is handed on";
-            return told(&ApiError::new(ErrorKind::NotFound, why));
-        }
-        let Ok(response) = TowerToHyperService::new(app).call(request).await;
-        let status = response.status().as_u16();
-        match to_bytes(response.into_body(), ERRAND_ANSWER_BYTES_MAX).await {
-            Ok(body) => Carried { status, body: String::from_utf8_lossy(&body).into_owned() },
-            Err(_) => told(&ApiError::new(
-                ErrorKind::Unavailable,
-                "the answer is too long to be handed on: ask that server itself",
-            )),
-        }
-    }
-}
-
-fn told(error: &ApiError) -> Carried {
-    let body = serde_json::to_string(error).unwrap_or_default();
-    Carried { status: error.kind.http_status(), body }
-}
+/// The extension of requests that this server may hand on: not of those that were handed on to it.
+#[derive(Clone)]
+pub(crate) struct MayHandOn(pub Shared);
 
 /// Hands a request on if another server has what it is about.
-pub(crate) async fn hand_on(
-    State(management): State<Shared>,
-    peer: Peer,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.uri().path().to_owned();
+pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Response {
+    let Some(MayHandOn(management)) = request.extensions().get::<MayHandOn>().cloned() else {
+        return next.run(request).await;
+    };
+    // A route sees what is below the root.
+    let path = format!("{ROOT}{}", request.uri().path());
     if !may_be_elsewhere(request.method(), &path) {
         return next.run(request).await;
     }
@@ -105,7 +45,7 @@ pub(crate) async fn hand_on(
     let other = match (named, subject(&parts.method, &path, &body)) {
         (Some(name), _) => {
             // It stands for the request no more, wherever that is carried out.
-            parts.uri = path.parse().unwrap_or_default();
+            parts.uri = parts.uri.path().parse().unwrap_or_default();
             let is_own = management.cluster().is_own(&name);
             Ok(Some(name).filter(|_| !is_own))
         }
@@ -117,13 +57,13 @@ pub(crate) async fn hand_on(
         Ok(None) => return next.run(Request::from_parts(parts, Body::from(body))).await,
         Err(error) => return error.into_response(),
     };
-    let whole = parts.uri.path_and_query().map_or(path.as_str(), |whole| whole.as_str()).to_owned();
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let errand = Errand {
         method: parts.method.to_string(),
-        path: whole,
+        path: format!("{path}{query}"),
         body: String::from_utf8_lossy(&body).into_owned(),
     };
-    let answer = management.cluster().send(name.clone(), errand).await;
+    let answer = management.cluster().send_for(name.clone(), errand, peer.caller.clone()).await;
     if parts.method != Method::GET {
         let (outcome, detail) = match &answer {
             Ok(done) if done.status < 400 => (Outcome::Done, ""),
@@ -131,7 +71,7 @@ pub(crate) async fn hand_on(
             Err(error) => (Outcome::Failed, error.message.as_str()),
         };
         let action = format!("handed on to {name}: {}", parts.method);
-        management.audit(&peer.0.to_string(), &action, &path, outcome, detail);
+        peer.audit(&management, &action, &path, outcome, detail);
     }
     match answer {
         Ok(Carried { status, body }) => {
@@ -148,7 +88,7 @@ fn parts_of(path: &str) -> Vec<&str> {
 }
 
 /// By the path alone, before anything is read.
-fn may_be_elsewhere(method: &Method, path: &str) -> bool {
+pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
     let is_change = *method != Method::GET;
     match parts_of(path).as_slice() {
         ["disks", _, ..] | ["volumes", _] => is_change,

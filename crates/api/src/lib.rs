@@ -4,7 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod caller;
+mod carrying;
 pub mod cluster;
+mod demands;
 mod document;
 mod errands;
 pub mod fleet;
@@ -16,11 +20,13 @@ pub mod management;
 mod merging;
 mod metrics;
 pub mod model;
+mod peer;
 pub mod planned;
 pub mod printed;
 pub mod rdma;
 mod refusals;
 pub mod requests;
+mod revocable;
 mod routes;
 mod seats;
 pub mod seconds;
@@ -35,10 +41,12 @@ pub const ADDRESS_FILE: &str = "api.address";
 /// The file that the server has locked while it runs.
 pub const LOCK_FILE: &str = "lock";
 
-pub use errands::Errands;
+pub use access::Pages;
+pub use caller::{Caller, Role};
+pub use carrying::Errands;
 pub use lists::{UNANSWERED, Whole, whole};
 pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
 pub use merging::owner_names;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
-pub use server::{Pages, openapi, serve, serve_tls};
+pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

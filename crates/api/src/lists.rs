@@ -7,7 +7,7 @@ use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::merging::{self, Parts};
 use crate::model::{Disk, HealthReport, Job, Pool, Volume};
-use crate::routes::Shared;
+use crate::peer::Shared;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -2,18 +2,20 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
+use crate::caller::Caller;
 use crate::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
     Unserved,
 };
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
-    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
-    DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
-    Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
-    UserView,
+    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
+    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool,
+    LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume,
+    ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use crate::seconds::Seconds;
+use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
@@ -30,6 +32,8 @@ pub enum ErrorKind {
     Invalid,
     /// No token, or a wrong one.
     Unauthorized,
+    /// The token's role does not reach.
+    Forbidden,
     /// A destructive request without the name of what it destroys.
     ConfirmationNeeded,
     NoSpace,
@@ -45,6 +49,7 @@ impl ErrorKind {
             Self::Conflict => 409,
             Self::Invalid => 400,
             Self::Unauthorized => 401,
+            Self::Forbidden => 403,
             Self::ConfirmationNeeded => 428,
             Self::NoSpace => 507,
             Self::Unavailable => 503,
@@ -143,8 +148,18 @@ pub trait Management: Send + Sync + 'static {
     fn cancel_job(&self, job: u64) -> Answer<'_, ()>;
     fn resume_job(&self, job: u64) -> Answer<'_, ()>;
 
-    /// Writes a line to the audit log before the request is answered.
-    fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
+    fn tokens(&self) -> Answer<'_, Vec<TokenView>>;
+    fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken>;
+    fn delete_token(&self, name: String) -> Answer<'_, ()>;
+    /// The named token of which this is the hash, expired or not. Waits for nobody.
+    fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
+
+    /// Writes a line to the audit log before the request is answered. `actor`: who asked.
+    fn audit_by(&self, actor: &str, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
+    /// The same for a request that no named token came with.
+    fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        self.audit_by("api", source, action, target, outcome, detail);
+    }
 }
 
 /// What a request is about.
@@ -196,6 +211,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
-    /// Has another server of the cluster carry out a request of this API.
-    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried>;
+    /// Has another server of the cluster carry out a request of this API that `caller` made, and may make.
+    fn send_for(&self, name: String, errand: Errand, caller: Caller) -> Answer<'_, Carried>;
+    /// The same for a request of this server's own.
+    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
+        self.send_for(name, errand, Caller::of_token_file())
+    }
 }

@@ -30,6 +30,11 @@ impl Refusals {
 
     /// A request, or a connection, that was refused.
     pub fn note(&self, peer: SocketAddr, action: &str, target: &str, detail: &str) {
+        self.note_by("api", peer, action, target, detail);
+    }
+
+    /// The same of somebody who has a token, as `actor`.
+    pub fn note_by(&self, actor: &str, peer: SocketAddr, action: &str, target: &str, detail: &str) {
         let (ended, written) = self.with(|ledger, minute| {
             let ended = ledger.turn(minute);
             (ended, ledger.note(peer.ip().into()))
@@ -37,7 +42,8 @@ impl Refusals {
         self.tell(ended);
         if written {
             let target: String = target.chars().take(TARGET_CHARACTERS).collect();
-            self.management.audit(&peer.to_string(), action, &target, Outcome::Refused, detail);
+            let source = peer.to_string();
+            self.management.audit_by(actor, &source, action, &target, Outcome::Refused, detail);
         }
     }
 

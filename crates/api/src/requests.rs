@@ -4,6 +4,7 @@
 
 use crate::model::{Provisioning, QuotaMode, Resiliency};
 use cluster::accounts::{Group, User};
+use cluster::api_tokens::{ApiToken, Role};
 use cluster::shares::{Share, ShareAccess, ShareDurability};
 use serde::{Deserialize, Serialize};
 use types::VolumeId;
@@ -496,4 +497,46 @@ pub struct AclChanged {
     pub job: Option<u64>,
     /// Accounts whose own entries were removed, and which keep inherited ones.
     pub still_inherited: Vec<String>,
+}
+
+/// A named token of the API, without its text.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TokenView {
+    pub name: String,
+    #[schema(value_type = String)]
+    pub role: Role,
+    pub created_unix_s: u64,
+    /// `null`: it is good until it is deleted.
+    pub expires_unix_s: Option<u64>,
+    pub expired: bool,
+}
+
+impl TokenView {
+    pub fn new(token: ApiToken, now_unix_s: u64) -> Self {
+        let expired = token.is_expired(now_unix_s);
+        let ApiToken { name, role, created_unix_s, expires_unix_s, .. } = token;
+        Self { name, role, created_unix_s, expires_unix_s, expired }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateToken {
+    pub name: String,
+    /// `reader`, `operator` or `administrator`.
+    #[schema(value_type = String)]
+    pub role: Role,
+    /// Seconds for which it is good; without it, until it is deleted.
+    #[serde(default)]
+    pub expires_in_s: Option<u64>,
+}
+
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct CreatedToken {
+    pub name: String,
+    #[schema(value_type = String)]
+    pub role: Role,
+    pub expires_unix_s: Option<u64>,
+    /// Sent as `Authorization: Bearer TOKEN`. It is not shown again.
+    pub token: String,
 }

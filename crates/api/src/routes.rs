@@ -3,19 +3,24 @@
 //! Promises: every changing request leaves a line in the audit log before it is answered, done, failed or refused. Never decides:
 //! that is the daemon's.
 
+mod accounts;
 mod freeing;
 mod nodes;
 mod performance;
+mod tokens;
 
-use crate::management::{Answer, ApiError, ErrorKind, Management};
+use crate::access::Routes;
+use crate::caller::Role;
+use crate::management::{Answer, ApiError, ErrorKind};
 use crate::model::{
     Configuration, Disk, HealthReport, Job, OpenFile, Pool, QuotaReport, QuotaView, Rdma, RdmaTrace, Session,
     Snapshot, Volume, VolumeDamage,
 };
+use crate::peer::{Peer, Shared};
 use crate::requests::{
-    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
-    Created, GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, QuotaBounds, Replaced, SetAcl,
-    SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
+    AclChanged, AclView, AddDisk, CheckVolume, CreatePool, CreateShare, CreateVolume, Created, ImportPool,
+    ImportedPool, LocateDisk, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetPool, SetQuotas, SetVolume,
+    ShareOptions, ShareView, Started,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -23,18 +28,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
-use std::sync::Arc;
 use types::DiskId;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// What handlers work with.
-pub(crate) type Shared = Arc<dyn Management>;
-
-/// The peer of the connection that a request came by.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub SocketAddr);
 
 /// Extractors whose refusals are JSON like all others.
 #[derive(FromRequest)]
@@ -81,7 +76,7 @@ type Reply<T> = Result<Json<T>, ApiError>;
 /// Waits for a changing request and leaves its line in the audit log.
 async fn audited<T>(
     management: &Shared,
-    Peer(peer): Peer,
+    peer: Peer,
     action: &str,
     target: &str,
     answer: Answer<'_, T>,
@@ -91,7 +86,7 @@ async fn audited<T>(
         Ok(_) => (Outcome::Done, ""),
         Err(error) => (Outcome::Failed, error.message.as_str()),
     };
-    management.audit(&peer.to_string(), action, target, outcome, detail);
+    peer.audit(management, action, target, outcome, detail);
     result.map(Json)
 }
 
@@ -106,7 +101,7 @@ impl Confirm {
     fn check(
         &self,
         management: &Shared,
-        Peer(peer): Peer,
+        peer: &Peer,
         action: &str,
         kind: &str,
         name: &str,
@@ -115,7 +110,7 @@ impl Confirm {
             return Ok(());
         }
         let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm=NAME)");
-        management.audit(&peer.to_string(), action, name, Outcome::Refused, "not confirmed by name");
+        peer.audit(management, action, name, Outcome::Refused, "not confirmed by name");
         Err(ApiError::new(ErrorKind::ConfirmationNeeded, message))
     }
 }
@@ -234,7 +229,7 @@ async fn export_pool(
     Query(confirm): Query<Confirm>,
 ) -> Reply<()> {
     if confirm.confirm.as_deref() != Some(name.as_str()) {
-        m.audit(&peer.0.to_string(), "pool export", &name, Outcome::Refused, "not confirmed by name");
+        peer.audit(&m, "pool export", &name, Outcome::Refused, "not confirmed by name");
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
@@ -309,7 +304,7 @@ async fn delete_volume(
     Name(name): Name<String>,
     Query(confirm): Query<Confirm>,
 ) -> Reply<()> {
-    confirm.check(&m, peer, "volume delete", "volume", &name)?;
+    confirm.check(&m, &peer, "volume delete", "volume", &name)?;
     audited(&m, peer, "volume delete", &name, m.delete_volume(name.clone())).await
 }
 
@@ -321,8 +316,13 @@ async fn check_volume(
     Name(name): Name<String>,
     Body(body): Body<CheckVolume>,
 ) -> Reply<Started> {
+    if body.repair {
+        // It decides which of two copies stays.
+        let lacking = peer.caller.lacks(Role::Administrator);
+        lacking.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Forbidden, why)))?;
+    }
     if body.repair && body.confirm.as_deref() != Some(name.as_str()) {
-        m.audit(&peer.0.to_string(), "volume repair", &name, Outcome::Refused, "not confirmed by name");
+        peer.audit(&m, "volume repair", &name, Outcome::Refused, "not confirmed by name");
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
@@ -435,7 +435,7 @@ async fn delete_share(
     Name(name): Name<String>,
     Query(confirm): Query<Confirm>,
 ) -> Reply<()> {
-    confirm.check(&m, peer, "share delete", "share", &name)?;
+    confirm.check(&m, &peer, "share delete", "share", &name)?;
     audited(&m, peer, "share delete", &name, m.delete_share(name.clone())).await
 }
 
@@ -463,98 +463,6 @@ async fn set_acl(
 ) -> Reply<AclChanged> {
     let target = format!(r"{name}\{}", at.path);
     audited(&m, peer, "acl set", &target, m.set_acl(name, at.path, body)).await
-}
-
-// --- Users and groups -----------------------------------------------------------------------------------------------
-
-/// Lists the users.
-#[utoipa::path(get, path = "/users", responses((status = OK, description = "All users", body = Vec<UserView>)))]
-async fn users(State(m): State<Shared>) -> Reply<Vec<UserView>> {
-    m.users().await.map(Json)
-}
-
-/// Shows one user.
-#[utoipa::path(get, path = "/users/{name}", params(("name" = String, Path)), responses((status = OK, description = "The user", body = UserView)))]
-async fn user(State(m): State<Shared>, Name(name): Name<String>) -> Reply<UserView> {
-    let all = m.users().await?;
-    only(all, "user", &name, |one| same(&one.name, &name))
-}
-
-/// Adds a user.
-#[utoipa::path(post, path = "/users", request_body = AddUser, responses((status = OK, description = "Done")))]
-async fn add_user(State(m): State<Shared>, peer: Peer, Body(body): Body<AddUser>) -> Reply<()> {
-    let name = body.name.clone();
-    audited(&m, peer, "user add", &name, m.add_user(body)).await
-}
-
-/// Changes a user.
-#[utoipa::path(patch, path = "/users/{name}", params(("name" = String, Path)), request_body = SetUser, responses((status = OK, description = "Done")))]
-async fn set_user(
-    State(m): State<Shared>,
-    peer: Peer,
-    Name(name): Name<String>,
-    Body(body): Body<SetUser>,
-) -> Reply<()> {
-    let (action, target) = match &body.name {
-        Some(new_name) => ("user rename", format!("{name} to {new_name}")),
-        None => ("user set", name.clone()),
-    };
-    audited(&m, peer, action, &target, m.set_user(name, body)).await
-}
-
-/// Deletes a user for good. `confirm` must be its name.
-#[utoipa::path(delete, path = "/users/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
-async fn delete_user(
-    State(m): State<Shared>,
-    peer: Peer,
-    Name(name): Name<String>,
-    Query(confirm): Query<Confirm>,
-) -> Reply<()> {
-    confirm.check(&m, peer, "user delete", "user", &name)?;
-    audited(&m, peer, "user delete", &name, m.delete_user(name.clone())).await
-}
-
-/// Lists the groups.
-#[utoipa::path(get, path = "/groups", responses((status = OK, description = "All groups", body = Vec<GroupView>)))]
-async fn groups(State(m): State<Shared>) -> Reply<Vec<GroupView>> {
-    m.groups().await.map(Json)
-}
-
-/// Shows one group.
-#[utoipa::path(get, path = "/groups/{name}", params(("name" = String, Path)), responses((status = OK, description = "The group", body = GroupView)))]
-async fn group(State(m): State<Shared>, Name(name): Name<String>) -> Reply<GroupView> {
-    let all = m.groups().await?;
-    only(all, "group", &name, |one| same(&one.name, &name))
-}
-
-/// Adds a group.
-#[utoipa::path(post, path = "/groups", request_body = AddGroup, responses((status = OK, description = "Done")))]
-async fn add_group(State(m): State<Shared>, peer: Peer, Body(body): Body<AddGroup>) -> Reply<()> {
-    let name = body.name.clone();
-    audited(&m, peer, "group add", &name, m.add_group(body)).await
-}
-
-/// Changes who is a member of a group.
-#[utoipa::path(patch, path = "/groups/{name}", params(("name" = String, Path)), request_body = SetGroup, responses((status = OK, description = "Done")))]
-async fn set_group(
-    State(m): State<Shared>,
-    peer: Peer,
-    Name(name): Name<String>,
-    Body(body): Body<SetGroup>,
-) -> Reply<()> {
-    audited(&m, peer, "group set", &name, m.set_group(name.clone(), body)).await
-}
-
-/// Deletes a group, and what it was granted. `confirm` must be its name.
-#[utoipa::path(delete, path = "/groups/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
-async fn delete_group(
-    State(m): State<Shared>,
-    peer: Peer,
-    Name(name): Name<String>,
-    Query(confirm): Query<Confirm>,
-) -> Reply<()> {
-    confirm.check(&m, peer, "group delete", "group", &name)?;
-    audited(&m, peer, "group delete", &name, m.delete_group(name.clone())).await
 }
 
 // --- What goes on ---------------------------------------------------------------------------------------------------
@@ -653,43 +561,55 @@ async fn config(State(m): State<Shared>, headers: HeaderMap) -> Response {
     }
 }
 
-pub(crate) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new()
-        .routes(routes!(disks, add_disk))
-        .routes(routes!(disk))
-        .routes(routes!(retire_disk, unretire_disk))
-        .routes(routes!(replace_disk))
-        .routes(routes!(locate_disk))
-        .routes(routes!(pool, set_pool, freeing::delete_pool))
+pub(crate) fn router() -> Routes {
+    Routes::new()
+        .reader(routes!(disks))
+        .operator(routes!(add_disk))
+        .reader(routes!(disk))
+        .operator(routes!(retire_disk, unretire_disk))
+        .operator(routes!(replace_disk))
+        .operator(routes!(locate_disk))
+        .reader(routes!(pool))
+        .operator(routes!(set_pool))
         .merge(freeing::router())
-        .routes(routes!(pools, create_pool))
-        .routes(routes!(export_pool))
-        .routes(routes!(import_pool))
-        .routes(routes!(rebalance_pool))
-        .routes(routes!(volumes, create_volume))
-        .routes(routes!(volume, set_volume, delete_volume))
-        .routes(routes!(check_volume))
-        .routes(routes!(volume_damage))
-        .routes(routes!(shares, create_share))
-        .routes(routes!(share, set_share, delete_share))
-        .routes(routes!(quotas, set_quotas))
-        .routes(routes!(quota, set_quota, remove_quota))
-        .routes(routes!(acl, set_acl))
-        .routes(routes!(users, add_user))
-        .routes(routes!(user, set_user, delete_user))
-        .routes(routes!(groups, add_group))
-        .routes(routes!(group, set_group, delete_group))
-        .routes(routes!(sessions))
-        .routes(routes!(session, close_session))
-        .routes(routes!(rdma))
-        .routes(routes!(rdma_trace))
-        .routes(routes!(files))
-        .routes(routes!(file, close_file))
-        .routes(routes!(jobs))
-        .routes(routes!(job, cancel_job))
-        .routes(routes!(resume_job))
+        .reader(routes!(pools))
+        .operator(routes!(create_pool))
+        .administrator(routes!(export_pool))
+        .administrator(routes!(import_pool))
+        .operator(routes!(rebalance_pool))
+        .reader(routes!(volumes))
+        .operator(routes!(create_volume))
+        .reader(routes!(volume))
+        .operator(routes!(set_volume))
+        .administrator(routes!(delete_volume))
+        .operator(routes!(check_volume))
+        .reader(routes!(volume_damage))
+        .reader(routes!(shares))
+        .operator(routes!(create_share))
+        .reader(routes!(share))
+        .operator(routes!(set_share, delete_share))
+        .reader(routes!(quotas))
+        .operator(routes!(set_quotas))
+        .reader(routes!(quota))
+        .operator(routes!(set_quota, remove_quota))
+        .reader(routes!(acl))
+        .administrator(routes!(set_acl))
+        .merge(accounts::router())
+        .merge(tokens::router())
+        .reader(routes!(sessions))
+        .reader(routes!(session))
+        .operator(routes!(close_session))
+        .reader(routes!(rdma))
+        .reader(routes!(rdma_trace))
+        .reader(routes!(files))
+        .reader(routes!(file))
+        .operator(routes!(close_file))
+        .reader(routes!(jobs))
+        .reader(routes!(job))
+        .operator(routes!(cancel_job))
+        .operator(routes!(resume_job))
         .merge(nodes::router())
-        .routes(routes!(health))
+        .reader(routes!(health))
         .merge(performance::router())
-        .routes(routes!(config))
+        .administrator(routes!(config))
 }

@@ -4,22 +4,27 @@
 //! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz` and the dashboard's files; what
 //! is refused is in the audit log, in bounded numbers. Never listens: it is given sockets.
 
+use crate::access::Pages;
+use crate::caller::Caller;
 use crate::document::documented;
-use crate::errands::hand_on;
+use crate::errands::MayHandOn;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
+use crate::peer::{PeerAddress, Shared};
 use crate::refusals::{MINUTE, Refusals};
-use crate::routes::{Peer, Shared};
+use crate::revocable::Revocable;
 use crate::seats::{Seat, Seats};
 use crate::tls::Identity;
 use crate::token::Token;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
-use axum::http::{HeaderValue, StatusCode, header, request::Parts};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use cluster::api_tokens::TokenHash;
+use cluster::clock::unix_now_s;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -38,9 +43,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// What is served beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
-pub type Pages = Router;
 
 /// Who may ask for what without the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +63,7 @@ impl Open {
 }
 
 /// Serves in the clear, for loopback, until the task is dropped.
-pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>, pages: Router) {
+pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>, pages: Pages) {
     let refusals = Refusals::new(management.clone());
     let app = app(management, token, Open::AllButApi, refusals.clone(), pages);
     accept(listener, app, None, refusals).await;
@@ -104,12 +106,14 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
                 continue;
             }
         };
+        // One of IPv4 as such, also on a socket that listens for both versions of IP.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let Some(seat) = seats.take(peer) else {
             tracing::warn!(%peer, "an API connection was refused: too many");
             continue;
         };
         let seat = Arc::new(seat);
-        let app = app.clone().layer(axum::Extension(Peer(peer))).layer(axum::Extension(seat.clone()));
+        let app = app.clone().layer(axum::Extension(PeerAddress(peer))).layer(axum::Extension(seat.clone()));
         let (tls, refusals, its_seat) = (tls.clone(), refusals.clone(), seat.clone());
         let task = tokio::spawn(async move {
             // Free when the connection has ended, not when its last request has.
@@ -151,7 +155,7 @@ fn app(
     pages: Pages,
 ) -> Router {
     let (api, document) = documented();
-    let (guard, pulse) = (Guard { refusals, token, open }, Pulse::default());
+    let (guard, pulse) = (Guard { refusals, token, open, management: management.clone() }, Pulse::default());
     let document = document.to_json().unwrap_or_default();
     Router::new()
         .nest("/api/v1", api)
@@ -161,9 +165,9 @@ fn app(
             "/openapi.json",
             get(move || async { ([(header::CONTENT_TYPE, "application/json")], document) }),
         )
-        .merge(pages.with_state(()))
+        .merge(pages.into_router().with_state(()))
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
-        .layer(from_fn_with_state(management.clone(), hand_on))
+        .layer(axum::Extension(MayHandOn(management.clone())))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))
@@ -180,9 +184,55 @@ struct Guard {
     refusals: Arc<Refusals>,
     token: Arc<Token>,
     open: Open,
+    management: Shared,
 }
 
-async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, next: Next) -> Response {
+impl Guard {
+    /// `given`: the value of an Authorization header.
+    fn caller(&self, given: &[u8]) -> Result<(Caller, Option<TokenHash>), String> {
+        if self.token.admits(given) {
+            return Ok((Caller::of_token_file(), None));
+        }
+        let text = given.strip_prefix(b"Bearer ").unwrap_or_default();
+        let hash = TokenHash::of(text);
+        let named = self.management.token_of(hash).ok_or("wrong token")?;
+        if named.is_expired(unix_now_s()) {
+            return Err(format!("token '{}' has expired", named.name));
+        }
+        Ok((Caller::of_token(&named.name, named.role), Some(hash)))
+    }
+
+    /// Carries out what a caller asks for.
+    async fn serve(
+        &self,
+        peer: SocketAddr,
+        (caller, named): (Caller, Option<TokenHash>),
+        mut request: Request,
+        next: Next,
+    ) -> Response {
+        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
+            seat.prove();
+        }
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let actor = caller.actor();
+        request.extensions_mut().insert(caller);
+        let response = next.run(request).await;
+        if response.status() == StatusCode::FORBIDDEN {
+            self.refusals.note_by(&actor, peer, method.as_str(), &path, "the token's role does not reach");
+        }
+        match named {
+            Some(hash) => response.map(|body| Body::new(Revocable::new(body, self.management.clone(), hash))),
+            None => response,
+        }
+    }
+}
+
+async fn authenticate(
+    State(guard): State<Guard>,
+    axum::Extension(PeerAddress(peer)): axum::Extension<PeerAddress>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     let tells_of_server = !Open::HealthAndPages.covers(path);
     let is_meant = !tells_of_server || names_this_machine(request.headers().get(header::HOST));
@@ -190,19 +240,16 @@ async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, 
         return next.run(request).await;
     }
     let given = request.headers().get(header::AUTHORIZATION);
-    if given.is_some_and(|given| guard.token.admits(given.as_bytes())) {
-        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
-            seat.prove();
-        }
-        return next.run(request).await;
-    }
-    let detail = match given {
-        Some(_) => "wrong token",
-        None if is_meant => "no token",
-        None => "no token, and the Host header does not name this machine",
+    let detail = match given.map(|given| guard.caller(given.as_bytes())) {
+        Some(Ok(caller)) => return guard.serve(peer, caller, request, next).await,
+        Some(Err(why)) => why,
+        None if is_meant => "no token".to_owned(),
+        None => "no token, and the Host header does not name this machine".to_owned(),
     };
-    guard.refusals.note(peer.0, request.method().as_str(), request.uri().path(), detail);
-    let message = format!("{detail}: send the token file's content as `Authorization: Bearer TOKEN`");
+    guard.refusals.note(peer, request.method().as_str(), request.uri().path(), &detail);
+    let message = format!(
+        "{detail}: send the token file's content, or a token of `cenote token create`, as `Authorization: Bearer TOKEN`"
+    );
     let mut refusal = ApiError::new(ErrorKind::Unauthorized, message).into_response();
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
     refusal
@@ -272,11 +319,4 @@ async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, 
 async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
     let text = metrics::text(&*management.snapshot().await?);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Peer {
-    type Rejection = ApiError;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Ok(parts.extensions.get::<Self>().copied().unwrap_or(Self(SocketAddr::from(([0, 0, 0, 0], 0)))))
-    }
 }

@@ -12,7 +12,8 @@ use api::model::{
 };
 use api::requests::*;
 use api::seconds::{LastSecond, Seconds};
-use api::{Answer, ApiError, Errands, ErrorKind, Management, Subject, Token};
+use api::{Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, Subject, Token};
+use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::audit::Outcome;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -22,12 +23,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{DiskId, NodeId, PoolId, VolumeId};
 
+#[path = "http/roles.rs"]
+mod roles;
+
 #[derive(Default)]
 struct Daemon {
     snapshots: AtomicUsize,
     seconds: Seconds,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
+    /// Of the lines of the audit log.
+    actors: Mutex<Vec<String>>,
+    /// Named tokens that admit.
+    tokens: Mutex<Vec<ApiToken>>,
     /// Names of the cluster's servers, this one first; none: it is in no cluster.
     servers: Vec<&'static str>,
 }
@@ -149,7 +157,7 @@ impl ClusterManagement for Cluster {
         Vec::new()
     }
     /// The other server answers with what it was asked.
-    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
+    fn send_for(&self, name: String, errand: Errand, _: Caller) -> Answer<'_, Carried> {
         let Errand { method, path, body } = errand;
         if name == "silent" {
             return Box::pin(async { Err(ApiError::new(ErrorKind::Unavailable, "it is down")) });
@@ -353,7 +361,22 @@ impl Management for Daemon {
     fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
         self.did(format!("cancel {job}"), ())
     }
-    fn audit(&self, _: &str, action: &str, target: &str, outcome: Outcome, _: &str) {
+    fn tokens(&self) -> Answer<'_, Vec<TokenView>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken> {
+        let CreateToken { name, role, .. } = request;
+        let made = CreatedToken { name: name.clone(), role, expires_unix_s: None, token: "t".into() };
+        self.did(format!("create token {name}"), made)
+    }
+    fn delete_token(&self, name: String) -> Answer<'_, ()> {
+        self.did(format!("delete token {name}"), ())
+    }
+    fn token_of(&self, hash: TokenHash) -> Option<ApiToken> {
+        self.tokens.lock().unwrap().iter().find(|token| token.hash() == Some(hash)).cloned()
+    }
+    fn audit_by(&self, actor: &str, _: &str, action: &str, target: &str, outcome: Outcome, _: &str) {
+        self.actors.lock().unwrap().push(actor.into());
         self.audited.lock().unwrap().push((action.into(), target.into(), outcome));
     }
 }
@@ -371,6 +394,10 @@ fn server() -> Server {
 
 /// A server of a cluster, the first of these.
 fn server_in(servers: Vec<&'static str>) -> Server {
+    server_with(servers, Pages::default())
+}
+
+fn server_with(servers: Vec<&'static str>, pages: Pages) -> Server {
     let directory = tempfile::tempdir().unwrap();
     let token = Token::open_or_create(&directory.path().join("api.token")).unwrap();
     let text = token.as_str().to_owned();
@@ -383,7 +410,7 @@ fn server_in(servers: Vec<&'static str>) -> Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            api::serve(listener, served, Arc::new(token), axum::Router::new()).await;
+            api::serve(listener, served, Arc::new(token), pages).await;
         });
     });
     Server { address, token: text, daemon, _directory: directory }
@@ -555,7 +582,8 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         body: body.into(),
     };
     let body = r#"{"size_bytes":1}"#;
-    let carried = errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body)).await;
+    let carried =
+        errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body), Caller::of_token_file()).await;
     assert_eq!(carried.status, 200, "{}", carried.body);
     for (bad, status) in [
         (errand("PATCH", "/api/v1/volumes/far", "rubbish"), 400),
@@ -566,14 +594,23 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         (errand("NO METHOD", "/api/v1/volumes/far", ""), 400),
         (errand("GET", "not a path", ""), 400),
     ] {
-        let carried = errands.carry_out(peer, bad).await;
+        let carried = errands.carry_out(peer, bad, Caller::of_token_file()).await;
         assert_eq!(carried.status, status, "{}", carried.body);
     }
     // Another server's part of a list, and a job that it was asked for.
-    assert_eq!(errands.carry_out(peer, errand("GET", "/api/v1/jobs", "")).await.body, "[]");
-    assert_eq!(errands.carry_out(peer, errand("POST", "/api/v1/jobs/2000001/resume", "")).await.status, 200);
+    assert_eq!(
+        errands.carry_out(peer, errand("GET", "/api/v1/jobs", ""), Caller::of_token_file()).await.body,
+        "[]"
+    );
+    assert_eq!(
+        errands
+            .carry_out(peer, errand("POST", "/api/v1/jobs/2000001/resume", ""), Caller::of_token_file())
+            .await
+            .status,
+        200
+    );
     // What another server's dashboard asks each second.
-    let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""));
+    let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""), Caller::of_token_file());
     assert_eq!(asked().await.status, 503);
     for uptime_us in [1, 2] {
         management.seconds().note(Performance { uptime_us, ..Performance::default() }, Instant::now());
@@ -581,7 +618,8 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
     let second: LastSecond = serde_json::from_str(&asked().await.body).unwrap();
     assert_eq!((second.before.uptime_us, second.after.uptime_us), (1, 2));
     drop(management);
-    let carried = errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body)).await;
+    let carried =
+        errands.carry_out(peer, errand("PATCH", "/api/v1/volumes/far", body), Caller::of_token_file()).await;
     assert_eq!(carried.status, 503);
 }
 

@@ -140,7 +140,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "The server's name as clients see it in NTLM and in listings: at most 15 letters, digits and -.",
     ),
     ("server.drain_s", "Seconds that requests in work have to end in after SIGTERM."),
-    ("smb.listen", "Addresses and ports of the SMB server."),
+    (
+        "smb.listen",
+        "Addresses and ports of the SMB server; \"[::]:445\": all addresses, of IPv4 and of IPv6.",
+    ),
     ("smb.rdma_listen", "Addresses and ports of SMB Direct over iWARP in software; clients use port 5445."),
     (
         "smb.rdma_devices",

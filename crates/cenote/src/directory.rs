@@ -1,9 +1,10 @@
-//! Accounts, groups and shares in RAM, shared by control plane and data plane.
+//! Accounts, groups, shares and tokens of the API in RAM, shared by control plane and data plane.
 //!
 //! Promises: a reader sees one whole version and never waits for a disk. Never writes: the cluster state is the truth, and
 //! [`SharedDirectory::replace`] is called after every committed change.
 
 use cluster::accounts::{Group, User, UserSecret};
+use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::shares::Share;
 use smb::rpc::{AccountEntry, AccountKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,6 +24,8 @@ pub struct Directory {
     /// By lower-cased name.
     shares: BTreeMap<String, Arc<Share>>,
     volumes: HashMap<VolumeId, String>,
+    /// Named tokens of the API.
+    tokens: HashMap<TokenHash, ApiToken>,
     /// The SID that this server's accounts are relative to.
     domain: Sid,
 }
@@ -43,6 +46,7 @@ impl Directory {
             groups,
             shares: shares.into_iter().map(|share| (fold(&share.name), Arc::new(share))).collect(),
             volumes: HashMap::new(),
+            tokens: HashMap::new(),
             domain,
         }
     }
@@ -51,6 +55,18 @@ impl Directory {
     #[must_use]
     pub fn with_volumes(self, volumes: impl IntoIterator<Item = (VolumeId, String)>) -> Self {
         Self { volumes: volumes.into_iter().collect(), ..self }
+    }
+
+    /// Knows the named tokens of the API as well.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Vec<ApiToken>) -> Self {
+        let by_hash = tokens.into_iter().filter_map(|token| Some((token.hash()?, token)));
+        Self { tokens: by_hash.collect(), ..self }
+    }
+
+    /// The token of which this is the hash, expired or not.
+    pub fn token_of(&self, hash: TokenHash) -> Option<&ApiToken> {
+        self.tokens.get(&hash)
     }
 
     pub fn users(&self) -> impl Iterator<Item = &User> {

@@ -20,14 +20,15 @@ use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
-    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
-    DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
-    Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
-    UserView,
+    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
+    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool,
+    LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume,
+    ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, Subject, owner_names};
 use cluster::accounts::{AccountError, Accounts};
+use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
 use cluster::seal::SealKey;
@@ -53,7 +54,7 @@ pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
     let directory = Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?);
     let volumes =
         state.list::<VolumeRecord>()?.into_iter().map(|volume| (volume.value.id, volume.value.name));
-    Ok(directory.with_volumes(volumes))
+    Ok(directory.with_volumes(volumes).with_tokens(api_tokens::list(state)?))
 }
 
 /// The daemon behind the API.
@@ -543,21 +544,7 @@ impl Management for Manager {
     }
 
     fn set_user(&self, name: String, request: SetUser) -> Answer<'_, ()> {
-        self.change(move |book| {
-            let accounts = book.accounts();
-            let mut name = name;
-            if let Some(new_name) = request.name {
-                accounts.rename_user(&name, &new_name).map_err(refused)?;
-                name = new_name;
-            }
-            if let Some(password) = &request.password {
-                accounts.set_password(&name, password, unix_now_s()).map_err(refused)?;
-            }
-            accounts
-                .set_user(&name, request.enabled, request.full_name.as_deref())
-                .map(|_| ())
-                .map_err(refused)
-        })
+        self.change(move |book| book.set_user(name, request).map_err(refused))
     }
 
     fn delete_user(&self, name: String) -> Answer<'_, ()> {
@@ -679,9 +666,32 @@ impl Management for Manager {
         Box::pin(self.call(move |reply| StorageCommand::ResumeJob { job, reply }))
     }
 
-    fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
-        let event =
-            AuditEvent { unix_s: unix_now_s(), actor: "api", source, action, target, outcome, detail };
+    fn tokens(&self) -> Answer<'_, Vec<TokenView>> {
+        self.read(AccountBook::tokens)
+    }
+
+    fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken> {
+        self.change(move |book| book.create_token(request))
+    }
+
+    fn delete_token(&self, name: String) -> Answer<'_, ()> {
+        self.change(move |book| api_tokens::delete(&book.state, &name).map_err(refused))
+    }
+
+    fn token_of(&self, hash: TokenHash) -> Option<ApiToken> {
+        self.accounts.directory.current().token_of(hash).cloned()
+    }
+
+    fn audit_by(
+        &self,
+        actor: &str,
+        source: &str,
+        action: &str,
+        target: &str,
+        outcome: Outcome,
+        detail: &str,
+    ) {
+        let event = AuditEvent { unix_s: unix_now_s(), actor, source, action, target, outcome, detail };
         if let Err(error) = self.audit.write(&event) {
             tracing::error!(%error, action, target, "the audit log cannot be written");
         }

@@ -142,7 +142,9 @@ fn refusal(error: &ApiError) -> RpcRefusal {
         ErrorKind::NotFound => RpcRefusal::NotFound,
         ErrorKind::Conflict => RpcRefusal::Exists,
         ErrorKind::Invalid => RpcRefusal::Invalid,
-        ErrorKind::Unauthorized | ErrorKind::ConfirmationNeeded => RpcRefusal::AccessDenied,
+        ErrorKind::Unauthorized | ErrorKind::Forbidden | ErrorKind::ConfirmationNeeded => {
+            RpcRefusal::AccessDenied
+        }
         ErrorKind::NoSpace | ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Internal => {
             RpcRefusal::Failed
         }

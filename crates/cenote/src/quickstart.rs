@@ -356,8 +356,7 @@ fn connect_lines(
         )
     };
     if address.ip().is_loopback() {
-        text +=
-            "           from other machines: start with --smb 0.0.0.0:445 and use this machine's address\n";
+        text += "           from other machines: start with --smb [::]:445 and use this machine's address\n";
     }
     text + "\n"
 }

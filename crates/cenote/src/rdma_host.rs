@@ -95,7 +95,7 @@ pub(crate) fn interface(
     let reached = |address: &IpAddr| {
         listeners.iter().any(|listener| {
             listener.ip() == *address
-                || listener.ip().is_unspecified() && listener.is_ipv4() == address.is_ipv4()
+                || listener.ip().is_unspecified() && (listener.is_ipv6() || address.is_ipv4())
         })
     };
     let loopback = !addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback);

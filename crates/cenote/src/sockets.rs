@@ -1,7 +1,9 @@
 //! What the server listens on.
 
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 /// Why an address cannot be listened on.
@@ -21,14 +23,14 @@ const PORT_RELEASE: Duration = Duration::from_secs(2);
 /// a client that comes amid many others tries anew after a second.
 const BACKLOG: i32 = 4096;
 
-/// Binds one address; waits a little for one that is taken.
+/// Binds one address; waits a little for one that is taken. `[::]` is all addresses of both versions of IP; on a machine without IPv6, those of IPv4.
 ///
 /// # Errors
 /// [`ListenError`].
 pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ListenError> {
     let until = Instant::now() + PORT_RELEASE;
     let bound = loop {
-        match TcpListener::bind(address) {
+        match bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -37,7 +39,7 @@ pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, Li
     };
     let bound = bound.and_then(|listener| {
         // It listens already: this changes how many may wait.
-        rustix::net::listen(&listener, BACKLOG)?;
+        net::listen(&listener, BACKLOG)?;
         Ok(listener)
     });
     bound.map_err(|source| {
@@ -57,6 +59,23 @@ pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, Li
     })
 }
 
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    if address.ip() != Ipv6Addr::UNSPECIFIED {
+        return TcpListener::bind(address);
+    }
+    let socket = match net::socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    {
+        Err(Errno::AFNOSUPPORT) => return TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())),
+        socket => socket?,
+    };
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Whatever net.ipv6.bindv6only says.
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Why a socket cannot be waited for.
 #[derive(Debug, thiserror::Error)]
 #[error("a socket that listens cannot be used: {0}")]
@@ -69,4 +88,24 @@ pub struct SocketError(io::Error);
 pub fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, SocketError> {
     let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     converted.map_err(SocketError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn all_addresses_are_those_of_both_versions_of_ip() {
+        let listener = listen("test", SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        // A machine without IPv6 has no such address.
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        }
+        let other = listen("test", SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let port = other.local_addr().unwrap().port();
+        assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_err(), "nothing more than was asked for");
+    }
 }

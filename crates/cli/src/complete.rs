@@ -5,7 +5,7 @@
 use super::args::{Cli, Global};
 use super::client::{Client, Failure};
 use api::model::{Disk, Job, OpenFile, Pool, Session, Volume};
-use api::requests::{GroupView, ShareView, UserView};
+use api::requests::{GroupView, ShareView, TokenView, UserView};
 use clap::{Command, CommandFactory, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
@@ -25,6 +25,7 @@ enum Kind {
     Share,
     User,
     Group,
+    Token,
     /// Users and groups.
     Account,
     Session,
@@ -47,6 +48,7 @@ fn kind_of(noun: &str, verb: &str, argument: &str) -> Option<Kind> {
         ("share", _, "name") => Kind::Share,
         ("user", _, "name") => Kind::User,
         ("group", _, "name") => Kind::Group,
+        ("token", _, "name") => Kind::Token,
         ("session", _, "id") => Kind::Session,
         ("file", _, "id") => Kind::File,
         ("job", _, "id") => Kind::Job,
@@ -141,6 +143,10 @@ fn names(kind: Kind) -> Result<Vec<(String, String)>, Failure> {
         }
         Kind::User => users()?,
         Kind::Group => groups()?,
+        Kind::Token => {
+            let tokens: Vec<TokenView> = client.get("/tokens")?;
+            tokens.into_iter().map(|token| (token.name, token.role.to_string())).collect()
+        }
         Kind::Account => [users()?, groups()?].concat(),
         Kind::Session => {
             let sessions: Vec<Session> = client.get("/sessions")?;

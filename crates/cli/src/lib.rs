@@ -25,6 +25,7 @@ mod quota;
 mod rdma;
 mod smb;
 mod storage;
+mod tokens;
 
 use args::{Cli, Command, Global, Own};
 use clap::Parser;
@@ -83,6 +84,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Share(command) => accounts::share(&client()?, global.json, command),
         Command::User(command) => accounts::user(&client()?, global.json, command),
         Command::Group(command) => accounts::group(&client()?, global.json, command),
+        Command::Token(command) => tokens::token(&client()?, global.json, command),
         Command::Quota(command) => quota::quota(&client()?, global.json, command),
         Command::Acl(command) => accounts::acl(&client()?, global.json, command),
         Command::Session(command) => activity::session(&client()?, global.json, command),

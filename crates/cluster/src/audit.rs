@@ -29,7 +29,8 @@ pub enum Outcome {
 pub struct AuditEvent<'a> {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub unix_s: u64,
-    /// Who: `api`, or `smb` for a client that has not proved who it is.
+    /// Who: `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for a client that has not proved who it
+    /// is.
     pub actor: &'a str,
     /// From where, such as 127.0.0.1:40112.
     pub source: &'a str,

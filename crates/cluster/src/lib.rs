@@ -24,6 +24,7 @@
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
 //! | `share/` | shares | `shares` |
+//! | `api-token/` + name | [`api_tokens::ApiToken`]: a token of the management API | `api_tokens` |
 //! | `cluster/` | [`ClusterRecord`], if there is one | `nodes` |
 //! | `node/` + number | [`NodeRecord`] | `nodes` |
 //! | `join-token/` + token id | [`join_token::JoinTokenRecord`] | `join_token` |
@@ -38,6 +39,7 @@
 mod account_error;
 pub mod accounts;
 pub mod admission;
+pub mod api_tokens;
 pub mod audit;
 pub mod authority;
 mod blocking;

@@ -4,6 +4,7 @@
 
 use crate::NodeRecord;
 use crate::admission::Applicant;
+use crate::api_tokens::Role;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -65,6 +66,17 @@ pub struct Errand {
     pub path: String,
     /// JSON; empty if there is none.
     pub body: Secret,
+    /// `None`: the holder of a server's token file, or the server itself, asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<ErrandBy>,
+}
+
+/// The named token of the API by which somebody asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrandBy {
+    pub token: String,
+    pub role: Role,
 }
 
 /// A server that is to be reached.

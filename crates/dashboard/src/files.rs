@@ -3,7 +3,7 @@
 //! Promises: every answer has a Content-Security-Policy by which a browser loads and asks nothing elsewhere and runs no script that
 //! stands in a page.
 
-use axum::Router;
+use api::Pages;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -59,10 +59,10 @@ static FILES: [File; 27] = files! {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-pub fn router() -> Router {
-    FILES.iter().fold(Router::new(), |router, file| {
+pub fn pages() -> Pages {
+    FILES.iter().fold(Pages::default(), |pages, file| {
         let tag = format!("\"{:016x}\"", codes::crc64(file.bytes));
-        router.route(file.path, get(move |headers: HeaderMap| answer(file, tag.clone(), headers)))
+        pages.open(file.path, get(move |headers: HeaderMap| answer(file, tag.clone(), headers)))
     })
 }
 

@@ -30,8 +30,7 @@ mod shown_commands;
 mod slow;
 mod streams;
 
-use api::Management;
-use axum::Router;
+use api::{Management, Pages};
 use history::Keeper;
 use routes::Shared;
 use std::path::Path;
@@ -53,8 +52,8 @@ impl Dashboard {
     }
 
     /// The pages, and what they ask beyond the API: under `/` and `/dashboard/` what needs no token, under `/api/` what does.
-    pub fn pages(&self) -> Router {
-        files::router().merge(routes::router(self.shared.clone()))
+    pub fn pages(&self) -> Pages {
+        routes::add_to(files::pages(), &self.shared)
     }
 
     /// Looks at the server once a second, until the task is dropped.

@@ -8,14 +8,14 @@ use crate::planning::{Typed, plan};
 use crate::streams::Streams;
 use api::fleet::FleetProgress;
 use api::planned::Plan;
-use api::{ApiError, ErrorKind, Management, Seat};
+use api::{ApiError, ErrorKind, Management, Pages, Role, Seat};
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use cluster::clock::unix_now_s;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -54,15 +54,20 @@ impl Shared {
     }
 }
 
-pub fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/api/v1/dashboard/events", get(events))
-        .route("/api/v1/dashboard/history", get(history))
-        .route("/api/v1/dashboard/audit", get(audit))
-        .route("/api/v1/dashboard/mutes", post(mute))
-        .route("/api/v1/dashboard/plan", get(planned))
-        .route("/api/v1/dashboard/fleet", post(fleet))
-        .with_state(shared)
+/// Adds the routes.
+pub fn add_to(pages: Pages, shared: &Arc<Shared>) -> Pages {
+    let routes = [
+        (Role::Reader, "events", get(events)),
+        (Role::Reader, "history", get(history)),
+        // Somebody may have typed a password where a name belongs.
+        (Role::Operator, "audit", get(audit)),
+        (Role::Operator, "mutes", post(mute)),
+        (Role::Reader, "plan", get(planned)),
+        (Role::Operator, "fleet", post(fleet)),
+    ];
+    routes.into_iter().fold(pages, |pages, (role, name, methods)| {
+        pages.demanding(role, &format!("/api/v1/dashboard/{name}"), methods.with_state(shared.clone()))
+    })
 }
 
 /// Events as long as the reader stays: one at once if a fresh one is there, then one a second.

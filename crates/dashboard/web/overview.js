@@ -28,7 +28,8 @@ const DiskTile = ({ disk }) => html`
 
 const DiskTiles = ({ disks }) => {
   const isFew = disks.length <= TILES_MAX;
-  const shown = isFew ? disks : disks.filter((disk) => tone(stateOf(disk)) !== "good").slice(0, TILES_MAX);
+  const sorted = disks.toSorted((one, other) => `${one.node} ${one.path}`.localeCompare(`${other.node} ${other.path}`, undefined, { numeric: true }));
+  const shown = isFew ? sorted : sorted.filter((disk) => tone(stateOf(disk)) !== "good").slice(0, TILES_MAX);
   const states = [...Map.groupBy(disks, stateOf)];
   return html`<${Card} title=${`Disks (${disks.length})`} extra=${html`<a href="#disks">All</a>`}>
     ${!isFew && html`<p class="states">${states.map(([state, all]) => html`<${State} of=${state} word=${`${all.length} ${String(state).replaceAll("_", " ")}`} /> `)}</p>`}

@@ -26,7 +26,7 @@ const Pool = ({ pool, volumes, live }) => {
     ]} /></span>`}>
     <p>${pool.disks} disks, ${size(pool.size_bytes)}; ${size(pool.reserve_bytes)} (${pool.reserve_disks} ${pool.reserve_disks === 1 ? "disk" : "disks"}) kept free for repair, marked in the bars.</p>
     ${lines.map(([name, part, text]) => html`<div class="measure"><span>${name}</span><${Bar} part=${part} whole=${pool.size_bytes} marks=${[room]} warnAt=${name.startsWith("Provisioned") ? Infinity : (room / pool.size_bytes) * 0.9} label=${`${name}: ${text}`} /><span>${text}</span></div>`)}
-    ${nodes.size > 1 && html`<${Table} dense label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes]} columns=${[
+    ${nodes.size > 1 && html`<${Table} dense label=${`Nodes of ${pool.name}`} empty="It has no disks." keyOf=${([name]) => name} rows=${[...nodes].sort(([one], [other]) => one.localeCompare(other, undefined, { numeric: true }))} columns=${[
       { name: "Node", sort: ([name]) => name, of: ([name]) => name },
       { name: "Disks", right: true, of: ([, disks]) => disks.length },
       { name: "Allocated", right: true, of: ([, disks]) => sizeOf(sumOf(disks, (disk) => disk.allocated_bytes)) },

@@ -22,7 +22,7 @@ use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
 };
 use api::model::HealthIssue;
-use api::{Answer, ApiError, ClusterManagement, ErrorKind};
+use api::{Answer, ApiError, Caller, ClusterManagement, ErrorKind};
 use cluster::accounts::Accounts;
 use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use cluster::authority::{Authority, authority_ends_unix_s};
@@ -516,7 +516,7 @@ impl ClusterControl {
     }
 
     /// Hands a request of the API on to the server that can do it.
-    async fn send_now(&self, name: String, errand: Errand) -> Result<Carried, ControlError> {
+    async fn send_now(&self, name: String, errand: Errand, caller: &Caller) -> Result<Carried, ControlError> {
         let membership = self.in_cluster()?;
         let node = self.node_named(&name).await?;
         let unavailable = |why: String| {
@@ -529,7 +529,8 @@ impl ClusterControl {
             return Err(unavailable("it is down".into()));
         }
         let Errand { method, path, body } = errand;
-        let question = Ask::Errand(wire::Errand { method, path, body: Secret(body) });
+        let by = caller.token().map(|(token, role)| wire::ErrandBy { token: token.to_owned(), role });
+        let question = Ask::Errand(wire::Errand { method, path, body: Secret(body), by });
         match ask_node(membership.asking(), &node, &question, ERRAND_TIMEOUT).await {
             Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
             Ok(_) => Err(unavailable("it answered something else than was asked".into())),
@@ -678,7 +679,7 @@ impl ClusterManagement for ClusterControl {
     fn issues(&self) -> Vec<HealthIssue> {
         self.current_issues()
     }
-    fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
-        plain(self.send_now(name, errand))
+    fn send_for(&self, name: String, errand: Errand, caller: Caller) -> Answer<'_, Carried> {
+        plain(async move { self.send_now(name, errand, &caller).await })
     }
 }

@@ -8,7 +8,7 @@ use crate::failure::{ControlError, conflict, internal, off_the_loop};
 use crate::listener::Host;
 use crate::preflight;
 use api::cluster::{Carried, Errand};
-use api::{ApiError, ErrorKind};
+use api::{ApiError, Caller, ErrorKind};
 use cluster::admission::{self, Refused};
 use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
@@ -201,7 +201,7 @@ impl ClusterControl {
                 self.demand_member(from).await?;
                 Ok(Tell::Facts(Box::new(self.facts().await?)))
             }
-            Ask::Errand(wire::Errand { method, path, body }) => {
+            Ask::Errand(wire::Errand { method, path, body, by }) => {
                 let asker = match method.as_str() {
                     "GET" => self.demand_asker(from).await?,
                     _ => self.demand_member(from).await?,
@@ -214,8 +214,10 @@ impl ClusterControl {
                 let Some(runner) = self.runner.get() else {
                     return Err(ControlError(conflict("this server has no API")));
                 };
+                let named = by.map(|by| Caller::of_token(&by.token, by.role));
+                let caller = named.unwrap_or_else(Caller::of_token_file);
                 let errand = Errand { method, path, body: body.0.clone() };
-                let Carried { status, body } = runner.carry_out(peer, errand).await;
+                let Carried { status, body } = runner.carry_out(peer, errand, caller).await;
                 Ok(Tell::Done { status, body: Secret(body) })
             }
             Ask::Probe { targets } => {

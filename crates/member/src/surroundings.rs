@@ -1,7 +1,7 @@
 //! What the daemon tells of this server, and does for others.
 
-use api::Answer;
 use api::cluster::{BusPeer, Carried, Errand};
+use api::{Answer, Caller};
 use cluster::audit::Outcome;
 use cluster::identity::Facts;
 use cluster::membership::shell::Standing;
@@ -33,11 +33,12 @@ pub trait OwnServer: Send + Sync + 'static {
 
 /// Carries out requests of the API that other servers hand on.
 pub trait ErrandRunner: Send + Sync + 'static {
-    /// `peer`: the server that asks, which is in the cluster.
+    /// `peer`: the server that asks, which is in the cluster; `caller`: who asked that server.
     fn carry_out(
         &self,
         peer: SocketAddr,
         errand: Errand,
+        caller: Caller,
     ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>>;
 
     /// Writes a line to the audit log.
@@ -49,8 +50,9 @@ impl ErrandRunner for api::Errands {
         &self,
         peer: SocketAddr,
         errand: Errand,
+        caller: Caller,
     ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
-        Box::pin(self.carry_out(peer, errand))
+        Box::pin(self.carry_out(peer, errand, caller))
     }
 
     fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {

@@ -7,7 +7,7 @@ use crate::*;
 use api::cluster::{
     BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
 };
-use api::{Answer, ClusterManagement, ErrorKind};
+use api::{Answer, Caller, ClusterManagement, ErrorKind, Role};
 use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
 use cluster::etcd::TlsIdentity;
@@ -523,9 +523,15 @@ struct Echo {
 }
 
 impl ErrandRunner for Echo {
-    fn carry_out(&self, _: SocketAddr, errand: Errand) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
+    fn carry_out(
+        &self,
+        _: SocketAddr,
+        errand: Errand,
+        caller: Caller,
+    ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>> {
         self.carried.fetch_add(1, Ordering::Relaxed);
-        let body = format!("{} {} {}", errand.method, errand.path, errand.body);
+        let by = caller.token().map(|(name, role)| format!(" by {name}, {role}")).unwrap_or_default();
+        let body = format!("{} {} {}{by}", errand.method, errand.path, errand.body);
         Box::pin(async move { Carried { status: 200, body } })
     }
 
@@ -548,6 +554,9 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     let errand = |path: &str| Errand { method: "POST".into(), path: path.into(), body: "{}".into() };
     let carried = control.send("NODE-2".into(), errand("/api/v1/x")).await.unwrap();
     assert_eq!((carried.status, carried.body.as_str()), (200, "POST /api/v1/x {}"));
+    let caller = Caller::of_token("backup", Role::Operator);
+    let carried = control.send_for("node-2".into(), errand("/api/v1/x"), caller).await.unwrap();
+    assert_eq!(carried.body, "POST /api/v1/x {} by backup, operator");
     let error = control.send("node-9".into(), errand("/")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
     first.rest.lives.lock().unwrap().insert(NodeId(2), false);
@@ -555,7 +564,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     assert!(error.message.contains("it is down"), "{error}");
     let question = || {
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
-        Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()) })
+        Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None })
     };
     // The record's address leads to another server of the cluster: that one hears nothing of what is asked.
     let echo = Arc::new(Echo::default());

@@ -1,10 +1,11 @@
 //! Routes by which disks become free, and health of what was seen to.
 
-use super::{Body, Confirm, Json, Name, Peer, Query, Reply, Shared, audited};
+use super::{Body, Confirm, Json, Name, Query, Reply, audited};
+use crate::access::Routes;
+use crate::peer::{Peer, Shared};
 use crate::requests::{DeletedPool, EraseDisk, ErasedDisk};
 use axum::extract::State;
 use types::DiskId;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Deletes a pool in which no volume lies: its disks become free. `confirm` must be its name.
@@ -15,7 +16,7 @@ pub(super) async fn delete_pool(
     Name(name): Name<String>,
     Query(confirm): Query<Confirm>,
 ) -> Reply<DeletedPool> {
-    confirm.check(&m, peer, "pool delete", "pool", &name)?;
+    confirm.check(&m, &peer, "pool delete", "pool", &name)?;
     audited(&m, peer, "pool delete", &name, m.delete_pool(name.clone())).await
 }
 
@@ -41,6 +42,9 @@ pub(super) async fn erase_disk(
     Ok(Json(erased))
 }
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(acknowledge_disk)).routes(routes!(erase_disk))
+pub(super) fn router() -> Routes {
+    Routes::new()
+        .administrator(routes!(delete_pool))
+        .operator(routes!(acknowledge_disk))
+        .administrator(routes!(erase_disk))
 }

@@ -1,11 +1,12 @@
 //! Routes of the cluster and its servers.
 
-use super::{Body, Confirm, Json, Name, Peer, Query, Reply, Shared, audited, only, same};
+use super::{Body, Confirm, Json, Name, Query, Reply, audited, only, same};
+use crate::access::Routes;
 use crate::cluster::{
     ClusterView, CreateCluster, JoinCluster, Joined, NewToken, NodeView, PreflightCheck, TestCluster,
 };
+use crate::peer::{Peer, Shared};
 use axum::extract::State;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Shows the cluster: its servers, the engine of its state, and what would be lost with one more server.
@@ -71,7 +72,7 @@ async fn remove_node(
     Name(name): Name<String>,
     Query(confirm): Query<Confirm>,
 ) -> Reply<()> {
-    confirm.check(&m, peer, "node remove", "server", &name)?;
+    confirm.check(&m, &peer, "node remove", "server", &name)?;
     let cluster = m.cluster();
     audited(&m, peer, "node remove", &name, cluster.remove_node(name.clone())).await
 }
@@ -90,14 +91,17 @@ async fn resume_node(State(m): State<Shared>, peer: Peer, Name(name): Name<Strin
     audited(&m, peer, "node resume", &name, cluster.set_draining(name.clone(), false)).await
 }
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new()
-        .routes(routes!(cluster, create_cluster))
-        .routes(routes!(new_token))
-        .routes(routes!(join_cluster))
-        .routes(routes!(test_cluster))
-        .routes(routes!(nodes))
-        .routes(routes!(node, remove_node))
-        .routes(routes!(drain_node))
-        .routes(routes!(resume_node))
+pub(super) fn router() -> Routes {
+    Routes::new()
+        .reader(routes!(cluster))
+        .administrator(routes!(create_cluster))
+        .administrator(routes!(new_token))
+        .administrator(routes!(join_cluster))
+        // It asks addresses of the caller's choice.
+        .administrator(routes!(test_cluster))
+        .reader(routes!(nodes))
+        .reader(routes!(node))
+        .administrator(routes!(remove_node))
+        .operator(routes!(drain_node))
+        .operator(routes!(resume_node))
 }

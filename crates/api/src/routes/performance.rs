@@ -1,13 +1,14 @@
 //! What clients asked of the server.
 
-use super::{Json, Reply, Shared, part};
+use super::{Json, Reply, part};
+use crate::access::Routes;
 use crate::latency::{ClientLatency, Percentiles};
 use crate::management::{ApiError, ErrorKind};
 use crate::model::Performance;
+use crate::peer::Shared;
 use crate::seconds::LastSecond;
 use axum::extract::State;
 use std::time::Instant;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Tells what clients asked of the server since the start.
@@ -35,6 +36,6 @@ async fn clients(State(m): State<Shared>) -> Reply<Vec<ClientLatency>> {
     Ok(Json(told.collect()))
 }
 
-pub(crate) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(perf)).routes(routes!(last_second)).routes(routes!(clients))
+pub(super) fn router() -> Routes {
+    Routes::new().reader(routes!(perf)).reader(routes!(last_second)).reader(routes!(clients))
 }

@@ -1,4 +1,4 @@
-//! What other servers of the cluster changed comes into force on this one: accounts and shares.
+//! What other servers of the cluster changed comes into force on this one: accounts, shares, and tokens of the API.
 //!
 //! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// First segments of the records that a [`crate::directory::Directory`] is made of.
-const ACCOUNT_PREFIXES: [&str; 4] = ["user/", "group/", "share/", "settings/"];
+const ACCOUNT_PREFIXES: [&str; 5] = ["user/", "group/", "share/", "api-token/", "settings/"];
 /// How long one wait lasts, after which it is seen whether anybody still follows.
 const WAIT: Duration = Duration::from_millis(200);
 /// Changes that come together are followed together.

@@ -3,9 +3,10 @@
 use super::{load, refused};
 use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
-use api::requests::{ImportPool, ImportedPool, ShareOptions};
+use api::requests::{CreateToken, CreatedToken, ImportPool, ImportedPool, SetUser, ShareOptions, TokenView};
 use api::{ApiError, ErrorKind};
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
+use cluster::api_tokens::{self, ApiToken};
 use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
@@ -77,6 +78,34 @@ impl AccountBook {
 
     pub fn accounts(&self) -> Accounts<'_, RoomyState> {
         Accounts::new(&self.roomy, &self.key).with_policy(self.policy)
+    }
+
+    pub fn set_user(&self, mut name: String, request: SetUser) -> Result<(), AccountError> {
+        let accounts = self.accounts();
+        if let Some(new_name) = request.name {
+            accounts.rename_user(&name, &new_name)?;
+            name = new_name;
+        }
+        if let Some(password) = &request.password {
+            accounts.set_password(&name, password, unix_now_s())?;
+        }
+        accounts.set_user(&name, request.enabled, request.full_name.as_deref()).map(|_| ())
+    }
+
+    pub fn tokens(&self) -> Result<Vec<TokenView>, ApiError> {
+        let now_unix_s = unix_now_s();
+        let tokens = api_tokens::list(&self.state).map_err(|error| refused(error.into()))?;
+        Ok(tokens.into_iter().map(|token| TokenView::new(token, now_unix_s)).collect())
+    }
+
+    pub fn create_token(&self, request: CreateToken) -> Result<CreatedToken, ApiError> {
+        let now_unix_s = unix_now_s();
+        let CreateToken { name, role, expires_in_s } = request;
+        let expires = expires_in_s.map(|seconds| now_unix_s.saturating_add(seconds));
+        let made = api_tokens::create(&self.state, &name, role, expires, now_unix_s);
+        let (token, text) = made.map_err(refused)?;
+        let ApiToken { name, role, expires_unix_s, .. } = token;
+        Ok(CreatedToken { name, role, expires_unix_s, token: text.to_string() })
     }
 
     pub fn import(

@@ -9,6 +9,7 @@ mod plan;
 mod quota;
 mod server;
 mod storage;
+mod tokens;
 
 pub use accounts::*;
 pub use cluster::*;
@@ -17,6 +18,7 @@ pub use plan::*;
 pub use quota::*;
 pub use server::*;
 pub use storage::*;
+pub use tokens::*;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -114,6 +116,9 @@ pub enum Command {
     /// Groups of users
     #[command(subcommand)]
     Group(Group),
+    /// Named tokens of the management API, with roles
+    #[command(subcommand)]
+    Token(Token),
     /// Who may do what with a file or directory
     #[command(subcommand)]
     Acl(Acl),

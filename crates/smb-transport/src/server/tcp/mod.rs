@@ -396,7 +396,9 @@ impl Tcp {
         let (Ok(peer), Ok(())) = (stream.peer_addr(), stream.set_nodelay(true)) else { return };
         // Without it a client that vanished is noticed later, no more.
         let _ = driver::keep_alive(&stream);
-        let local = stream.local_addr().unwrap_or(local);
+        // An IPv4 address as such: a socket that listens for both versions of IP gives it within one of IPv6.
+        let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+        let (peer, local) = (canonical(peer), canonical(stream.local_addr().unwrap_or(local)));
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             (self.connections.len() - 1) as u32

@@ -1,0 +1,79 @@
+//! Carries out requests that other servers of the cluster hand on.
+//!
+//! Promises: only what one server alone can do, or has a part of; as the caller that the other server names, and with that caller's role.
+
+use crate::caller::Caller;
+use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
+use crate::document::documented;
+use crate::errands::{ROOT, may_be_elsewhere};
+use crate::management::{ApiError, ErrorKind, Management};
+use crate::peer::{PeerAddress, Shared};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use cluster::audit::Outcome;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+/// Carries out what other servers of the cluster hand on.
+pub struct Errands {
+    management: Weak<dyn Management>,
+    /// Made once: what describes the routes takes longer to make than most answers.
+    routes: Router<Shared>,
+}
+
+impl Errands {
+    /// Holds nothing of the daemon: its errands end with it.
+    pub fn new(management: &Arc<dyn Management>) -> Self {
+        Self { management: Arc::downgrade(management), routes: Router::new().nest(ROOT, documented().0) }
+    }
+
+    /// Writes a line to this server's audit log about something that came over the cluster's port.
+    pub fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        if let Some(management) = self.management.upgrade() {
+            management.audit(&peer.to_string(), action, target, outcome, detail);
+        }
+    }
+
+    /// `peer`: the server that asks, which is in the cluster.
+    /// `caller`: who asked that server.
+    pub async fn carry_out(&self, peer: SocketAddr, errand: Errand, caller: Caller) -> Carried {
+        let Some(management) = self.management.upgrade() else {
+            return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));
+        };
+        let app =
+            self.routes.clone().layer(axum::Extension(caller)).layer(axum::Extension(PeerAddress(peer)));
+        let app = app.with_state(management);
+        let request = Request::builder()
+            .method(errand.method.as_str())
+            .uri(errand.path.as_str())
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(Body::from(errand.body));
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return told(&ApiError::new(ErrorKind::Invalid, error.to_string())),
+        };
+        // A server's certificate is not the administrator's token.
+        if !may_be_elsewhere(request.method(), request.uri().path()) {
+            let why = "only what one server alone can do is handed on";
+            return told(&ApiError::new(ErrorKind::NotFound, why));
+        }
+        let Ok(response) = TowerToHyperService::new(app).call(request).await;
+        let status = response.status().as_u16();
+        match to_bytes(response.into_body(), ERRAND_ANSWER_BYTES_MAX).await {
+            Ok(body) => Carried { status, body: String::from_utf8_lossy(&body).into_owned() },
+            Err(_) => told(&ApiError::new(
+                ErrorKind::Unavailable,
+                "the answer is too long to be handed on: ask that server itself",
+            )),
+        }
+    }
+}
+
+fn told(error: &ApiError) -> Carried {
+    let body = serde_json::to_string(error).unwrap_or_default();
+    Carried { status: error.kind.http_status(), body }
+}
