@@ -4,4 +4,4 @@ prepare() {
     CARGO_TARGET_DIR=$built cargo build --quiet --locked --manifest-path "$here/smb-rs/Cargo.toml" >&2 || return 1
     sed -n 's/^smb = "=\(.*\)"/\1/p' "$here/smb-rs/Cargo.toml"
 }
-everyday() { timeout 300 "$built/debug/everyday"; }
+everyday() { timeout 120 "$built/debug/everyday"; }
