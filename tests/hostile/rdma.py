@@ -1,5 +1,5 @@
 """The client of smb2.py over SMB Direct: software iWARP by hand, as tests/peers/rdma_peer.py speaks it. Dialect 3.0.2, nothing signed."""
-import os, select, socket, struct, sys, time
+import functools, os, select, socket, struct, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "peers"))
 import rdma_peer
@@ -24,15 +24,28 @@ def advanced(crc, count):
 BY_BYTE = [[advanced(byte << shift, STEP) for byte in range(256)] for shift in (0, 8, 16, 24)]
 
 
+def skipped(crc, tables):
+    return tables[0][crc & 255] ^ tables[1][crc >> 8 & 255] ^ tables[2][crc >> 16 & 255] ^ tables[3][crc >> 24]
+
+
+# The same of longer segments, for messages that go as one transfer.
+LONG_STEP = 24 * STEP
+LONG_ZEROES = bytes(LONG_STEP)
+BY_BYTE_LONG = [[functools.reduce(lambda crc, _: skipped(crc, BY_BYTE), range(23), crc) for crc in table] for table in BY_BYTE]
+
+
+def before_zeroes(ulpdu, zeroes=ZEROES, tables=BY_BYTE):
+    """The FPDU that begins so and goes on with zeroes."""
+    front = struct.pack(">H", len(ulpdu) + len(zeroes)) + ulpdu
+    padding = -(len(front) + len(zeroes)) % 4
+    crc = skipped(rdma_peer.crc32c(front) ^ 0xFFFFFFFF, tables)
+    return front + zeroes + bytes(padding) + struct.pack("<I", advanced(crc, padding) ^ 0xFFFFFFFF)
+
+
 def zeroes_fpdu(msn, remaining, granted):
     """The FPDU of a Send with a transfer of STEP zeroes."""
     head = struct.pack("<HHHHIII", 64, granted, 0, 0, remaining, 24, STEP) + bytes(4)
-    ulpdu = rdma_peer.untagged(rdma_peer.SEND, 0, msn, head)
-    front = struct.pack(">H", len(ulpdu) + STEP) + ulpdu
-    padding = -(len(front) + STEP) % 4
-    crc = rdma_peer.crc32c(front) ^ 0xFFFFFFFF
-    crc = BY_BYTE[0][crc & 255] ^ BY_BYTE[1][crc >> 8 & 255] ^ BY_BYTE[2][crc >> 16 & 255] ^ BY_BYTE[3][crc >> 24]
-    return front + ZEROES + bytes(padding) + struct.pack("<I", advanced(crc, padding) ^ 0xFFFFFFFF)
+    return before_zeroes(rdma_peer.untagged(rdma_peer.SEND, 0, msn, head))
 
 
 def memory(length):
@@ -42,9 +55,9 @@ def memory(length):
 class Client(smb2.Client):
     """A client of SMB Direct that sends whole messages as its credits allow, and messages that it never ends."""
 
-    def __init__(self, port, timeout=20):
+    def __init__(self, port, timeout=20, most=1364):
         try:
-            self.direct = rdma_peer.Direct(port)
+            self.direct = rdma_peer.Direct(port, most)
         except rdma_peer.Ended as error:
             raise smb2.Ended(str(error)) from None
         self.socket = self.direct.socket
@@ -103,6 +116,22 @@ class Client(smb2.Client):
                 raise smb2.Ended(str(error)) from None
             self.direct.msn[0] += 1
         return remaining
+
+    def whole(self, message, steps):
+        """A message with so many times LONG_STEP zeroes behind it, as one transfer of many segments: one credit."""
+        self.direct.credits -= 1
+        head = struct.pack("<HHHHIII", 64, self.grant(), 0, 0, 0, 24, len(message) + steps * LONG_STEP) + bytes(4) + message
+        msn = self.direct.msn[0]
+        self.direct.msn[0] += 1
+        parts = [rdma_peer.fpdu(rdma_peer.untagged(rdma_peer.SEND, 0, msn, head, last=False))]
+        for n in range(steps):
+            offset = len(head) + n * LONG_STEP
+            ulpdu = rdma_peer.untagged(rdma_peer.SEND, 0, msn, b"", offset=offset, last=n == steps - 1)
+            parts.append(before_zeroes(ulpdu, LONG_ZEROES, BY_BYTE_LONG))
+        try:
+            self.direct.raw(b"".join(parts))
+        except rdma_peer.Ended as error:
+            raise smb2.Ended(str(error)) from None
 
     def grant(self):
         granted, self.direct.granted = self.direct.RECEIVES - self.direct.granted, self.direct.RECEIVES

@@ -47,9 +47,9 @@ class Target:
     def client(self, user="mallory", share="hostile", source=None, timeout=20):
         return Client(self.port, source or self.source, timeout).ready(user, response_key(user), share)
 
-    def rdma_client(self, timeout=2):
+    def rdma_client(self, timeout=2, most=1364):
         """By SMB Direct, which knows no source but 127.0.0.1."""
-        return rdma.Client(self.server.rdma, timeout).ready("mallory", response_key("mallory"), "hostile")
+        return rdma.Client(self.server.rdma, timeout, most).ready("mallory", response_key("mallory"), "hostile")
 
     def negotiated(self, source=None):
         client = Client(self.port, source or self.source)
@@ -797,15 +797,20 @@ def is_ended(client, seconds):
     return False
 
 
+def write_large(target, connections):
+    """A file from which a connection can ask for four READs of as much as one may ask for."""
+    writer = target.client()
+    connections.append(writer)
+    file = writer.create("large-by-rdma")
+    for at in range(0, 4 * RDMA_PAYLOAD_BYTES, 1 << 20):
+        writer.write(file, at, random.randbytes(1 << 20))
+    writer.close_file(file)
+
+
 @scenario("READs of 1 GiB by RDMA that are not taken, of 32 connections", memory_mib=IN_FLIGHT_MIB)
 def rdma_unread(target):
     with held() as connections:
-        writer = target.client()
-        connections.append(writer)
-        file = writer.create("large-by-rdma")
-        for at in range(0, 4 * RDMA_PAYLOAD_BYTES, 1 << 20):
-            writer.write(file, at, random.randbytes(1 << 20))
-        writer.close_file(file)
+        write_large(target, connections)
         asked, is_full = 0, False
         for _ in range(32):
             # Who holds so much already is not received from.
@@ -824,6 +829,37 @@ def rdma_unread(target):
             yield f"only {asked} READs could be asked for"
         if asked * RDMA_PAYLOAD_BYTES > IN_FLIGHT_MIB << 20:
             yield f"{asked} READs of 8 MiB of one host are in work and unread; {IN_FLIGHT_MIB} MiB are there for all"
+        yield None
+
+
+# Of one connection the server holds 40 MiB of messages that it does not want yet: 8 connections would have more than there may be of all.
+HELD_STEPS = (1 << 20) // rdma.LONG_STEP
+HELD_MESSAGES = 39
+
+
+@scenario("messages of 1 MiB by SMB Direct that wait for answers to be taken, of 8 connections", memory_mib=IN_FLIGHT_MIB)
+def rdma_held(target):
+    with held() as connections:
+        write_large(target, connections)
+        opened = []
+        for _ in range(8):
+            if client := attempt(connections, lambda: target.rdma_client(most=(1 << 20) + 1024)):
+                opened.append((client, client.create("large-by-rdma", access=smb2.GENERIC_READ, disposition=smb2.OPEN)))
+        # The host has as much unread as it may have: none of its messages is wanted.
+        for client, file in opened[:5]:
+            with contextlib.suppress(Ended, OSError, TimeoutError):
+                for n in range(4):
+                    client.demand(file, n * RDMA_PAYLOAD_BYTES, RDMA_PAYLOAD_BYTES)
+        time.sleep(0.5)
+        sent = 0
+        for client, _ in opened:
+            with contextlib.suppress(Ended, OSError):
+                for _ in range(HELD_MESSAGES):
+                    client.whole(client.build(smb2.WRITE, b""), HELD_STEPS)
+                    sent += 1
+        # As many as are one user's share are taken. What is beyond would be seen in the server's memory.
+        if sent < IN_FLIGHT_MIB // 4:
+            yield f"only {sent} messages could be sent"
         yield None
 
 

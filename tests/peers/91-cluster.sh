@@ -27,6 +27,7 @@ cluster_cleanup() {
     cleanup
 }
 trap cluster_cleanup EXIT
+relay_pid=none
 field() { # ASKED-NODE NODE FIELD
     node "$1" node show "node-$2" --json | sed -n "s/^ *\"$3\": \"\{0,1\}\([^\",]*\).*/\1/p" | head -n 1
 }
@@ -39,7 +40,7 @@ agree() { # "NUMBER..." COMMAND...
     local numbers=$1 number
     shift
     for number in $numbers; do node "$number" "$@" --json >"told.$number" 2>/dev/null & done
-    wait $(jobs -p | grep -vx "$server_pid")
+    wait $(jobs -p | grep -vx -e "$server_pid" -e "$relay_pid")
     for number in $numbers; do [[ -s told.$number ]] && cmp -s "told.${numbers%% *}" "told.$number" || return 1; done
 }
 
@@ -72,6 +73,10 @@ done
 refuses "nobody cancels it once it has ended" "no running job '*$job" node "$asked" job cancel "$job"
 
 kill -9 "$(field "$first" "${others[0]}" pid)"
+# A stranger at the dead server's address hands the others' logons on, to each other and back.
+smb_at() { echo "$1=$(address "$1"):$smb_port"; }
+python3 "$root/tests/hostile/relay.py" "$(smb_at "${others[0]}" | cut -d= -f2)" 2.5 "$(smb_at "$first")" "$(smb_at "${others[1]}")" >relayed 2>&1 &
+relay_pid=$!
 # It comes back with two connections to each of the others.
 sed -i 's/^bus_channels = 0/bus_channels = 2/' "data/node-${others[0]}.toml"
 check "the file is read while a server dies" at "$first" "get data.bin back"
@@ -83,6 +88,9 @@ for what in "disk list" "job list" "session list"; do
     check "both tell the same of $what" await 2 agree "$first ${others[1]}" $what
 done
 check "a file that needs more of the pool is written without it" at "$first" "put bytes more.bin"
+wait "$relay_pid"
+check "logons of servers were handed on to another one and back" grep -q 'another [1-9].* itself [1-9]' relayed
+check "and let nobody in: $(cat relayed)" grep -q 'let in 0$' relayed
 check "it is started again, and up" await 30 is "$first" "${others[0]}" up
 check "the volume is whole again" await 30 is_whole "$first"
 has_two_channels() { [[ $(node "${others[0]}" node show "node-$first" | grep -c '^channel to .* up') == 2 ]]; }

@@ -140,9 +140,10 @@ class Direct(Peer):
 
     RECEIVES = 64
 
-    def __init__(self, port):
+    def __init__(self, port, most=1364):
+        """`most`: bytes of a transfer that it may come to send at once."""
         super().__init__(port)
-        self.send(negotiate_request())
+        self.send(negotiate_request(send=most))
         opcode, _, _, _, answer = self.segment()
         assert opcode == SEND and len(answer) == 32, (opcode, answer)
         (_, _, _, _, _, self.credits, status, _, _, self.most, _) = struct.unpack("<HHHHHHIIIII", answer)

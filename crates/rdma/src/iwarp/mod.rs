@@ -70,6 +70,8 @@ pub struct IwarpOptions {
     pub receive_shape: Option<ShapeOf>,
     /// Sends and Writes that succeeded one after the other may be told by one completion: the last one's, with the bytes of all.
     pub tells_sent_together: bool,
+    /// It says of its receives that they take memory only as messages come, which is so; for tests of those that devices have, it does not.
+    pub receives_on_demand: bool,
 }
 
 impl Default for IwarpOptions {
@@ -81,6 +83,7 @@ impl Default for IwarpOptions {
             queue_pairs_max: 1024,
             receive_shape: None,
             tells_sent_together: false,
+            receives_on_demand: true,
         }
     }
 }
@@ -465,7 +468,7 @@ impl Verbs for IwarpProvider {
             inbound_read_depth: agreed.inbound_read_depth,
             crc: agreed.crc,
             remote_invalidation: true,
-            receives_on_demand: true,
+            receives_on_demand: self.options.receives_on_demand,
         })
     }
 

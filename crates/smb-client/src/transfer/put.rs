@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use sys::{Buf, BufMut, Payload};
 use types::{FileTime, NtStatus};
 
-/// Files of a tree that are under way at once: as many as take a server's wait for its disks off each of them, and no more memory here
-/// than 32 messages.
-const FILES_IN_FLIGHT: usize = 32;
+/// Files of a tree that are under way at once: as many as take a server's two waits for its disks off each of them, and no more memory here
+/// than 64 messages.
+const FILES_IN_FLIGHT: usize = 64;
 
 /// A file on its way.
 struct Begun {

@@ -376,7 +376,8 @@ fn translate_name(full: &str, domains: &mut Domains, directory: &dyn Directory) 
     let names_domain = |known: &str| {
         name.eq_ignore_ascii_case(known) && domain.is_none_or(|domain| domain.eq_ignore_ascii_case(known))
     };
-    if names_domain(well_known::BUILTIN) {
+    // Nothing, too, is a name of that domain, as at Windows.
+    if full.is_empty() || names_domain(well_known::BUILTIN) {
         let sid = well_known::builtin();
         let domain = Some(domains.position(well_known::BUILTIN, &sid));
         let name = well_known::BUILTIN.into();

@@ -17,6 +17,8 @@ use types::Monotonic;
 
 /// How often connections are looked at that hold memory or have answers waiting.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Connections with few receives that are looked at when another one ends.
+const LENT_AT_ONCE: usize = 16;
 /// Payload that is on its way and is not counted: as much as a socket's buffer takes of a TCP client's, without anybody counting it.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
@@ -102,6 +104,23 @@ impl<V: Verbs> SmbDirect<V> {
         peer.kept.party = members.join(party);
         peer.kept.loan = loan.map(|bytes| members.take_over(peer.kept.party, bytes));
         peer.is_member = true;
+        self.lend_receives(connection);
+    }
+
+    /// Lends a member the memory of all the receives that it may ask a device for. What its party may not have stays unlent until another of
+    /// its connections ends: the connection works with few credits.
+    fn lend_receives(&mut self, connection: QueuePairId) {
+        let bytes = usize::from(self.config.receive_credits_max) * self.config.receive_bytes_max as usize;
+        let Some(peer) = self.peers.get_mut(connection) else { return };
+        if !peer.is_member || !peer.has_few_receives() {
+            return;
+        }
+        peer.kept.receives = self.memory.of(true).lend(peer.kept.party, bytes, false);
+        if peer.has_few_receives() {
+            return self.few_receives.push_back(connection);
+        }
+        peer.tell_throttle();
+        peer.touch(connection, &mut self.touched);
     }
 
     /// Takes notice of the memory that the provider holds for transfers that have not come whole.
@@ -150,8 +169,13 @@ impl<V: Verbs> SmbDirect<V> {
     /// Frees the memory of a connection that has ended.
     pub(super) fn release(&mut self, peer: &mut Peer) {
         let memory = self.memory.of(peer.is_member);
-        peer.kept.loan.take().into_iter().for_each(|loan| memory.give_back(loan));
+        let loans = [peer.kept.loan.take(), peer.kept.receives.take()];
+        loans.into_iter().flatten().for_each(|loan| memory.give_back(loan));
         memory.leave(peer.kept.party);
+        for _ in 0..self.few_receives.len().min(LENT_AT_ONCE) {
+            let Some(next) = self.few_receives.pop_front() else { break };
+            self.lend_receives(next);
+        }
     }
 
     pub(super) fn watch(&mut self, connection: QueuePairId) {

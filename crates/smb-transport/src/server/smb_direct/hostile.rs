@@ -2,6 +2,7 @@
 
 use super::tests::{Bench, pattern};
 use super::{SmbDirectEvent, SmbDirectLimits};
+use rdma::iwarp::IwarpOptions;
 use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
 use smbdirect::wire::{DataTransfer, NegotiateRequest, NegotiateResponse};
 use std::time::Duration;
@@ -281,4 +282,35 @@ fn a_version_that_there_is_not() {
     let (_, refusal) = bench.received.iter().find(|(from, _)| *from == pair).expect("it is told");
     assert_eq!(NegotiateResponse::parse(refusal).map(|told| told.status), Ok(NtStatus::NOT_SUPPORTED));
     goes_on(&mut bench);
+}
+
+#[test]
+fn receives_of_a_device_count_against_the_user_and_beyond_its_share_there_are_few() {
+    let hardware = IwarpOptions { receives_on_demand: false, ..IwarpOptions::default() };
+    // Two MiB are the receives of one connection, and half of fifteen sixteenths a user's.
+    let limits = SmbDirectLimits { receiving_bytes_max: 9 << 20, ..SmbDirectLimits::default() };
+    let mut bench = Bench::over(hardware, limits);
+    let receives = 255 * 8192;
+    assert_eq!(bench.server.kept_bytes(), receives, "the bench's own connection");
+    let credits =
+        |bench: &Bench, connection| bench.server.show(connection).map(|shown| shown.receive_credits);
+    let mut more = Vec::new();
+    for number in 1..4 {
+        let pair = negotiated(&mut bench);
+        let connection = last_opened(&mut bench, number);
+        assert!(credits(&bench, connection) <= Some(3), "a guest");
+        bench.server.become_member(connection, "user");
+        // What is posted is granted when the peer has used up what it had.
+        (0..2).for_each(|_| say(&mut bench, pair, &transfer(10, 0, &[])));
+        more.push((pair, connection));
+    }
+    bench.until("receives", |bench| credits(bench, more[0].1) > Some(200));
+    assert_eq!(bench.server.kept_bytes(), 2 * receives);
+    assert!(credits(&bench, more[1].1) <= Some(3) && credits(&bench, more[2].1) <= Some(3));
+    // What becomes free is lent to one that waited.
+    bench.client.disconnect(more[0].0);
+    bench.until("end", |bench| bench.lost.contains(&more[0].0) || bench.server.show(more[0].1).is_none());
+    (0..2).for_each(|_| say(&mut bench, more[1].0, &transfer(10, 0, &[])));
+    bench.until("receives of the next", |bench| credits(bench, more[1].1) > Some(200));
+    assert_eq!(bench.server.kept_bytes(), 2 * receives);
 }

@@ -30,6 +30,8 @@ impl Backlog {
 pub(super) struct Kept {
     pub party: PartyId,
     pub loan: Option<Loan>,
+    /// Memory of the receives that are posted to a device for it. Without it there are the few that a connection needs at least.
+    pub receives: Option<Loan>,
     /// Memory of a transfer that has not come whole.
     pub transfer_bytes: usize,
     /// Messages that the service does not want yet.
@@ -48,6 +50,7 @@ impl Kept {
         Self {
             party,
             loan: None,
+            receives: None,
             transfer_bytes: 0,
             held_bytes: 0,
             message: None,

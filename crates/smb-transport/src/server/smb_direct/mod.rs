@@ -130,6 +130,8 @@ pub struct SmbDirect<V> {
     /// Connections that hold memory or have something waiting for them, and when they are looked at next.
     watched: Vec<QueuePairId>,
     sweep_at: Option<Monotonic>,
+    /// Members' connections that were not lent the memory of their receives; some have ended.
+    few_receives: VecDeque<QueuePairId>,
     /// Connections with messages that came or are to be sent.
     touched: Vec<QueuePairId>,
     events: Vec<Event>,
@@ -156,6 +158,7 @@ impl<V: Verbs> SmbDirect<V> {
             unfinished: Vec::new(),
             watched: Vec::new(),
             sweep_at: None,
+            few_receives: VecDeque::new(),
             touched: Vec::new(),
             events: Vec::new(),
             out: Vec::new(),

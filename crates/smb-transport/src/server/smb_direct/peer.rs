@@ -112,10 +112,14 @@ impl Peer {
         posted
     }
 
-    /// Keeps the peer short of credits, or ends that. A guest has as few credits as can be if each takes memory.
+    /// Whether each of its receives takes memory of a device's, which was not lent for all of them: a guest's, or too much for its party.
+    pub fn has_few_receives(&self) -> bool {
+        !self.on_demand && self.kept.receives.is_none()
+    }
+
+    /// Keeps the peer short of credits, or ends that.
     pub fn tell_throttle(&mut self) {
-        let is_costly_guest = !self.is_member && !self.on_demand;
-        self.smbd.throttle(self.is_throttled || is_costly_guest);
+        self.smbd.throttle(self.is_throttled || self.has_few_receives());
     }
 
     pub fn unsent(&self) -> usize {

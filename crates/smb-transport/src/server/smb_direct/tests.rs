@@ -41,8 +41,13 @@ impl Bench {
     }
 
     pub fn with(limits: SmbDirectLimits) -> Self {
+        Self::over(IwarpOptions::default(), limits)
+    }
+
+    /// `provider`: how the server's end is.
+    pub fn over(provider: IwarpOptions, limits: SmbDirectLimits) -> Self {
         let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
-        let mut provider = IwarpProvider::new(&driver, IwarpOptions::default(), random(1));
+        let mut provider = IwarpProvider::new(&driver, provider, random(1));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = provider.listen(listener).expect("has an address");
         // Few reads at a time: more descriptors than that have to be served all the same.

@@ -296,6 +296,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_that_takes_less_than_its_pace_takes_nothing_and_a_short_pause_is_none() {
+        let at = |s: u64| Monotonic(s * 1_000_000_000);
+        let mut taking = Taking::new(at(0));
+        taking.wait(at(1));
+        (2..100).for_each(|s| taking.take(10, 1000, at(s)));
+        assert_eq!(taking.since, at(1), "980 bytes in 98 s");
+        // What waits meanwhile waits already.
+        taking.wait(at(100));
+        assert_eq!(taking.since, at(1));
+        taking.take(20, 1000, at(101));
+        assert_eq!(taking.since, at(101));
+        // Once nothing waits, the next that does begins anew.
+        taking.end();
+        taking.wait(at(500));
+        assert_eq!(taking.since, at(500));
+    }
+
+    #[test]
     fn a_pace_is_missed_by_what_trickles_and_not_by_what_comes() {
         let pace = Pace { grace: Duration::from_secs(2), bytes_per_second: 1000 };
         assert!(!pace.is_missed(Duration::from_secs(2), 0));

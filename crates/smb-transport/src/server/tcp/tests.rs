@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::framing::HEADER_BYTES;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
@@ -392,6 +393,10 @@ fn a_client_that_takes_a_little_now_and_then_is_given_up_and_one_that_reads_is_n
         Server::both(&limits, |mut server| {
             let (mut reading, reading_id) = server.log_on("anna");
             let (mut trickling, trickling_id) = server.log_on("otto");
+            // Small, so that the socket takes something with each of the trickling client's reads.
+            let socket = &server.tcp.connection(trickling_id).expect("it is open").socket;
+            set_socket_send_buffer_size(socket, 64 << 10).expect("a size");
+            set_socket_recv_buffer_size(&trickling, 64 << 10).expect("a size");
             for id in [reading_id, trickling_id] {
                 server.tcp.send(id, Payload::from(Buf::from(&vec![7; BYTES][..])));
                 server.tcp.flush(id);

@@ -133,7 +133,7 @@ fn builtin_is_a_domain_with_its_newer_members() {
     let answer = call(&mut pipe, &FILER, 15, &stub);
     assert!(contains(&answer, "Remote Management Users") && contains(&answer, "Remote Desktop Users"));
     assert_eq!(answer[answer.len() - 8..], words(&[3, 0]), "all three are known");
-    for name in ["builtin", "BUILTIN\\BUILTIN"] {
+    for name in ["builtin", "BUILTIN\\BUILTIN", ""] {
         let mut stub = [policy.clone(), words(&[1, 1])].concat();
         stub.extend(unicode(name));
         stub.extend(words(&[0, 0, 1, 0]));
