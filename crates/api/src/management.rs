@@ -9,9 +9,9 @@ use crate::cluster::{
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
-    DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
-    Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
-    UserView,
+    DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises, GroupView, ImportPool,
+    ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser,
+    SetVolume, ShareOptions, ShareView, Started, UserView,
 };
 use crate::seconds::Seconds;
 use cluster::audit::Outcome;
@@ -95,6 +95,8 @@ pub trait Management: Send + Sync + 'static {
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
+    /// Checks the confirmation itself, since the refusal tells which volumes are meant.
+    fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises>;
     /// Checks the confirmation itself, since the refusal tells what the disk holds.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;

@@ -1,7 +1,7 @@
 //! Routes by which disks become free, and health of what was seen to.
 
 use super::{Body, Confirm, Json, Name, Peer, Query, Reply, Shared, audited};
-use crate::requests::{DeletedPool, EraseDisk, ErasedDisk};
+use crate::requests::{DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises};
 use axum::extract::State;
 use types::DiskId;
 use utoipa_axum::router::OpenApiRouter;
@@ -29,6 +29,18 @@ pub(super) async fn acknowledge_disk(
     audited(&m, peer, "disk acknowledge", &id.to_string(), m.acknowledge_disk(id)).await
 }
 
+/// Makes a disk forget the epochs that it has promised and that no owner of a volume can come to; `confirm` must be its ID. Without it the refusal tells
+/// which volumes are meant.
+#[utoipa::path(post, path = "/disks/{id}/forget-promises", params(("id" = String, Path)), request_body = ForgetPromises, responses((status = OK, description = "What it has forgotten", body = ForgottenPromises)))]
+pub(super) async fn forget_promises(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(id): Name<DiskId>,
+    Body(body): Body<ForgetPromises>,
+) -> Reply<ForgottenPromises> {
+    audited(&m, peer, "disk forget-promises", &id.to_string(), m.forget_promises(id, body)).await
+}
+
 /// Makes a disk that belongs to no pool of this server hold nothing; `confirm` must be its path. Without it the refusal tells what the disk holds.
 #[utoipa::path(post, path = "/disk-erasures", request_body = EraseDisk, responses((status = OK, description = "What the disk held", body = ErasedDisk)))]
 pub(super) async fn erase_disk(
@@ -42,5 +54,8 @@ pub(super) async fn erase_disk(
 }
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(acknowledge_disk)).routes(routes!(erase_disk))
+    OpenApiRouter::new()
+        .routes(routes!(acknowledge_disk))
+        .routes(routes!(forget_promises))
+        .routes(routes!(erase_disk))
 }
