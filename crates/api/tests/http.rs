@@ -87,6 +87,7 @@ fn node(name: &str, id: u32) -> NodeView {
         certificate_ends_unix_s: None,
         disks: 0,
         volumes: Vec::new(),
+        false_deaths: None,
         bus: None,
     }
 }
