@@ -94,6 +94,10 @@ pub struct NodeView {
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,
+    /// How often a majority of the servers took it for dead although its process had not ended, as the server that was asked has heard since it
+    /// started; `null`: not known, and of that server itself.
+    #[serde(default)]
+    pub false_deaths: Option<u64>,
     /// How the server that was asked reaches its disks; `null` for that server itself.
     pub bus: Option<BusPeer>,
 }

@@ -10,9 +10,9 @@ use crate::cluster::{
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
-    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool,
-    LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume,
-    ShareOptions, ShareView, Started, TokenView, UserView,
+    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
+    GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use crate::seconds::Seconds;
 use cluster::api_tokens::{ApiToken, TokenHash};
@@ -100,6 +100,8 @@ pub trait Management: Send + Sync + 'static {
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
+    /// Checks the confirmation itself, since the refusal tells which volumes are meant.
+    fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises>;
     /// Checks the confirmation itself, since the refusal tells what the disk holds.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;

@@ -103,6 +103,24 @@ pub struct EraseDisk {
     pub confirm: Option<String>,
 }
 
+/// Makes a disk forget what it has promised and no owner can come to.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetPromises {
+    /// The disk's ID once more. Without it nothing is done, and the refusal tells which volumes are meant.
+    #[serde(default)]
+    pub confirm: Option<String>,
+}
+
+/// A disk that has forgotten promises.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ForgottenPromises {
+    #[schema(value_type = String)]
+    pub disk: types::DiskId,
+    /// The names of the volumes to which they were given.
+    pub volumes: Vec<String>,
+}
+
 /// A disk that was erased.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasedDisk {

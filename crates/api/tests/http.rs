@@ -95,6 +95,7 @@ fn node(name: &str, id: u32) -> NodeView {
         certificate_ends_unix_s: None,
         disks: 0,
         volumes: Vec::new(),
+        false_deaths: None,
         bus: None,
     }
 }
@@ -262,6 +263,10 @@ impl Management for Daemon {
     }
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()> {
         self.did(format!("acknowledge {disk}"), ())
+    }
+    fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises> {
+        let forgotten = ForgottenPromises { disk, volumes: Vec::new() };
+        self.did(format!("forget promises of {disk} {:?}", request.confirm), forgotten)
     }
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         let erased = ErasedDisk { path: request.path.clone(), held: String::new() };

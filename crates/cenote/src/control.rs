@@ -135,6 +135,8 @@ pub enum DiskCommand {
     Unretire { disk: DiskId, reply: Reply<()> },
     /// Takes note that an administrator knows what was found wrong with the disk.
     Acknowledge { disk: DiskId, reply: Reply<()> },
+    /// Has the disk forget what it has promised and no owner can come to, if that is confirmed; answers the disk's path, and what that is.
+    ForgetPromises { disk: DiskId, is_confirmed: bool, reply: Reply<Vec<node::Beyond>> },
     /// Erases a disk that is no pool's here, if that is confirmed; answers what it holds.
     Erase { path: PathBuf, is_confirmed: bool, reply: Reply<String> },
 }

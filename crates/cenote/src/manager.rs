@@ -21,9 +21,9 @@ use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
-    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool,
-    LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume,
-    ShareOptions, ShareView, Started, TokenView, UserView,
+    CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
+    GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, Subject, owner_names};
@@ -37,7 +37,9 @@ use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, Typed, VolumeRecord};
 use files::withhold;
 use machine::smart::DeviceHealths;
-use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
+use refusals::{
+    absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
+};
 use smb::rpc::{RpcDone, RpcRefusal};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -312,19 +314,22 @@ impl Management for Manager {
         Box::pin(self.call(move |reply| DiskCommand::Acknowledge { disk, reply }))
     }
 
+    fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises> {
+        Box::pin(async move {
+            let is_confirmed = request.confirm.is_some_and(|confirm| confirm == disk.to_string());
+            let found = self.call(|reply| DiskCommand::ForgetPromises { disk, is_confirmed, reply }).await?;
+            let volumes: Vec<String> = found.into_iter().map(|beyond| beyond.name).collect();
+            if is_confirmed { Ok(ForgottenPromises { disk, volumes }) } else { Err(forgets(disk, &volumes)) }
+        })
+    }
+
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
-            if !is_confirmed {
-                let message = format!(
-                    "this destroys what is on {path}: {held}; confirm it by its path (\"confirm\": PATH)"
-                );
-                return Err(ApiError::new(ErrorKind::ConfirmationNeeded, message));
-            }
-            Ok(ErasedDisk { path, held })
+            if is_confirmed { Ok(ErasedDisk { path, held }) } else { Err(destroys(&path, &held)) }
         })
     }
 

@@ -241,9 +241,21 @@ fn show_node(node: &NodeView) {
         ("version", node.version.clone()),
         ("joined", show_utc(i64::try_from(node.joined_unix_s).unwrap_or_default())),
         ("certificate", show_end(node.certificate_ends_unix_s)),
+        ("held dead", node.false_deaths.map_or_else(|| "not known".to_owned(), show_false_deaths)),
     ]);
     if let Some(bus) = &node.bus {
         show_bus(bus);
+    }
+}
+
+/// How often it was taken for dead without being so, and why that may be.
+fn show_false_deaths(times: u64) -> String {
+    match times {
+        0 => "never while it ran, since the server that was asked started".to_owned(),
+        1 => "once while it ran: it was paused, overloaded or cut off (OPERATIONS.md, Hyper-converged machines)".to_owned(),
+        times => {
+            format!("{times} times while it ran: it is paused, overloaded or cut off (OPERATIONS.md, Hyper-converged machines)")
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use api::ErrorKind;
 use api::model::{DamagedRange, Disk, DiskCounters, JobState, Pool, Provisioning, Volume, VolumeDamage};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, Created, DeletedPool, EraseDisk, ErasedDisk, FaultDomain,
-    ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool, SetVolume, Started,
+    ForgetPromises, ForgottenPromises, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool,
+    SetVolume, Started,
 };
 use std::path::{Path, PathBuf};
 use types::size::show_size;
@@ -79,6 +80,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
                 format!("the errors of disk {disk} are acknowledged; health tells of those that come after");
             say(as_json, message)?;
         }
+        args::Disk::ForgetPromises { disk, yes } => forget_promises(client, as_json, &disk, yes.as_deref())?,
         args::Disk::Erase { path, yes } => erase(client, as_json, &path, yes.as_deref())?,
         args::Disk::Inspect { path } => return crate::inspect::disk(&path, as_json),
     }
@@ -99,6 +101,27 @@ fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), F
         ("slot", none(&found.slot)),
         ("LED", if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() }),
     ]);
+    Ok(())
+}
+
+fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str>) -> Result<(), Failure> {
+    let disk = disk_id(client, named)?;
+    let (path, mut request) = (format!("/disks/{disk}/forget-promises"), ForgetPromises::default());
+    // Without the confirmation it only looks.
+    let refused = match client.post::<ForgottenPromises>(&path, &request) {
+        Ok(forgotten) => return json(&forgotten),
+        Err(refused) => refused,
+    };
+    if refused.kind != Some(ErrorKind::ConfirmationNeeded) {
+        return Err(refused);
+    }
+    confirm(&refused.message, named, yes)?;
+    request.confirm = Some(disk.to_string());
+    let forgotten: ForgottenPromises = client.post(&path, &request)?;
+    if as_json {
+        return json(&forgotten);
+    }
+    println!("disk {disk} has forgotten what it promised to {}", forgotten.volumes.join(", "));
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub struct Report {
 
 /// Epochs that a disk may have promised beyond those in the pool's records, which may be older: an owner begins two a minute, and some more when disks
 /// come and go, so that this is more than ten years. There are 2^32.
-const EPOCHS_AHEAD_MAX: u64 = 1 << 24;
+pub const EPOCHS_AHEAD_MAX: u64 = 1 << 24;
 
 /// Why a pool is not imported; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

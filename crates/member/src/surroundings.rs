@@ -18,6 +18,10 @@ pub trait OwnServer: Send + Sync + 'static {
     fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
     /// Whether another server lives, if heartbeats tell.
     fn is_up(&self, node: NodeId) -> Option<bool>;
+    /// How often a majority took a process of another server for dead that had not ended, as heard since this one started; `None`: not known.
+    fn survived(&self, _node: NodeId) -> Option<u64> {
+        None
+    }
     /// Whether this server may answer for volumes; `None`: nobody else has a say, or heartbeats have not begun.
     fn standing(&self) -> Option<Standing> {
         None

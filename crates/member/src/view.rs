@@ -180,6 +180,7 @@ pub fn nodes(
                 .then(|| certificate_ends_unix_s(node.certified_unix_s)),
             disks: u32::try_from(holdings.disks_of(node).count()).unwrap_or(u32::MAX),
             volumes: volumes.map(|volume| volume.name.clone()).collect(),
+            false_deaths: if is_own { None } else { server.survived(node.id) },
             bus: None,
         }
     };

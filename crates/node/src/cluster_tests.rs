@@ -24,7 +24,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
-use types::{DiskId, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
+use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
 
 const LEASE: Duration = Duration::from_millis(500);
@@ -968,4 +968,33 @@ fn a_servers_only_disk_is_slow_beside_those_of_the_others() {
     let slow = slow_after(3, Duration::from_millis(900)).expect("the others take 2 ms");
     assert_eq!((slow.asked, slow.peers), (crate::pace::Asked::Write, Duration::from_millis(2)));
     assert_eq!(slow_after(3, Duration::from_millis(2)), None, "it is as fast as they are");
+}
+
+#[test]
+fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administrator_has_it_forgotten() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::TwoWay);
+    let disks = rig.state.list::<DiskRecord>().expect("the state");
+    let disk = disks.iter().find(|disk| disk.value.node == Some(NodeId(2))).expect("a disk").value.id;
+    let forget = |rig: &mut Rig, is_confirmed: bool| {
+        let promises = rig.of(2).promises.clone();
+        rig.run(2, async move { promises.forget_beyond(disk, is_confirmed).await })
+    };
+    let refused = forget(&mut rig, true).expect_err("there is nothing to forget");
+    assert_eq!(refused.kind, crate::ErrorKind::Conflict, "{refused}");
+    let beyond = Epoch(4_294_967_000);
+    rig.of(2).disks.slots()[&disk].store().expect("it is there").promise(volume, beyond);
+    rig.kill(1);
+    rig.pass(Duration::from_secs(4));
+    assert_eq!(rig.servers(volume), [0; 0], "the disk refuses every owner");
+    assert_eq!(rig.of(2).promises.beyond(disk).len(), 1);
+    let found = forget(&mut rig, false).expect("what is to be forgotten");
+    assert_eq!((found[0].volume, found[0].promised), (volume, beyond));
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.servers(volume), [0; 0], "nothing was confirmed");
+    forget(&mut rig, true).expect("it is forgotten");
+    // Of what lay on these two disks alone, the first node's is the copy that is believed.
+    rig.revive(1);
+    rig.until("it is served", |rig| !rig.servers(volume).is_empty());
+    rig.until("the disk counts again", |rig| rig.record(volume).in_sync.contains(&disk));
+    assert!(rig.of(2).promises.beyond(disk).is_empty());
 }

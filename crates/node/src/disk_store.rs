@@ -59,6 +59,17 @@ impl DiskStore {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Forget { volume });
     }
 
+    /// Has the disk forget what it promised to a volume that it has chunks of. [`Self::promised`](BlockStore::promised) shows whether it did.
+    pub fn unpromise(&self, volume: VolumeId) {
+        self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Unpromise { volume });
+    }
+
+    /// Has the disk promise an epoch, as whoever speaks to it in a server's name does.
+    #[cfg(test)]
+    pub fn promise(&self, volume: VolumeId, epoch: Epoch) {
+        self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Promise { volume, epoch });
+    }
+
     /// Asks the disk, if `may_ask`, to give back everything that it has of a volume that no longer exists. `true`: it has nothing.
     pub fn free_volume(&self, volume: VolumeId, may_ask: impl FnOnce() -> bool) -> bool {
         let mut store = self.0.borrow_mut();

@@ -106,7 +106,7 @@ pub struct Node {
     pub checks: Checks,
     pub erasing: Erasing,
     disk_files: DiskFiles,
-    promises: Promises,
+    pub promises: Promises,
     pub(crate) slow_disks: SlowDisks,
     retirements: Retirements,
     scrubs: Scrubs,
@@ -355,9 +355,11 @@ impl Shared {
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
         let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
         let (scrubs, retirements) = (self.scrubs(settings, now), self.retirements());
+        let (disk_files, promises) = (self.disk_files(), self.promises());
         let (draining_of_node, letting_go) = (self.draining(volume_care.clone()), self.letting_go());
-        let Self { tasks, state, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering } =
-            self;
+        let Self {
+            tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
+        } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
             damage_search: DamageSearch {
@@ -381,13 +383,8 @@ impl Shared {
             },
             erasing: Erasing { tasks: tasks.clone(), disks: disks.clone(), pools: pools.clone() },
             slow_disks: SlowDisks::new(tasks.clone(), disks.clone()),
-            disk_files: DiskFiles {
-                tasks: tasks.clone(),
-                disks: disks.clone(),
-                next_at: Rc::default(),
-                is_looking: Rc::default(),
-            },
-            promises: Promises { tasks: tasks.clone(), state, disks: disks.clone(), next_at: Rc::default() },
+            disk_files,
+            promises,
             retirements,
             pool_care: PoolCare { disks: disk_care.clone(), recovery: recovery.clone() },
             tasks,
@@ -456,6 +453,26 @@ impl Shared {
     fn draining(&self, care: VolumeCare) -> Draining {
         let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
         Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
+    }
+
+    fn disk_files(&self) -> DiskFiles {
+        DiskFiles {
+            tasks: self.tasks.clone(),
+            disks: self.disks.clone(),
+            next_at: Rc::default(),
+            is_looking: Rc::default(),
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            tasks: self.tasks.clone(),
+            state: self.state.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+            next_at: Rc::default(),
+        }
     }
 
     fn letting_go(&self) -> LettingGo {

@@ -252,7 +252,7 @@ impl Inner {
                 self.promised.insert(volume, epoch);
                 Ok(StoreReply::Done)
             }
-            StoreRequest::Forget { volume } => {
+            StoreRequest::Forget { volume } | StoreRequest::Unpromise { volume } => {
                 self.promised.remove(&volume);
                 Ok(StoreReply::Done)
             }

@@ -133,6 +133,12 @@ impl<S: BlockStore> Replica<S> {
         self.handle_of(Some(peer), request);
     }
 
+    /// Ends the sessions of a volume, whose promise an administrator has forgotten: of whatever epoch they are, the next one is taken.
+    pub fn end_sessions(&mut self, volume: VolumeId) {
+        self.sessions.remove(&volume);
+        self.opening.retain(|(_, waiting)| waiting.volume != volume);
+    }
+
     /// Ends the sessions of a connection that is lost. What is in work for it goes on, and is answered to nobody.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.sessions.retain(|_, session| session.peer != Some(peer));

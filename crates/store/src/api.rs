@@ -28,6 +28,10 @@ pub enum StoreRequest {
     /// Forgets what was promised to a volume that is no more, and of which no chunk is here: its place is free for another. Answers `Done` when
     /// that is durable. Requests of the epochs that the volume had are refused until the store is opened again.
     Forget { volume: VolumeId },
+    /// Forgets what was promised to a volume that has chunks here: the promise is one that no owner can come to, and an administrator wants it mended.
+    /// Answers `Done` when that is durable. Any epoch is taken afterwards; who opens the volume finds that less was promised than must have been, and
+    /// brings the disk up to date from the beginning.
+    Unpromise { volume: VolumeId },
     /// Gives the chunk a slab of this disk; answers `Done` also if it has one already.
     AllocateChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex, append: bool },
     /// Gives the chunk's slab back.

@@ -515,3 +515,30 @@ fn a_promise_to_a_volume_that_is_gone_is_forgotten_for_good_and_makes_room_for_a
         assert_eq!(rig.store.promises().len(), 10_240);
     }
 }
+
+#[test]
+fn a_promise_that_no_owner_can_come_to_is_forgotten_with_its_fence_for_good() {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(4_294_967_000) }).unwrap();
+    let promise = || StoreRequest::Promise { volume: VOLUME, epoch: Epoch(9) };
+    assert!(matches!(rig.run(promise()), Err(StoreError::Fenced { .. })));
+    rig.run(StoreRequest::Unpromise { volume: VOLUME }).unwrap();
+    assert_eq!(rig.store.promised(VOLUME), Epoch(0));
+    for checkpointed in [false, true] {
+        if checkpointed {
+            rig.checkpoint();
+        }
+        rig = rig.reopen();
+        assert_eq!((rig.store.promised(VOLUME), rig.store.chunks().len()), (Epoch(0), 1), "{checkpointed}");
+    }
+    assert!(rig.run(StoreRequest::Unpromise { volume: VOLUME }).is_err(), "nothing is promised");
+    rig.run(promise()).unwrap();
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(4_294_967_000) }).unwrap();
+    rig.run(StoreRequest::Unpromise { volume: VOLUME }).unwrap();
+    rig.run(promise()).expect("its owner is taken without a new start");
+    assert!(matches!(
+        rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(8) }),
+        Err(StoreError::Fenced { .. })
+    ));
+}

@@ -3,7 +3,7 @@
 use super::{Body, Confirm, Json, Name, Query, Reply, audited};
 use crate::access::Routes;
 use crate::peer::{Peer, Shared};
-use crate::requests::{DeletedPool, EraseDisk, ErasedDisk};
+use crate::requests::{DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises};
 use axum::extract::State;
 use types::DiskId;
 use utoipa_axum::routes;
@@ -30,6 +30,18 @@ pub(super) async fn acknowledge_disk(
     audited(&m, peer, "disk acknowledge", &id.to_string(), m.acknowledge_disk(id)).await
 }
 
+/// Makes a disk forget the epochs that it has promised and that no owner of a volume can come to; `confirm` must be its ID. Without it the refusal tells
+/// which volumes are meant.
+#[utoipa::path(post, path = "/disks/{id}/forget-promises", params(("id" = String, Path)), request_body = ForgetPromises, responses((status = OK, description = "What it has forgotten", body = ForgottenPromises)))]
+pub(super) async fn forget_promises(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(id): Name<DiskId>,
+    Body(body): Body<ForgetPromises>,
+) -> Reply<ForgottenPromises> {
+    audited(&m, peer, "disk forget-promises", &id.to_string(), m.forget_promises(id, body)).await
+}
+
 /// Makes a disk that belongs to no pool of this server hold nothing; `confirm` must be its path. Without it the refusal tells what the disk holds.
 #[utoipa::path(post, path = "/disk-erasures", request_body = EraseDisk, responses((status = OK, description = "What the disk held", body = ErasedDisk)))]
 pub(super) async fn erase_disk(
@@ -46,5 +58,6 @@ pub(super) fn router() -> Routes {
     Routes::new()
         .administrator(routes!(delete_pool))
         .operator(routes!(acknowledge_disk))
+        .administrator(routes!(forget_promises))
         .administrator(routes!(erase_disk))
 }

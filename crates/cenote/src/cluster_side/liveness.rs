@@ -72,6 +72,11 @@ impl Shared {
             verdict => Some(verdict.is_up()),
         }
     }
+
+    /// How often a majority took a process of another server for dead that had not ended; `None`: heartbeats have not heard of it.
+    pub fn survived(&self, node: NodeId) -> Option<u64> {
+        self.link.peers().survived.get(&node).copied()
+    }
 }
 
 /// What it works with.

@@ -160,6 +160,10 @@ impl OwnServer for DaemonServer {
         self.parts.heartbeats.is_up(node)
     }
 
+    fn survived(&self, node: NodeId) -> Option<u64> {
+        self.parts.heartbeats.survived(node)
+    }
+
     fn standing(&self) -> Option<Standing> {
         self.parts.heartbeats.link.standing(sys::monotonic_now())
     }

@@ -182,6 +182,9 @@ impl Plane {
             DiskCommand::Acknowledge { disk, reply } => {
                 self.change(reply, async move |node| node.damage_keeper.acknowledge(disk).await);
             }
+            DiskCommand::ForgetPromises { disk, is_confirmed, reply } => {
+                self.change(reply, async move |node| node.promises.forget_beyond(disk, is_confirmed).await);
+            }
             DiskCommand::Erase { path, is_confirmed, reply } => {
                 self.change(reply, async move |node| node.erasing.erase(path, is_confirmed).await);
             }

@@ -7,6 +7,7 @@ use cluster::StateError;
 use cluster::accounts::AccountError;
 use cluster::seal::SealError;
 use std::path::{Component, PathBuf};
+use types::DiskId;
 
 pub(super) fn same(left: &str, right: &str) -> bool {
     left.to_lowercase() == right.to_lowercase()
@@ -48,6 +49,23 @@ pub(super) fn refused(error: AccountError) -> ApiError {
         AccountError::Seal(_) => ErrorKind::Internal,
     };
     ApiError::new(kind, error.to_string())
+}
+
+/// Asks to confirm that a disk is erased.
+pub(super) fn destroys(path: &str, held: &str) -> ApiError {
+    let message =
+        format!("this destroys what is on {path}: {held}; confirm it by its path (\"confirm\": PATH)");
+    ApiError::new(ErrorKind::ConfirmationNeeded, message)
+}
+
+/// Asks to confirm that a disk forgets its promises to these volumes.
+pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
+    let message = format!(
+        "disk {disk} forgets what it has promised to {}, and counts as one that an old image was put back of: it is brought up to date from the other \
+         copies, and what it alone has is believed as it is, whoever wrote it; confirm it by the disk's ID (\"confirm\": ID)",
+        volumes.join(", ")
+    );
+    ApiError::new(ErrorKind::ConfirmationNeeded, message)
 }
 
 pub(super) fn absolute(text: &str) -> Result<PathBuf, ApiError> {

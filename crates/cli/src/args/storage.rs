@@ -59,6 +59,14 @@ pub enum Disk {
         /// Its ID, the beginning of it, or its path
         disk: String,
     },
+    /// Make a disk forget the epochs that it has promised and that no owner of a volume can come to
+    ForgetPromises {
+        /// Its ID, the beginning of it, or its path
+        disk: String,
+        /// Do not ask; DISK is the disk's ID or path, as it was given
+        #[arg(long, value_name = "DISK")]
+        yes: Option<String>,
+    },
     /// Make a disk that belongs to no pool of this server hold nothing, so that it can be added to one
     Erase {
         /// A file, a partition or a whole block device

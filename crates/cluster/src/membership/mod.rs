@@ -529,6 +529,11 @@ impl Membership {
         self.peers.iter().map(|(node, peer)| (*node, peer.verdict())).collect()
     }
 
+    /// How often a majority held a process of each peer dead that had not ended, since this one began: it was paused, overloaded or cut off.
+    pub fn survived(&self) -> BTreeMap<NodeId, u64> {
+        self.peers.iter().map(|(node, peer)| (*node, peer.survived())).collect()
+    }
+
     /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered. None without a
     /// lease: then it is this node that most others do not hear, and it decides about nobody's copies.
     pub fn cut_off(&self, now: Monotonic) -> BTreeSet<NodeId> {

@@ -101,6 +101,10 @@ pub(super) struct Peer {
     /// It answered nothing at some moment after this one.
     silent_as_of: Option<Monotonic>,
     verdict: Verdict,
+    /// The process that is, or was last, held dead by a majority.
+    taken_for_dead: Option<Incarnation>,
+    /// How often such a process was heard again.
+    survived: u64,
 }
 
 impl Peer {
@@ -124,6 +128,8 @@ impl Peer {
             applied: 0,
             silent_as_of: None,
             verdict: Verdict::Suspect { since: now },
+            taken_for_dead: None,
+            survived: 0,
         }
     }
 
@@ -335,7 +341,21 @@ impl Peer {
             (Judgement::Down { lease_ends }, _) => (Verdict::Down { since: now, lease_ends }, false),
         };
         self.verdict = verdict;
+        let process = self.last.as_ref().map(|last| last.word.incarnation);
+        match verdict {
+            Verdict::Down { .. } if !is_same => self.taken_for_dead = process,
+            Verdict::Up { .. } => {
+                let taken = self.taken_for_dead.take();
+                self.survived += u64::from(taken.is_some() && taken == process);
+            }
+            _ => {}
+        }
         !is_same
+    }
+
+    /// How often a majority held a process of the peer dead that had not ended.
+    pub fn survived(&self) -> u64 {
+        self.survived
     }
 }
 

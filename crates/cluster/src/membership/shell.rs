@@ -36,6 +36,8 @@ pub struct Peers {
     pub verdicts: BTreeMap<NodeId, Verdict>,
     /// Those that this node cannot talk to, whether or not a majority holds them dead.
     pub cut_off: BTreeSet<NodeId>,
+    /// How often a majority held a process of each peer dead that had not ended.
+    pub survived: BTreeMap<NodeId, u64>,
     /// Datagrams that were not taken since the start.
     pub refused: u64,
 }
@@ -343,7 +345,8 @@ impl Beating {
                 told.offer = Some(offer);
             }
             let (verdicts, cut_off) = (self.membership.verdicts(), self.membership.cut_off(now));
-            told.peers = Peers { verdicts, cut_off, refused: self.membership.refused() };
+            let (survived, refused) = (self.membership.survived(), self.membership.refused());
+            told.peers = Peers { verdicts, cut_off, survived, refused };
             told.is_needed = self.membership.is_needed(now);
             let lease = self.membership.lease();
             if lease.is_valid(now) {

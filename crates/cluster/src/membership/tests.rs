@@ -506,6 +506,27 @@ fn a_voter_that_starts_anew_grants_no_term_that_it_may_have_refused_before() {
 }
 
 #[test]
+fn a_node_that_is_taken_for_dead_and_lives_is_counted_and_one_that_died_is_not() {
+    let mut world = World::new(3, 12);
+    world.run(Duration::from_secs(1));
+    let survived = |world: &World| world.processes[&1].membership.survived()[&NodeId(3)];
+    for times in 1..=2 {
+        world.cut = [(1, 3), (3, 1), (2, 3), (3, 2)].into();
+        world.run(Duration::from_secs(1));
+        assert!(world.verdict(1, 3).is_down());
+        world.cut.clear();
+        world.run(Duration::from_secs(1));
+        assert_eq!((world.verdict(1, 3).is_up(), survived(&world)), (true, times));
+    }
+    world.processes.remove(&3);
+    world.run(Duration::from_secs(1));
+    assert!(world.verdict(1, 3).is_down());
+    world.start(3);
+    world.run(Duration::from_secs(3));
+    assert_eq!((world.verdict(1, 3).is_up(), survived(&world)), (true, 2), "that was a death");
+}
+
+#[test]
 fn a_data_plane_that_hangs_is_a_dead_node() {
     let mut world = World::new(3, 8);
     world.run(Duration::from_secs(1));

@@ -318,6 +318,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         })
     }
 
+    /// Ends the sessions of a volume with a disk of this node ([`crate::replica::Replica::end_sessions`]).
+    pub fn end_sessions(&self, disk: DiskId, volume: VolumeId) {
+        if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {
+            replica.end_sessions(volume);
+        }
+    }
+
     /// Repairs blocks that a scrub on another node found corrupt on a disk of that node.
     pub fn note_corrupt(&self, disk: DiskId, blocks: &[(VolumeId, Lba)]) {
         let mut inner = self.change();

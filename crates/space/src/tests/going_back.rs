@@ -5,10 +5,11 @@ use crate::api::SpaceRequest;
 use crate::coordinator::{Event, Phase};
 use crate::fake_store::{FakeFault, FakeImage};
 use crate::local::LocalEvent;
+use crate::seam::BlockStore;
 use cluster::{FaultDomain, JobKind, Resiliency};
 use std::time::Duration;
-use store::api::WriteClass;
-use types::Lba;
+use store::api::{StoreRequest, WriteClass};
+use types::{Epoch, Lba};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -322,4 +323,24 @@ fn an_opening_goes_on_without_a_disk_that_is_away_and_one_that_went_back_if_a_th
     assert_eq!(bench.read(2, 3), [1, 2, 1]);
     assert_eq!(bench.record().in_sync, [disk(1), disk(3)]);
     assert!(bench.copies_agree(3));
+}
+
+#[test]
+fn a_disk_that_has_promised_what_no_owner_can_come_to_keeps_the_volume_out_until_it_forgets_that() {
+    let (mut bench, _) = with_an_image();
+    bench.pass(MINUTE);
+    let mut store = bench.stores[0].clone();
+    let mut ask = |request: StoreRequest| {
+        let mut answers = Vec::new();
+        store.submit(1, request);
+        store.poll(&mut answers);
+        assert!(answers.iter().all(|answer| answer.result.is_ok()), "{answers:?}");
+    };
+    ask(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(4_294_967_000) });
+    bench.restart_for(MINUTE);
+    assert_ne!(bench.space.phase(VOLUME), Some(Phase::Serving), "the disk refuses every owner");
+    ask(StoreRequest::Unpromise { volume: VOLUME });
+    bench.crash(|| false);
+    assert!(went_back(&bench));
+    assert_whole(&mut bench, "after the promise was forgotten");
 }

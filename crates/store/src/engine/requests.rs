@@ -9,6 +9,7 @@ use super::read::{READ_BLOCKS_MAX, ReadTask};
 use super::scrub::ScrubTask;
 use super::slab::{AllocateTask, FreeTask};
 use super::tasks::Kind;
+use super::volumes::Forgets;
 use super::write::{WRITE_BLOCKS_MAX, WriteRequest, WriteTask};
 use crate::api::{StoreError, StoreReply, StoreRequest, WriteClass};
 use crate::layout::RECORDS_BYTES_MAX;
@@ -42,6 +43,7 @@ impl<D: Disk> Store<D> {
         match request {
             StoreRequest::Promise { volume, epoch } => self.take_promise(token, volume, epoch),
             StoreRequest::Forget { volume } => self.take_forget(token, volume),
+            StoreRequest::Unpromise { volume } => self.begin_forgetting(token, volume, Forgets::WithFence),
             StoreRequest::MarkLost { volume, stamp, lba, blocks } => {
                 if blocks as usize > WRITE_BLOCKS_MAX {
                     return Err(StoreError::Invalid("at most 1 MiB is marked as lost at once"));
@@ -190,8 +192,12 @@ impl<D: Disk> Store<D> {
         if !self.slabs.chunks_of(volume).is_empty() {
             return Err(StoreError::Invalid("chunks of the volume are here"));
         }
+        self.begin_forgetting(token, volume, Forgets::KeepingFence)
+    }
+
+    fn begin_forgetting(&mut self, token: u64, volume: VolumeId, how: Forgets) -> Result<(), StoreError> {
         self.volumes.begin_forgetting(volume)?;
-        let id = self.tasks.take(token, None, Kind::Forget { volume });
+        let id = self.tasks.take(token, None, Kind::Forget { volume, how });
         self.go_on(id, Next::Gather);
         Ok(())
     }

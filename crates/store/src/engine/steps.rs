@@ -201,14 +201,14 @@ impl<D: Disk> Store<D> {
     }
 
     fn step_forget(&mut self, id: SlotId, event: Event) -> Next {
-        let Some(Task { kind: Kind::Forget { volume }, .. }) = self.tasks.get(id) else {
+        let Some(Task { kind: Kind::Forget { volume, how }, .. }) = self.tasks.get(id) else {
             return Next::Wait;
         };
-        let volume = *volume;
+        let (volume, how) = (*volume, *how);
         match event {
             Event::Turn => Next::Record(Record::Promise { volume, epoch: Epoch(0) }, Payload::new()),
             Event::Committed(_) => {
-                self.volumes.forget(volume);
+                self.volumes.forget(volume, how);
                 Next::done()
             }
             _ => event.cannot_be(),

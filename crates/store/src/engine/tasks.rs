@@ -8,6 +8,7 @@ use super::read::ReadTask;
 use super::regions;
 use super::scrub::ScrubTask;
 use super::slab::{AllocateTask, FreeTask};
+use super::volumes::Forgets;
 use super::write::WriteTask;
 use crate::api::{StoreCompletion, StoreError, StoreReply};
 use crate::layout::Layout;
@@ -37,7 +38,7 @@ pub(super) enum Kind {
     Free(FreeTask),
     Allocate(AllocateTask),
     Promise { volume: VolumeId, epoch: Epoch },
-    Forget { volume: VolumeId },
+    Forget { volume: VolumeId, how: Forgets },
     Regions,
     Scrub(ScrubTask),
     Records,

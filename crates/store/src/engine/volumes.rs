@@ -24,6 +24,15 @@ struct Volume {
     waiting_promises: Vec<SlotId>,
 }
 
+/// What goes with a promise that is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forgets {
+    /// The volume is no more: its owner of before is refused while the store is open.
+    KeepingFence,
+    /// The volume is still there, and its owner is to be taken again.
+    WithFence,
+}
+
 /// The volumes that were promised an epoch, or write straight into place.
 pub(super) struct Volumes {
     volumes: IdentityMap<VolumeId, Volume>,
@@ -76,7 +85,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Refuses all epochs that a volume without chunks has had, of which nothing is known soon.
+    /// Refuses all epochs that the volume has had, of which nothing is known soon.
     pub(super) fn begin_forgetting(&mut self, volume: VolumeId) -> Result<(), StoreError> {
         let state = self.volumes.get_mut(&volume).filter(|state| state.promised.0 > 0);
         let state = state.ok_or(StoreError::Invalid("nothing was promised to the volume"))?;
@@ -87,10 +96,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// Notes that it is durable that a promise is forgotten. The fence stays while the store is open.
-    pub(super) fn forget(&mut self, volume: VolumeId) {
+    /// Notes that it is durable that a promise is forgotten.
+    pub(super) fn forget(&mut self, volume: VolumeId, how: Forgets) {
         if let Some(state) = self.volumes.get_mut(&volume) {
             state.is_forgotten = state.fence == state.promised.next();
+            if how == Forgets::WithFence && state.is_forgotten {
+                state.fence = Epoch(0);
+            }
             state.promised = Epoch(0);
             self.changed = true;
         }

@@ -9,7 +9,7 @@ use node::damage::Damage;
 use node::disk_slot::DiskSlot;
 use node::events::Events;
 use node::volumes::Volumes;
-use node::{Asked, HostFull, Slow};
+use node::{Asked, Beyond, HostFull, Slow};
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
@@ -273,6 +273,33 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
         meaning: "Nothing is read from it until all of it was compared with the other copies and brought up to date.".to_owned(),
         action: "Nothing: see `cenote job list`. Do not put back images of single disks; if nobody did, replace the disk."
             .to_owned(),
+    })
+}
+
+/// Tells that the disk has promised epochs which no owner of the volumes can come to, so that nobody can open these.
+pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<HealthIssue> {
+    let first = beyond.first()?;
+    let (path, id) = (&slot.record.path, slot.record.id);
+    let names: Vec<&str> = beyond.iter().map(|beyond| beyond.name.as_str()).collect();
+    let names = names.join(", ");
+    Some(HealthIssue {
+        health: Health::Unhealthy,
+        code: "disk_promise_out_of_bounds".to_owned(),
+        target: format!("disk {id}"),
+        since_unix_s: slot.since_unix_s,
+        server: None,
+        what: format!(
+            "{path} has promised epoch {} to {}, of which the records know epoch {}: no owner comes to it in years",
+            first.promised.0, first.name, first.recorded.0
+        ),
+        meaning: format!(
+            "Nobody can open {names} while the disk is there: it refuses everything. No server does this by itself: somebody wrote to the disk, or \
+             spoke to it in a server's name."
+        ),
+        action: format!(
+            "`cenote disk forget-promises {id}`: the disk counts then as one that an old image was put back of, and is brought up to date from the other \
+             copies. Find out who could reach the disk, or has a server's key."
+        ),
     })
 }
 

@@ -1,8 +1,8 @@
 //! Disks as the control plane is shown them.
 
 use super::disk_issues::{
-    changed_file, disk_faults, full_host, lost_disk, retiring_disk, slow_disk, table_fault, unrecorded_disk,
-    went_back,
+    changed_file, disk_faults, full_host, lost_disk, promise_beyond, retiring_disk, slow_disk, table_fault,
+    unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
 use cluster::{DiskRecord, DiskState, FaultDomain};
@@ -118,6 +118,7 @@ fn damage_issues(node: &Node, slot: &DiskSlot, damage: &Damage) -> Vec<HealthIss
     let mut told = disk_faults(slot, damage, &acknowledged, last.as_deref(), files.as_deref());
     told.extend(went_back(slot, &node.events, &node.volumes));
     told.extend(table_fault(slot));
+    told.extend(promise_beyond(slot, &node.promises.beyond(disk)));
     told
 }
 
