@@ -27,6 +27,8 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.large_losses += coverage.large_losses;
         total.freezes += coverage.freezes;
         total.passed_on += coverage.passed_on;
+        total.strange_epochs += coverage.strange_epochs;
+        total.refused_epochs += coverage.refused_epochs;
     }
     total
 }
@@ -65,6 +67,8 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("links that lost what is large", total.large_losses),
         ("processes stopped for a while", total.freezes),
         ("openings left to another node", total.passed_on),
+        ("epochs that no record gave", total.strange_epochs),
+        ("requests refused for their epochs", total.refused_epochs),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

@@ -39,6 +39,9 @@ pub struct Coverage {
     pub freezes: u64,
     /// Times that a node which could not open the volume left it to another one.
     pub passed_on: u64,
+    /// Epochs that a server named and no record gave, and requests that were refused for theirs.
+    pub strange_epochs: u64,
+    pub refused_epochs: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

@@ -30,6 +30,12 @@ pub(crate) enum Event {
         number: u64,
         answer: Answer,
     },
+    /// A server has read the record by which it judges others' epochs.
+    RecordRead {
+        node: usize,
+        incarnation: u64,
+        token: u64,
+    },
     Timer {
         node: usize,
         incarnation: u64,

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     AllAway,
     /// A link loses what is large.
     LoseLarge,
+    /// A server names an epoch that no record gave.
+    Lie,
 }
 
 /// A fault that is about to strike.
@@ -58,7 +60,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 11] = [
+    let parts: [(bool, &[Kind]); 12] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
@@ -70,6 +72,7 @@ fn kinds(scenario: &Scenario) -> Vec<Kind> {
         (scenario.addition, &[Kind::Add; 2]),
         (scenario.all_away, &[Kind::AllAway; 2]),
         (scenario.large_loss, &[Kind::LoseLarge]),
+        (scenario.strange_epochs, &[Kind::Lie; 2]),
     ];
     parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()
 }

@@ -8,6 +8,7 @@
 mod blocks;
 mod client;
 mod course;
+mod epochs;
 mod event;
 mod faults;
 mod holding;

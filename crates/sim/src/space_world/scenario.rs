@@ -6,6 +6,9 @@ use cluster::Resiliency;
 /// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
 const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
+/// The same, of a server that names epochs which no record gave.
+const STRANGE_EPOCHS_OF: u64 = 6;
+const STRANGE_EPOCHS_AT: u64 = 2;
 
 /// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct Scenario {
     pub freezes: bool,
     /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
     pub failing_openings: u64,
+    /// Servers name epochs that no record gave.
+    pub strange_epochs: bool,
 }
 
 impl Scenario {
@@ -94,6 +99,7 @@ impl Scenario {
             large_loss: false,
             freezes: false,
             failing_openings: 0,
+            strange_epochs: seed % STRANGE_EPOCHS_OF == STRANGE_EPOCHS_AT,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.

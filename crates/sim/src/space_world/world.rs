@@ -2,6 +2,7 @@
 
 use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
 use super::course::{Course, Coverage, MILLISECOND};
+use super::epochs::{self, Gates};
 use super::event::{Event, Healing};
 use super::faults::{self, Kind, Strike};
 use super::holding::Holding;
@@ -55,6 +56,7 @@ pub(super) struct SpaceWorld {
     pub(super) traffic: Traffic,
     pub(super) manager: Manager,
     pub(super) membership: Membership,
+    gates: Gates,
     /// What each node has of the volume.
     pub(super) holdings: Vec<Holding>,
     /// Since when each node's coordinator serves, as it was last looked at.
@@ -81,6 +83,7 @@ impl SpaceWorld {
             traffic: Traffic::new(clients, discards),
             manager: Manager::default(),
             membership,
+            gates: Gates::new(nodes),
             holdings: (0..nodes).map(|_| Holding::default()).collect(),
             serving_since: vec![None; nodes],
             finished: false,
@@ -142,7 +145,7 @@ impl SpaceWorld {
         let node = match event {
             Event::Request { to: disk, .. } | Event::Poll { disk } => self.servers.disks[*disk].node,
             Event::Response { to, .. } | Event::StateAnswer { to, .. } => *to,
-            Event::Timer { node, .. } => *node,
+            Event::Timer { node, .. } | Event::RecordRead { node, .. } => *node,
             _ => return None,
         };
         Some(self.servers.nodes[node].frozen_until).filter(|until| *until > self.course.now)
@@ -158,7 +161,7 @@ impl SpaceWorld {
                 let node = self.servers.disks[to].node;
                 if self.network.reaches(&self.servers, (from, incarnations.0), (node, incarnations.1)) {
                     narrate::request(self.course.moment(), from, to, &request);
-                    self.servers.handle_request(&mut self.course, to, request);
+                    self.gates.receive(&mut self.course, &mut self.servers, from, to, request);
                 }
             }
             Event::Response { to, from, incarnations, response } => {
@@ -178,6 +181,11 @@ impl SpaceWorld {
                     && let Some(token) = node.asked.remove(&number)
                 {
                     self.tell(to, |coordinator, now| coordinator.handle_state(now, token, answer));
+                }
+            }
+            Event::RecordRead { node, incarnation, token } => {
+                if self.servers.is_alive(node, incarnation) {
+                    self.judge_epochs(node, token);
                 }
             }
             Event::Timer { node, incarnation } => {
@@ -224,6 +232,9 @@ impl SpaceWorld {
                 continue;
             }
             has_read[node] = record.is_some();
+            if let Some(record) = &record {
+                self.gates.note(&mut self.course, &mut self.servers, node, record);
+            }
             self.course.coverage.dead_nodes += u64::from(!down.is_empty());
             let coordinator = self.servers.nodes[node].coordinator.as_ref();
             let is_permitted =
@@ -362,6 +373,14 @@ impl SpaceWorld {
         network.answer_state(course, from, incarnation, number, answer);
     }
 
+    /// A server has read the record, if it reaches the state, and judges what waited for that.
+    fn judge_epochs(&mut self, node: usize, token: u64) {
+        let Self { course, servers, network, state, state_down, gates, .. } = self;
+        let is_reached = !*state_down && !network.is_cut(node, servers.nodes.len());
+        let state = is_reached.then_some(&*state);
+        gates.has_read(course, servers, network, state, (node, token));
+    }
+
     fn poll_disk(&mut self, disk: usize) {
         let Self { course, servers, network, .. } = self;
         for response in servers.poll_disk(course, disk) {
@@ -369,6 +388,9 @@ impl SpaceWorld {
             course.violate(servers.check_promise(disk, &response));
             course.trace.note(&[3, course.now, disk as u64, response.id.0]);
             network.respond(course, servers, disk, &response);
+        }
+        if course.scenario.strange_epochs {
+            course.violate(epochs::check(servers, &self.state, disk));
         }
     }
 
@@ -445,6 +467,7 @@ impl SpaceWorld {
             }
             Kind::AllAway => servers.send_all_away(course, lasting),
             Kind::LoseLarge => self.lose_large(node, lasting),
+            Kind::Lie => epochs::lie(course, servers, &self.state, node, disk),
             Kind::Corrupt => {
                 let (record, retired) = (self.judge.record(), self.manager.retired());
                 servers.rot(course, record, &self.traffic.history, retired);
@@ -486,6 +509,7 @@ impl SpaceWorld {
         self.course.coverage.crashes += 1;
         self.drop_coordinator(node);
         self.forget_holding(node);
+        self.gates.end(&self.servers, node);
         self.servers.crash(&mut self.course, node);
         self.membership.reset(&mut self.course, node);
         self.course.after(down_for, Event::Heal(Healing::Restart(node)));

@@ -86,13 +86,31 @@ pub(crate) struct OpenFile {
     closing: bool,
 }
 
-/// What a client is about to do, step by step: a program that saves a file.
+/// What a client is about to do, step by step: a program that saves a file, or a host that keeps images of machines.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     CreateAt(u64),
     WriteAll,
     RenameTo(u64),
+    /// Writes cells of the file from this one on.
+    WriteAt(u64),
+    /// Lets the file become as long as the one before it, and share all of its blocks.
+    Grow,
+    CloneAll,
+    /// Gives this block of the file back, so that its neighbours become pieces of their own.
+    ZeroBlock(u64),
+    Flush,
+    /// Closes the file before, and removes it.
+    CloseBefore,
+    RemoveBefore,
 }
+
+/// Blocks of an image: with every other one given back by a clone it has more pieces than a short journal's batch has room for.
+const IMAGE_BLOCKS: u64 = 1600;
+/// Cells of one write of an image.
+const IMAGE_WRITE_CELLS: u64 = 400;
+/// Pause before a step of a plan that has many, in microseconds at most.
+const PLAN_PAUSE_US: u64 = 100;
 
 pub(crate) enum Mode {
     /// Its volume does not serve.
@@ -111,8 +129,11 @@ pub(crate) struct Client {
     pub mode: Mode,
     pub wake_at: Monotonic,
     plan: VecDeque<Step>,
-    /// The file that the plan is about.
+    /// The file that the plan is about, and the one before it.
     planned: u32,
+    before: u32,
+    /// It makes images, each with a clone that is changed in pieces.
+    makes_images: bool,
     pause_us: u64,
     name_count: u64,
     cells_max: u64,
@@ -149,6 +170,9 @@ impl Client {
             wake_at: Monotonic(0),
             plan: VecDeque::new(),
             planned: 0,
+            before: 0,
+            // The volume has room for those of one.
+            makes_images: scenario.images && number == 0,
             pause_us: scenario.pause_us,
             name_count: scenario.names,
             cells_max: scenario.file_bytes_max / CELL_BYTES,
@@ -165,7 +189,8 @@ impl Client {
 
     pub fn pause(&mut self, shared: &mut Shared, busy: bool) {
         let factor = if busy { 1 } else { LEISURE };
-        let pause = shared.random.between(1, self.pause_us) * factor;
+        let pause_us = if self.plan.len() > 16 { PLAN_PAUSE_US } else { self.pause_us * factor };
+        let pause = shared.random.between(1, pause_us);
         self.wake_at = shared.now.after(std::time::Duration::from_micros(pause));
     }
 
@@ -201,6 +226,10 @@ impl Client {
         if !self.plan.is_empty() {
             return self.follow_plan(shared);
         }
+        if self.makes_images && shared.random.chance(30) && self.opens.len() + 3 <= OPENS_MAX {
+            self.plan_image(shared.random.chance(500));
+            return self.follow_plan(shared);
+        }
         match shared.random.below(100) {
             0..32 => self.choose_write(shared),
             32..35 => self.choose_security(shared),
@@ -230,6 +259,54 @@ impl Client {
         }
     }
 
+    /// Plans an image, a clone of it of which every other block is given back, and then one more clone of the image, or its removal.
+    fn plan_image(&mut self, clones: bool) {
+        let (image, clone) = (self.name_count + 1, self.name_count + 2);
+        self.plan.push_back(Step::CreateAt(image));
+        let cells = (0..IMAGE_BLOCKS * BLOCK_CELLS).step_by(IMAGE_WRITE_CELLS as usize);
+        self.plan.extend(cells.map(Step::WriteAt));
+        self.plan.extend([Step::Flush, Step::CreateAt(clone), Step::Grow, Step::CloneAll]);
+        self.plan.extend((0..IMAGE_BLOCKS).step_by(2).map(Step::ZeroBlock));
+        self.plan.push_back(Step::Flush);
+        if clones {
+            self.plan.extend([Step::CreateAt(self.name_count + 3), Step::Grow, Step::CloneAll, Step::Flush]);
+        } else {
+            self.plan.extend([Step::CloseBefore, Step::RemoveBefore, Step::Flush, Step::Flush]);
+        }
+    }
+
+    /// A step on an image, or on its clone.
+    fn follow_image_plan(&mut self, shared: &mut Shared, step: Step) -> Option<(What, Operation)> {
+        let open = self.usable(self.planned)?.clone();
+        match step {
+            Step::WriteAt(cell) => self.write(shared, &open, cell, IMAGE_WRITE_CELLS),
+            Step::Grow => self.set_end(shared, &open, self.home.end_of(self.before)),
+            Step::CloneAll => {
+                let source = self.usable(self.before)?.clone();
+                let cells = self.home.end_of(source.file) / CELL_BYTES;
+                self.clone_cells(shared, (&source, 0), (&open, 0), cells)
+            }
+            Step::ZeroBlock(block) => {
+                self.zero(shared, &open, block * BLOCK_CELLS, (block + 1) * BLOCK_CELLS)
+            }
+            Step::Flush => {
+                let what = What::Flush { open: open.open, file: open.file };
+                Some((what, Operation::Flush { open: open.open }))
+            }
+            Step::CloseBefore => {
+                let before = self.usable(self.before)?.open;
+                Some(self.close(before, self.before, None))
+            }
+            Step::RemoveBefore => {
+                let names = self.home.names.current();
+                let name = *names.iter().find(|(_, file)| **file == self.before)?.0;
+                let operation = self.home.create(self.home.path(name), Disposition::Open, 0);
+                Some((What::Open { file: self.before, write_through: false, then_remove: true }, operation))
+            }
+            Step::CreateAt(_) | Step::WriteAll | Step::RenameTo(_) => None,
+        }
+    }
+
     fn follow_plan(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         if !self.doing.is_empty() {
             return None;
@@ -238,7 +315,9 @@ impl Client {
             Step::CreateAt(name) => {
                 let begun = self.create_file(shared, name);
                 match &begun {
-                    Some((What::Create { file, .. }, _)) => self.planned = *file,
+                    Some((What::Create { file, .. }, _)) => {
+                        (self.before, self.planned) = (self.planned, *file);
+                    }
                     _ => self.plan.clear(),
                 }
                 begun
@@ -254,6 +333,13 @@ impl Client {
                 let (name, file) =
                     names.iter().find(|(_, file)| **file == self.planned).map(|(a, b)| (*a, *b))?;
                 self.rename(shared, name, open, file, to)
+            }
+            step => {
+                let begun = self.follow_image_plan(shared, step);
+                if begun.is_none() {
+                    self.plan.clear();
+                }
+                begun
             }
         }
     }
@@ -385,6 +471,10 @@ impl Client {
             return None;
         }
         let end = shared.random.below(self.cells_max) * CELL_BYTES;
+        self.set_end(shared, &open, end)
+    }
+
+    fn set_end(&mut self, shared: &mut Shared, open: &OpenFile, end: u64) -> Option<(What, Operation)> {
         let change = shared.changes.begin();
         self.home.files.get_mut(&open.file)?.set_end(shared.changes, change, end);
         let set = SetInformation::EndOfFile(end);
@@ -399,6 +489,16 @@ impl Client {
         if from >= to || !self.is_free(open.file, from, to) {
             return None;
         }
+        self.zero(shared, &open, from, to)
+    }
+
+    fn zero(
+        &mut self,
+        shared: &mut Shared,
+        open: &OpenFile,
+        from: u64,
+        to: u64,
+    ) -> Option<(What, Operation)> {
         let change = shared.changes.begin();
         self.home.files.get_mut(&open.file)?.zero(shared.changes, change, from, to - from);
         let range = ByteRange { offset: from * CELL_BYTES, len_bytes: (to - from) * CELL_BYTES };
@@ -421,6 +521,16 @@ impl Client {
         if !self.is_free(target.file, to, to + count) || !self.is_free(source.file, from, from + count) {
             return None;
         }
+        self.clone_cells(shared, (&source, from), (&target, to), count)
+    }
+
+    fn clone_cells(
+        &mut self,
+        shared: &mut Shared,
+        (source, from): (&OpenFile, u64),
+        (target, to): (&OpenFile, u64),
+        count: u64,
+    ) -> Option<(What, Operation)> {
         let contents: Vec<Content> =
             self.home.files.get(&source.file)?.settled(shared.changes, from, count)?;
         let change = shared.changes.begin();

@@ -115,6 +115,8 @@ pub struct Scenario {
     pub names: u64,
     /// Bytes of a file at most.
     pub file_bytes_max: u64,
+    /// Clients make images of very many pieces, too: what one transaction changes is bounded.
+    pub images: bool,
 }
 
 impl Scenario {
@@ -145,13 +147,15 @@ impl Scenario {
                 .unwrap_or_default(),
         };
         let cache_bytes = random.between(2, 16) as usize * (512 << 10);
+        // Of its own, so that all else of a seed stays what it was. Each slab makes the journal longer, and an image has to outgrow it.
+        let images = Random::new(seed ^ 0x1a6e_0035).chance(100);
         Self {
             nodes: 1,
             transport: Transport::Local,
             disks,
             volumes,
             clients: random.between(1, 4) as usize,
-            slab_bytes: random.pick(&[1 << 20, 2 << 20, 4 << 20]).unwrap_or(1 << 20),
+            slab_bytes: random.pick(&[1 << 20, 2 << 20, 4 << 20]).filter(|_| !images).unwrap_or(1 << 20),
             lease: random.chance(200).then_some(Duration::from_millis(700)),
             verify_reads: random.chance(200),
             rebuild_after: random
@@ -169,6 +173,7 @@ impl Scenario {
             pause_us: random.pick(&[2_000, 10_000, 40_000]).unwrap_or(10_000),
             names: random.between(2, 8),
             file_bytes_max: random.pick(&[16 << 10, 64 << 10, 256 << 10, 1 << 20]).unwrap_or(64 << 10),
+            images,
         }
     }
 }

@@ -16,7 +16,7 @@ const NOT_GIVEN: BusError =
     BusError::Store(StoreError::Invalid("an epoch that the volume's record did not give"));
 
 /// A request of another node.
-pub(super) struct Asked {
+pub struct Asked {
     pub peer: PeerId,
     pub from: NodeId,
     pub disk: DiskId,
@@ -51,7 +51,7 @@ struct Waiting {
 
 /// What became of requests that waited for a record.
 #[derive(Default)]
-pub(super) struct Settled {
+pub struct Settled {
     pub admitted: Vec<Asked>,
     pub refused: Vec<(Asked, BusError)>,
     /// The epoch of the record by which these are refused; `None`: there is no record, or the state did not answer.
@@ -62,7 +62,7 @@ pub(super) struct Settled {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Epochs {
+pub struct Epochs {
     known: BTreeMap<VolumeId, Known>,
     /// In the order in which they came.
     waiting: Vec<Waiting>,

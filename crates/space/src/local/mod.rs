@@ -5,7 +5,7 @@
 //! those nodes' coordinators ([`nodes`]). Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
 
 mod bus;
-mod epochs;
+pub mod epochs;
 pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
