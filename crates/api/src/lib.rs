@@ -19,6 +19,7 @@ pub mod model;
 pub mod planned;
 pub mod printed;
 pub mod rdma;
+mod rebalancing;
 mod refusals;
 pub mod requests;
 mod routes;
@@ -37,7 +38,9 @@ pub const LOCK_FILE: &str = "lock";
 
 pub use errands::Errands;
 pub use lists::{UNANSWERED, Whole, whole};
-pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
+pub use management::{
+    Answer, ApiError, ClusterManagement, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject,
+};
 pub use merging::owner_names;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{Pages, openapi, serve, serve_tls};

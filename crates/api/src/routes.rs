@@ -6,6 +6,7 @@
 mod freeing;
 mod nodes;
 mod performance;
+mod rebalancing;
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
@@ -254,12 +255,6 @@ async fn import_pool(
 ) -> Reply<ImportedPool> {
     let target = body.pool.clone().unwrap_or_else(|| body.disks.join(" "));
     audited(&m, peer, "pool import", &target, m.import_pool(body)).await
-}
-
-/// Evens out the fill of the pool's disks; answers the job.
-#[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, description = "The job that moves data", body = Started)))]
-async fn rebalance_pool(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<Started> {
-    audited(&m, peer, "pool rebalance", &name, m.rebalance_pool(name.clone())).await
 }
 
 // --- Volumes --------------------------------------------------------------------------------------------------------
@@ -665,7 +660,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(pools, create_pool))
         .routes(routes!(export_pool))
         .routes(routes!(import_pool))
-        .routes(routes!(rebalance_pool))
+        .merge(rebalancing::router())
         .routes(routes!(volumes, create_volume))
         .routes(routes!(volume, set_volume, delete_volume))
         .routes(routes!(check_volume))

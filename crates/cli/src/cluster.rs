@@ -170,10 +170,21 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             show_node(&node);
             Ok(())
         }
-        args::Node::Drain { name, watch } => {
+        args::Node::Drain { name, watch, force, confirmation } => {
             let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
             let path = format!("/nodes/{}", escaped(&node.name));
-            let () = client.post(&format!("{path}/drain"), &())?;
+            let forced = match force {
+                false => String::new(),
+                true => {
+                    let what = format!(
+                        "volumes that have copies on server '{}' alone are not served while it is stopped",
+                        node.name
+                    );
+                    confirm(&what, &node.name, confirmation.yes.as_deref())?;
+                    format!("?force=true&confirm={}", escaped(&node.name))
+                }
+            };
+            let () = client.post(&format!("{path}/drain{forced}"), &())?;
             if watch {
                 await_drained(client, &path)?;
                 return say(as_json, format!("server '{}' is drained, and may be stopped", node.name));

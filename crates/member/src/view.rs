@@ -19,6 +19,15 @@ pub struct Holdings {
     volumes: Vec<VolumeRecord>,
 }
 
+/// What a server that is to drain must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Every volume is served while the server is away.
+    Service,
+    /// The administrator knows which are not.
+    Nothing,
+}
+
 /// The records that a view is made of, and when they were read.
 #[derive(Clone)]
 pub(crate) struct LastRead {
@@ -69,18 +78,13 @@ impl Holdings {
             return Ok(());
         }
         let name = &node.name;
-        let mut steps = Vec::new();
+        // The disks come first: a volume with one copy would not be served without them, and holds draining up.
+        let mut steps: Vec<String> = disks.into_iter().map(emptying).collect();
         if node.state == NodeState::Up {
             steps.push(format!("`cenote node drain {name}`"));
         }
         if !volumes.is_empty() {
             steps.push(format!("wait until it has handed over {}", volumes.join(", ")));
-        }
-        for disk in disks {
-            steps.push(match disk.state {
-                DiskState::Retired => format!("wait until disk {} is empty (`cenote job list`)", disk.path),
-                _ => format!("`cenote disk retire {}` ({})", disk.id, disk.path),
-            });
         }
         Err(format!(
             "server '{name}' is up and holds data; nothing was changed. Move it away first: {}; then remove it",
@@ -120,15 +124,31 @@ impl Holdings {
             // Of a chunk with copies in one place only nobody knows which that is.
             has_some && (!elsewhere || (!volume.homes.is_empty() && volume.min_homes < 2))
         };
-        let names: Vec<&str> = self.volumes.iter().filter(needs).map(|volume| volume.name.as_str()).collect();
-        if names.is_empty() {
+        let (single, others): (Vec<&VolumeRecord>, Vec<&VolumeRecord>) =
+            self.volumes.iter().filter(needs).partition(|volume| volume.resiliency.copies() == 1);
+        if single.is_empty() && others.is_empty() {
             return Ok(());
         }
+        let mut ways = Vec::new();
+        if !others.is_empty() {
+            ways.push(format!(
+                "copies of {} are on this server alone so far: wait until `cenote job list` shows no rebuild and no resync of them",
+                names_of(&others)
+            ));
+        }
+        if !single.is_empty() {
+            let steps: Vec<String> = self.disks_of(node).map(emptying).collect();
+            ways.push(format!(
+                "{} has one copy only, and may have a part of it here: to move that part to the disks of other servers, {}",
+                names_of(&single),
+                steps.join(", then ")
+            ));
+        }
         Err(format!(
-            "without server '{}' not all copies of {} could be had: if they are being made (`cenote job list`), wait for that; a volume with one \
-             copy is not served while a server with a part of it is away, and needs no draining",
+            "server '{0}' was not drained, and nothing was changed, since some volumes would not be served while it is away. {1}. To drain it \
+             all the same, and have these volumes wait while it is stopped: `cenote node drain {0} --force`",
             node.name,
-            names.join(", ")
+            ways.join("; ")
         ))
     }
 
@@ -136,6 +156,19 @@ impl Holdings {
     fn holders(&self, volume: &VolumeRecord) -> BTreeSet<Option<NodeId>> {
         let nodes = volume.in_sync.iter().filter_map(|id| self.disks.iter().find(|disk| disk.id == *id));
         nodes.map(|disk| disk.node).collect()
+    }
+}
+
+fn names_of(volumes: &[&VolumeRecord]) -> String {
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// The step by which the administrator has a disk emptied.
+fn emptying(disk: &DiskRecord) -> String {
+    match disk.state {
+        DiskState::Retired => format!("wait until disk {} is empty (`cenote job list`)", disk.path),
+        _ => format!("`cenote disk retire {}` ({})", disk.id, disk.path),
     }
 }
 
