@@ -115,7 +115,7 @@ impl Confirm {
         if self.confirm.as_deref() == Some(name) {
             return Ok(());
         }
-        let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm=NAME)");
+        let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm={name})");
         management.audit(&peer.to_string(), action, name, Outcome::Refused, "not confirmed by name");
         Err(ApiError::new(ErrorKind::ConfirmationNeeded, message))
     }
@@ -239,7 +239,7 @@ async fn export_pool(
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
-                "this takes pool '{name}', its volumes and shares off this server; confirm it by its name (?confirm=NAME)"
+                "this takes pool '{name}', its volumes and shares off this server; confirm it by its name (?confirm={name})"
             ),
         ));
     }
@@ -321,7 +321,7 @@ async fn check_volume(
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
-                "this overwrites copies of blocks of volume '{name}'; confirm it by its name (\"confirm\": NAME)"
+                "this overwrites copies of blocks of volume '{name}'; confirm it by its name (\"confirm\": \"{name}\")"
             ),
         ));
     }

@@ -246,10 +246,17 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
         .map(String::as_str)
         .collect();
     let is_own = nodes.iter().any(|node| engine.members.contains(&node.name));
-    if is_own && working.len() <= engine.quorum as usize {
+    let heard: Vec<&str> =
+        nodes.iter().filter(|node| node.state != NodeStatus::Down).map(|node| node.name.as_str()).collect();
+    if heard.len() <= nodes.len() / 2 + 1 {
+        sentences.push(format!(
+            "with one more server of {} down most of the servers are not heard, and no volume is served until one is back",
+            heard.join(", ")
+        ));
+    } else if is_own && working.len() <= engine.quorum as usize {
         let which = if working.is_empty() { engine.members.join(", ") } else { working.join(", ") };
         sentences.push(format!(
-            "with one more server of {which} the cluster's state has no majority: files stay readable and writable only until something changes"
+            "with one more server of {which} down the cluster's state has no majority: files are served only until something changes"
         ));
     }
     for volume in &holdings.volumes {
@@ -258,7 +265,7 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
                 .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
         } else if !volume.homes.is_empty() && volume.min_homes < 2 {
             sentences
-                .push(format!("pieces of volume '{}' have their copies on one server so far", volume.name));
+                .push(format!("parts of volume '{}' have their copies on one server so far", volume.name));
         }
     }
     sentences
@@ -275,4 +282,61 @@ pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
         None => (CheckOutcome::Good, "nobody else has it".to_owned()),
     };
     PreflightCheck { check: "name".into(), subject: ours.name.clone(), outcome, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    fn node(name: &str, state: NodeStatus) -> NodeView {
+        let place = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9447);
+        NodeView {
+            name: name.to_owned(),
+            state,
+            id: NodeId(1),
+            addresses: Vec::new(),
+            pid: None,
+            smb: place,
+            rdma: None,
+            cluster: place,
+            runs_etcd: true,
+            is_witness: false,
+            rack: String::new(),
+            chassis: String::new(),
+            version: String::new(),
+            joined_unix_s: 0,
+            certificate_ends_unix_s: None,
+            disks: 1,
+            volumes: Vec::new(),
+            bus: None,
+        }
+    }
+
+    #[test]
+    fn without_a_majority_beyond_the_next_failure_files_are_not_said_to_stay_served() {
+        let members: Vec<String> = ["node-1", "node-2", "node-3"].map(str::to_owned).to_vec();
+        let mut engine = StateEngine {
+            name: "etcd".into(),
+            version: None,
+            revision: 1,
+            members,
+            members_down: Vec::new(),
+            quorum: 2,
+            notes: Vec::new(),
+        };
+        let none = Holdings { disks: Vec::new(), volumes: Vec::new() };
+        let mut nodes = ["node-1", "node-2", "node-3"].map(|name| node(name, NodeStatus::Up)).to_vec();
+        assert!(at_risk(&nodes, &engine, &none).is_empty());
+        nodes[2].state = NodeStatus::Down;
+        engine.members_down = vec!["node-3".into()];
+        let told = at_risk(&nodes, &engine, &none);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("one more server of node-1, node-2 down"), "{told:?}");
+        assert!(told[0].contains("no volume is served"), "{told:?}");
+        // Of five servers two may be down; of etcd's three members one.
+        nodes.extend(["node-4", "node-5"].map(|name| node(name, NodeStatus::Up)));
+        let told = at_risk(&nodes, &engine, &none);
+        assert!(told[0].contains("the cluster's state has no majority"), "{told:?}");
+    }
 }

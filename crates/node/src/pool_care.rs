@@ -206,7 +206,7 @@ impl PoolCare {
             let durable = served.make_durable_alone(is_late).await;
             served.dismount();
             durable.map_err(|status| {
-                Error::io(format!("volume {volume} could not be made durable: {status:?}"))
+                Error::io(format!("volume {} could not be made durable: {status:?}", known.name(*volume)))
             })?;
         }
         volumes.iter().for_each(|volume| space.close_volume(*volume));
