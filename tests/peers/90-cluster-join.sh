@@ -106,11 +106,24 @@ check "a share with a directory is made at server 3" node 3 share create deep --
 check "the directory's entries are read there" await 5 node 3 acl show deep
 check "the volume is checked by a command at server 2" node 2 volume check data
 check "the disk of server 2 is found by a command at server 1" node 1 disk locate "$disk"
+rebalanced() { node 1 job list | grep -E 'rebalance .*node-1' >/dev/null; }
+check "a rebalance by a command at server 3 is of the volumes of all servers" node 3 pool rebalance pool --watch
+check "... and says what server 1 did" rebalanced
+check "a volume of server 1 is known to the next command, wherever that is given" bash -c "
+    '$CENOTE' --data '$work/node-1' volume create short --size 512MiB && '$CENOTE' --data '$work/node-3' share create short --volume short &&
+    '$CENOTE' --data '$work/node-1' share delete short --yes short && '$CENOTE' --data '$work/node-3' volume delete short --yes short"
 audited() { grep -q 'volume resize' "$work/node-1/audit.log" && grep -q 'handed on to node-1' "$work/node-3/audit.log"; }
 check "both servers have it in their audit logs" audited
 
 # Draining.
 serves() { node 1 node show "node-$1" --json | grep -A3 '"volumes"' | grep '"data"' >/dev/null; }
+check "a volume with one copy, on disks of server 1 too" node 1 volume create lone --size 512MiB --resiliency simple
+refuses "draining, which names what holds it up" "lone has one copy only" node 2 node drain node-1
+refuses "... and the way out" "node drain node-1 --force" node 2 node drain node-1
+shows "Message" 2 node drain node-1 --force --yes node-1 --watch
+check "the volume with one copy is served by another server" await 10 bash -c "'$CENOTE' --data '$work/node-2' node show node-1 | grep -E '^volumes +none'"
+check "the way back" node 2 node resume node-1
+check "the volume with one copy goes" node 3 volume delete lone --yes lone
 shows "Message" 2 node drain node-1 --watch
 check "server 1 is drained, without its volume" bash -c "'$CENOTE' --data '$work/node-2' node show node-1 | grep -q drained"
 check "server 2, which has a copy, serves it" await 10 serves 2

@@ -94,6 +94,8 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
+        // A server's part of it; whoever is asked has all others do theirs.
+        ["pools", _, "rebalance"] => is_change,
         // Each server has counters of its own: whoever shows all asks each.
         ["perf"] | ["perf", "second"] => !is_change,
         ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health"] => !is_change,
@@ -173,6 +175,9 @@ mod tests {
             assert_eq!(about(method, path, ""), Some(Subject::Job(2_000_017)), "{path}");
         }
         assert_eq!(about(Method::GET, "/api/v1/jobs", ""), None, "all servers are asked");
+        let rebalance = "/api/v1/pools/p/rebalance";
+        assert!(may_be_elsewhere(&Method::POST, rebalance), "each server is asked for its part");
+        assert_eq!(about(Method::POST, rebalance, ""), None, "whoever is asked begins it");
         assert_eq!(about(Method::GET, "/api/v1/shares/s/acl", ""), Some(Subject::Share("s".into())));
         assert!(
             may_be_elsewhere(&Method::GET, "/api/v1/perf"),

@@ -24,6 +24,7 @@ mod peer;
 pub mod planned;
 pub mod printed;
 pub mod rdma;
+mod rebalancing;
 mod refusals;
 pub mod requests;
 mod revocable;
@@ -45,7 +46,9 @@ pub use access::Pages;
 pub use caller::{Caller, Role};
 pub use carrying::Errands;
 pub use lists::{UNANSWERED, Whole, whole};
-pub use management::{Answer, ApiError, ClusterManagement, ErrorKind, Management, Subject};
+pub use management::{
+    Answer, ApiError, ClusterManagement, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject,
+};
 pub use merging::owner_names;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};

@@ -7,7 +7,9 @@ use crate::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
     Unserved,
 };
-use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use crate::model::{
+    Configuration, HealthIssue, JobState, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+};
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
@@ -75,6 +77,33 @@ impl ApiError {
 /// An answer to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
 
+/// What is asked of a server in the rebalance of a pool. Its job lies with the server that was asked for it, which the API conducts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RebalanceStep {
+    /// Moves what belongs to the volumes that this server serves, as a job of its own.
+    Own(PoolId),
+    /// Begins the job that stands for all servers' parts.
+    Begin(PoolId),
+    /// How far that job is: bytes done and in all, and words.
+    Note {
+        job: u64,
+        bytes: (u64, u64),
+        message: String,
+    },
+    End {
+        job: u64,
+        state: JobState,
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RebalanceJob {
+    pub job: u64,
+    /// No administrator has ended it.
+    pub is_wanted: bool,
+}
+
 /// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
 pub trait Management: Send + Sync + 'static {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
@@ -109,7 +138,7 @@ pub trait Management: Send + Sync + 'static {
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
     fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool>;
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;
-    fn rebalance_pool(&self, name: String) -> Answer<'_, Started>;
+    fn rebalance_pool(&self, step: RebalanceStep) -> Answer<'_, RebalanceJob>;
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId>;
     fn set_volume(&self, name: String, request: SetVolume) -> Answer<'_, ()>;
     fn delete_volume(&self, name: String) -> Answer<'_, ()>;
@@ -211,6 +240,8 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn remove_node(&self, name: String) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, or lets it have some again.
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
+    /// Has a server's volumes move to others, also if some are not served while that server is away.
+    fn force_draining(&self, name: String) -> Answer<'_, ()>;
     /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
     /// Has another server of the cluster carry out a request of this API that `caller` made, and may make.

@@ -7,6 +7,7 @@ mod accounts;
 mod freeing;
 mod nodes;
 mod performance;
+mod rebalancing;
 mod tokens;
 
 use crate::access::Routes;
@@ -109,7 +110,7 @@ impl Confirm {
         if self.confirm.as_deref() == Some(name) {
             return Ok(());
         }
-        let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm=NAME)");
+        let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm={name})");
         peer.audit(management, action, name, Outcome::Refused, "not confirmed by name");
         Err(ApiError::new(ErrorKind::ConfirmationNeeded, message))
     }
@@ -233,7 +234,7 @@ async fn export_pool(
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
-                "this takes pool '{name}', its volumes and shares off this server; confirm it by its name (?confirm=NAME)"
+                "this takes pool '{name}', its volumes and shares off this server; confirm it by its name (?confirm={name})"
             ),
         ));
     }
@@ -249,12 +250,6 @@ async fn import_pool(
 ) -> Reply<ImportedPool> {
     let target = body.pool.clone().unwrap_or_else(|| body.disks.join(" "));
     audited(&m, peer, "pool import", &target, m.import_pool(body)).await
-}
-
-/// Evens out the fill of the pool's disks; answers the job.
-#[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, description = "The job that moves data", body = Started)))]
-async fn rebalance_pool(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<Started> {
-    audited(&m, peer, "pool rebalance", &name, m.rebalance_pool(name.clone())).await
 }
 
 // --- Volumes --------------------------------------------------------------------------------------------------------
@@ -326,7 +321,7 @@ async fn check_volume(
         return Err(ApiError::new(
             ErrorKind::ConfirmationNeeded,
             format!(
-                "this overwrites copies of blocks of volume '{name}'; confirm it by its name (\"confirm\": NAME)"
+                "this overwrites copies of blocks of volume '{name}'; confirm it by its name (\"confirm\": \"{name}\")"
             ),
         ));
     }
@@ -576,7 +571,7 @@ pub(crate) fn router() -> Routes {
         .operator(routes!(create_pool))
         .administrator(routes!(export_pool))
         .administrator(routes!(import_pool))
-        .operator(routes!(rebalance_pool))
+        .merge(rebalancing::router())
         .reader(routes!(volumes))
         .operator(routes!(create_volume))
         .reader(routes!(volume))

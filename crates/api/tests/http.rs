@@ -12,7 +12,10 @@ use api::model::{
 };
 use api::requests::*;
 use api::seconds::{LastSecond, Seconds};
-use api::{Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, Subject, Token};
+use api::{
+    Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Subject,
+    Token,
+};
 use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::audit::Outcome;
 use serde_json::Value;
@@ -154,6 +157,9 @@ impl ClusterManagement for Cluster {
     fn set_draining(&self, _: String, _: bool) -> Answer<'_, ()> {
         Self::refused()
     }
+    fn force_draining(&self, _: String) -> Answer<'_, ()> {
+        Self::refused()
+    }
     fn issues(&self) -> Vec<HealthIssue> {
         Vec::new()
     }
@@ -255,8 +261,8 @@ impl Management for Daemon {
         };
         self.did(format!("import {}", request.disks.join(" ")), imported)
     }
-    fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
-        self.did(name, Started { job: 4 })
+    fn rebalance_pool(&self, step: RebalanceStep) -> Answer<'_, RebalanceJob> {
+        self.did(format!("{step:?}"), RebalanceJob { job: 4, is_wanted: true })
     }
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         self.did(format!("volume {} {}", request.name, request.size_bytes), VolumeId::from_bytes([1; 16]))

@@ -12,6 +12,7 @@ use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
+use api::{RebalanceJob, RebalanceStep};
 use cluster::State;
 use cluster::membership::shell::Link;
 use node::Described;
@@ -180,10 +181,10 @@ pub enum StorageCommand {
         reserve_disks: u32,
         reply: Reply<()>,
     },
-    /// Evens out the fill of the pool's disks; answers with the job's id.
+    /// A step in evening out the fill of the pool's disks.
     Rebalance {
-        pool: PoolId,
-        reply: Reply<u64>,
+        step: RebalanceStep,
+        reply: Reply<RebalanceJob>,
     },
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     CreateVolume {

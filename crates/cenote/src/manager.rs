@@ -26,7 +26,7 @@ use api::requests::{
     SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use api::seconds::Seconds;
-use api::{Answer, ApiError, ErrorKind, Management, Subject, owner_names};
+use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
@@ -181,8 +181,10 @@ impl Manager {
 
     async fn volume_named(&self, name: &str) -> Result<VolumeId, ApiError> {
         let snapshot = self.look().await?;
-        let found = snapshot.volumes.iter().find(|volume| same(&volume.name, name));
-        found.map(|volume| volume.id).ok_or_else(|| no_such("volume", name))
+        match snapshot.volumes.iter().find(|volume| same(&volume.name, name)) {
+            Some(volume) => Ok(volume.id),
+            None => self.recorded_volume(name).await,
+        }
     }
 
     /// The named pool, or the only one.
@@ -393,19 +395,17 @@ impl Management for Manager {
         })
     }
 
-    fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
-        Box::pin(async move {
-            let pool = self.pool_named(Some(&name)).await?;
-            let job = self.call(|reply| StorageCommand::Rebalance { pool, reply }).await?;
-            Ok(Started { job })
-        })
+    fn rebalance_pool(&self, step: RebalanceStep) -> Answer<'_, RebalanceJob> {
+        Box::pin(self.call(|reply| StorageCommand::Rebalance { step, reply }))
     }
 
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         Box::pin(async move {
             check_name("volume", &request.name)?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
-            if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name)) {
+            if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name))
+                && self.is_recorded_still(&request.name).await?
+            {
                 return Err(exists("volume", &request.name));
             }
             let volume = NewVolume {
@@ -614,6 +614,7 @@ impl Management for Manager {
 
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
         Box::pin(async move {
+            self.catch_up_with_share(&share).await;
             let (volume, path) = self.in_share(&share, &path)?;
             let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
             let directory = self.accounts.directory.current();
@@ -623,6 +624,7 @@ impl Management for Manager {
 
     fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, AclChanged> {
         Box::pin(async move {
+            self.catch_up_with_share(&share).await;
             let (volume, path) = self.in_share(&share, &path)?;
             let security_of =
                 |path| self.call(move |reply| FileCommand::QuerySecurity { volume, path, reply });

@@ -50,6 +50,9 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
             client.post::<()>("/shares", &CreateShare { name: name.clone(), volume, path, options })?;
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was made"))?;
             tell_if_nobody_has_access(client, &name)?;
+            for note in ways_around(&client.get::<Vec<ShareView>>("/shares")?, &name) {
+                eprintln!("cenote: {note}");
+            }
         }
         args::Share::Set { name, options } => {
             let options = share_options(options)?;
@@ -82,6 +85,38 @@ fn show_share(share: &ShareView) {
         ("durability", durability),
         ("options", options),
     ]);
+}
+
+/// Says who reaches the directory of a new share by another one, and whom the new one lets into another one's directory: what a share grants, its
+/// clients have in all that is below.
+fn ways_around(shares: &[ShareView], name: &str) -> Vec<String> {
+    let Some(made) = shares.iter().find(|share| share.name.eq_ignore_ascii_case(name)) else {
+        return Vec::new();
+    };
+    let is_within = |inner: &ShareView, outer: &ShareView| {
+        let (inner, outer) = (inner.path.to_lowercase(), outer.path.to_lowercase());
+        outer.is_empty()
+            || inner == outer
+            || inner.strip_prefix(&outer).is_some_and(|rest| rest.starts_with('\\'))
+    };
+    let others = shares.iter().filter(|share| share.volume_id == made.volume_id && share.name != made.name);
+    let mut notes = Vec::new();
+    for other in others {
+        let [_, _, path, access, ..] = share_row(other);
+        let who = if access.is_empty() { "nobody".to_owned() } else { access };
+        if is_within(made, other) {
+            notes.push(format!(
+                "the files of '{name}' are reached by share '{}' ({path}) as well, which lets in: {who}; access lists of files hold in both (`cenote acl`)",
+                other.name
+            ));
+        } else if is_within(other, made) {
+            notes.push(format!(
+                "'{name}' reaches the files of share '{}' ({path}) as well, which lets in by itself: {who}",
+                other.name
+            ));
+        }
+    }
+    notes
 }
 
 /// As in Windows, Administrators have a new share for themselves: they may have no members.
@@ -467,4 +502,33 @@ fn entry_row(entry: &AclEntry) -> Vec<String> {
         applies,
         if entry.inherited { "yes" } else { "no" }.to_owned(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn share(name: &str, path: &str, who: &str) -> ShareView {
+        serde_json::from_value(json!({
+            "name": name, "volume": "data", "volume_id": "01234567-89ab-cdef-0123-456789abcdef", "path": path, "comment": "",
+            "access": [{"who": who, "access": "full"}], "durability": "close", "read_only": false, "continuously_available": false,
+            "encrypt": false, "access_based_enumeration": false, "caching": true,
+        }))
+        .expect("a share")
+    }
+
+    #[test]
+    fn a_share_of_a_directory_that_another_one_covers_says_who_gets_in_by_that() {
+        let shares =
+            [share("all", "", "Everyone"), share("pay", "Pay", "ann"), share("payroll", "payroll", "bob")];
+        let notes = ways_around(&shares, "pay");
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains("by share 'all'") && notes[0].contains("Everyone:full"), "{notes:?}");
+        let deeper = [share("pay", "Pay", "ann"), share("year", "pay\\2026", "bob")];
+        assert!(ways_around(&deeper, "year")[0].contains("by share 'pay'"), "case does not matter");
+        assert!(ways_around(&deeper, "pay")[0].contains("the files of share 'year'"));
+        let apart = [share("a", "a", "ann"), share("b", "b", "bob")];
+        assert!(ways_around(&apart, "b").is_empty());
+    }
 }

@@ -93,8 +93,10 @@ fn test(client: &Client, as_json: bool, request: TestCluster) -> Result<(), Fail
 
 fn show(view: &ClusterView) {
     let engine = &view.engine;
-    if let Some(unserved) = &view.unserved {
-        println!("{}", unserved.sentence.red().bold());
+    match &view.unserved {
+        Some(unserved) => println!("{}", unserved.sentence.red().bold()),
+        None if view.name.is_some() => println!("{}", what_may_fail(view).bold()),
+        None => {}
     }
     let version = engine.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
     pairs(&[
@@ -104,13 +106,16 @@ fn show(view: &ClusterView) {
             "quorum",
             match engine.members.as_slice() {
                 [] => "this server alone".to_owned(),
-                members => format!("{} of {} ({})", engine.quorum, members.len(), members.join(", ")),
+                members => format!("{} of {} ({})", engine.quorum, members.len(), sorted(members.to_vec())),
             },
         ),
     ]);
+    if view.name.is_some() {
+        pairs(&servers(&view.nodes));
+    }
     if view.authority_ends_unix_s.is_some() {
         pairs(&[("authority", show_end(view.authority_ends_unix_s))]);
-        for node in &view.nodes {
+        for node in by_name(&view.nodes) {
             pairs(&[("certificate", format!("{}: {}", node.name, show_end(node.certificate_ends_unix_s)))]);
         }
     }
@@ -123,6 +128,59 @@ fn show(view: &ClusterView) {
     }
 }
 
+/// What may fail now, in a sentence.
+fn what_may_fail(view: &ClusterView) -> String {
+    let down: Vec<String> = view
+        .nodes
+        .iter()
+        .filter(|node| node.state == NodeStatus::Down)
+        .map(|node| node.name.clone())
+        .collect();
+    let now = match down.is_empty() {
+        true => "all servers are up".to_owned(),
+        false => format!(
+            "{} of {} servers are up, {} is down",
+            view.nodes.len() - down.len(),
+            view.nodes.len(),
+            sorted(down)
+        ),
+    };
+    match view.at_risk.first() {
+        None => format!("{now}; any one of those that are up may fail, and all volumes are served on"),
+        Some(first) => format!("{now}; no further server may fail: {first}"),
+    }
+}
+
+/// The servers by their states.
+fn servers(nodes: &[NodeView]) -> Vec<(&'static str, String)> {
+    let named = |wanted: &dyn Fn(NodeStatus) -> bool| {
+        let found = nodes.iter().filter(|node| wanted(node.state));
+        found.map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    let lines = [
+        ("up", named(&|state| state == NodeStatus::Up)),
+        ("silent", named(&|state| state == NodeStatus::Suspect)),
+        ("drained", named(&|state| matches!(state, NodeStatus::Draining | NodeStatus::Drained))),
+        ("down", named(&|state| state == NodeStatus::Down)),
+    ];
+    lines
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(key, names)| (key, sorted(names)))
+        .collect()
+}
+
+fn sorted(mut names: Vec<String>) -> String {
+    names.sort_unstable();
+    names.join(", ")
+}
+
+fn by_name(nodes: &[NodeView]) -> Vec<&NodeView> {
+    let mut nodes: Vec<&NodeView> = nodes.iter().collect();
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    nodes
+}
+
 fn list(nodes: &[NodeView]) {
     let columns = [
         Column("NAME", Align::Left),
@@ -133,7 +191,7 @@ fn list(nodes: &[NodeView]) {
         Column("PID", Align::Right),
         Column("VERSION", Align::Left),
     ];
-    let rows = nodes.iter().map(|node| {
+    let rows = by_name(nodes).into_iter().map(|node| {
         let addresses: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
         vec![
             node.name.clone(),
@@ -170,10 +228,21 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             show_node(&node);
             Ok(())
         }
-        args::Node::Drain { name, watch } => {
+        args::Node::Drain { name, watch, force, confirmation } => {
             let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
             let path = format!("/nodes/{}", escaped(&node.name));
-            let () = client.post(&format!("{path}/drain"), &())?;
+            let forced = match force {
+                false => String::new(),
+                true => {
+                    let what = format!(
+                        "volumes that have copies on server '{}' alone are not served while it is stopped",
+                        node.name
+                    );
+                    confirm(&what, &node.name, confirmation.yes.as_deref())?;
+                    format!("?force=true&confirm={}", escaped(&node.name))
+                }
+            };
+            let () = client.post(&format!("{path}/drain{forced}"), &())?;
             if watch {
                 await_drained(client, &path)?;
                 return say(as_json, format!("server '{}' is drained, and may be stopped", node.name));
@@ -330,4 +399,52 @@ fn show_bus(bus: &BusPeer) {
     let in_use = bus.queues.iter().filter(|queue| queue.requests > 0 || queue.waiting > 0);
     let queues: Vec<(String, String)> = in_use.map(show_queue).collect();
     pairs(&queues.iter().map(|(name, line)| (name.as_str(), line.clone())).collect::<Vec<_>>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn view(states: &[(&str, &str)], at_risk: &[&str]) -> ClusterView {
+        let node = |(name, state): &(&str, &str)| {
+            json!({
+                "name": name, "state": state, "id": 1, "addresses": [], "pid": null, "smb": "10.0.0.1:445", "rdma": null,
+                "cluster": "10.0.0.1:9447", "runs_etcd": true, "is_witness": false, "rack": "", "chassis": "", "version": "1",
+                "joined_unix_s": 1, "disks": 1, "volumes": [], "bus": null,
+            })
+        };
+        let nodes: Vec<_> = states.iter().map(node).collect();
+        serde_json::from_value(json!({
+            "name": "C", "id": "1", "nodes": nodes, "at_risk": at_risk,
+            "engine": {"name": "etcd", "version": null, "revision": 1, "members": [], "quorum": 2, "notes": []},
+        }))
+        .expect("a view")
+    }
+
+    #[test]
+    fn the_first_line_says_who_is_up_and_what_may_fail_now() {
+        let whole = view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "up")], &[]);
+        assert_eq!(
+            what_may_fail(&whole),
+            "all servers are up; any one of those that are up may fail, and all volumes are served on"
+        );
+        let one_down =
+            view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "down")], &["with one more server ..."]);
+        assert_eq!(
+            what_may_fail(&one_down),
+            "2 of 3 servers are up, node-3 is down; no further server may fail: with one more server ..."
+        );
+    }
+
+    #[test]
+    fn servers_are_named_by_state_and_in_order() {
+        let view =
+            view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "drained"), ("node-4", "down")], &[]);
+        let told = servers(&view.nodes);
+        let told: Vec<(&str, &str)> = told.iter().map(|(key, names)| (*key, names.as_str())).collect();
+        assert_eq!(told, [("up", "node-1, node-2"), ("drained", "node-3"), ("down", "node-4")]);
+        let names: Vec<&str> = by_name(&view.nodes).iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["node-1", "node-2", "node-3", "node-4"]);
+    }
 }

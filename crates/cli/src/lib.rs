@@ -23,6 +23,7 @@ mod printable;
 mod progress;
 mod quota;
 mod rdma;
+mod room;
 mod smb;
 mod storage;
 mod tokens;

@@ -124,9 +124,37 @@ fn bound(bytes: Option<u64>) -> String {
 }
 
 fn state(quota: &QuotaView) -> &'static str {
-    match (quota.over_limit, quota.over_threshold) {
-        (true, _) => "over the limit",
-        (false, true) => "over the warning",
-        (false, false) => "ok",
+    // Where limits are enforced, nobody gets beyond: a user who is refused more room stands a little below.
+    let is_used_up = |limit: u64| limit - quota.used_bytes.min(limit) <= limit / 100;
+    match quota.limit_bytes {
+        _ if quota.over_limit => "over the limit",
+        Some(limit) if is_used_up(limit) => "at the limit",
+        _ if quota.over_threshold => "over the warning",
+        _ => "ok",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_who_gets_no_more_room_is_not_said_to_be_fine() {
+        let quota = |used_bytes, over_threshold| QuotaView {
+            user: "ann".to_owned(),
+            sid: "S-1-5-21-1".to_owned(),
+            used_bytes,
+            threshold_bytes: Some(800),
+            limit_bytes: Some(1000),
+            own_limits: true,
+            over_threshold,
+            over_limit: used_bytes > 1000,
+        };
+        assert_eq!(state(&quota(500, false)), "ok");
+        assert_eq!(state(&quota(900, true)), "over the warning");
+        assert_eq!(state(&quota(990, true)), "at the limit");
+        assert_eq!(state(&quota(1000, true)), "at the limit");
+        assert_eq!(state(&quota(1001, true)), "over the limit");
+        assert_eq!(state(&QuotaView { limit_bytes: None, ..quota(1000, true) }), "over the warning");
     }
 }

@@ -4,7 +4,8 @@ use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::jobs::{job_of, json_of_ended, wait, watch};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
-use crate::printable::{print, println};
+use crate::printable::{eprintln, print, println};
+use crate::room;
 use api::ErrorKind;
 use api::model::{DamagedRange, Disk, DiskCounters, JobState, Pool, Provisioning, Volume, VolumeDamage};
 use api::requests::{
@@ -310,6 +311,7 @@ fn list_pools(pools: &[Pool]) {
         Column("ALLOCATED", Align::Right),
         Column("RESERVE", Align::Right),
         Column("SLAB", Align::Right),
+        Column("USABLE, 2-WAY", Align::Right),
     ];
     let rows = pools.iter().map(|pool| {
         vec![
@@ -320,6 +322,7 @@ fn list_pools(pools: &[Pool]) {
             shown(pool.allocated_bytes),
             show_size(pool.reserve_bytes),
             show_size(pool.slab_bytes),
+            show_size(room::usable_bytes(pool, 2)),
         ]
     });
     table(&columns, rows.collect(), "no pools; `cenote pool create NAME DISK...` makes one");
@@ -336,8 +339,16 @@ fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> 
         ("name", pool.name.clone()),
         ("id", pool.id.to_string()),
         ("health", health(pool.health)),
-        ("size", show_size(pool.size_bytes)),
-        ("allocated", shown(pool.allocated_bytes)),
+        ("size", format!("{}, of all disks", show_size(pool.size_bytes))),
+        ("allocated", format!("{}, all copies counted", shown(pool.allocated_bytes))),
+        (
+            "usable",
+            format!(
+                "{} in two-way mirrors, or {} in three-way ones: the size without the reserve, by copies",
+                show_size(room::usable_bytes(&pool, 2)),
+                show_size(room::usable_bytes(&pool, 3))
+            ),
+        ),
         (
             "reserve for repair",
             format!(
@@ -443,11 +454,14 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
                 "volume '{name}' was made ({}); `cenote share create NAME --volume {name}` shares it",
                 made.id
             );
+            tell_of_room(client, as_json, &name, size)?;
         }
         args::Volume::Resize { name, size } => {
+            let before = find_volume(client, &name)?.size_bytes;
             let request = SetVolume { size_bytes: Some(size), warn_at_percent: None };
             let () = client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
             say(as_json, format!("volume '{name}' has {}", show_size(size)))?;
+            tell_of_room(client, as_json, &name, size - before.min(size))?;
         }
         args::Volume::Set { name, warn_at } => {
             let request = SetVolume { size_bytes: None, warn_at_percent: Some(warn_at) };
@@ -473,6 +487,24 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             let volume = find_volume(client, &name)?;
             repair_volume(client, as_json, &volume, watching.watch, yes.as_deref())?;
         }
+    }
+    Ok(())
+}
+
+/// Tells of a volume that has grown by `grown_bytes` what may surprise later.
+fn tell_of_room(client: &Client, as_json: bool, name: &str, grown_bytes: u64) -> Result<(), Failure> {
+    if as_json {
+        return Ok(());
+    }
+    let volumes: Vec<Volume> = client.get("/volumes")?;
+    let pools: Vec<Pool> = client.get("/pools")?;
+    let Some(volume) = volumes.iter().find(|volume| volume.name.eq_ignore_ascii_case(name)) else {
+        return Ok(());
+    };
+    let pool = pools.iter().find(|pool| pool.id == volume.pool);
+    let promised = pool.and_then(|pool| room::overcommitted(pool, &volumes, name, grown_bytes));
+    for note in room::taken_by_itself(volume).into_iter().chain(promised) {
+        eprintln!("cenote: {note}");
     }
     Ok(())
 }
@@ -598,9 +630,15 @@ fn show_volume(volume: &Volume) {
         ("epoch", volume.epoch.to_string()),
         ("to be copied", shown(volume.stale_bytes)),
         ("size", show_size(volume.size_bytes)),
-        ("used", shown(volume.used_bytes)),
-        ("available", shown(volume.available_bytes)),
-        ("footprint", shown(volume.footprint_bytes)),
+        ("used", format!("{}, by files and the volume's own journal and metadata", shown(volume.used_bytes))),
+        (
+            "available",
+            format!(
+                "{}, for files: what is left of the size, or less if the pool has no room for more copies",
+                shown(volume.available_bytes)
+            ),
+        ),
+        ("footprint", format!("{} of the pool, all copies counted", shown(volume.footprint_bytes))),
         ("health warns at", format!("{} % used", volume.warn_at_percent)),
     ]);
 }

@@ -63,6 +63,8 @@ struct Running<'a> {
     files: Files,
     progress: Option<ProgressLine>,
     exit: Option<std::process::ExitStatus>,
+    /// It ran when it was asked to end: its end is no cause.
+    was_asked: bool,
 }
 
 impl Running<'_> {
@@ -193,7 +195,7 @@ fn start<'a>(
         .stderr(errors)
         .spawn()
         .map_err(|error| format!("{} could not be started: {error}", program.display()))?;
-    Ok(Running { process, child, files, progress: None, exit: None })
+    Ok(Running { process, child, files, progress: None, exit: None, was_asked: false })
 }
 
 /// Until all processes have ended.
@@ -260,8 +262,9 @@ fn progress(running: &mut [Running<'_>]) -> BTreeMap<String, FleetNode> {
 }
 
 /// As Ctrl-C does: results of what was measured so far are printed.
-fn ask_to_stop(running: &[Running<'_>]) {
-    for one in running.iter().filter(|one| one.exit.is_none()) {
+fn ask_to_stop(running: &mut [Running<'_>]) {
+    for one in running.iter_mut().filter(|one| one.exit.is_none()) {
+        one.was_asked = true;
         if let Some(pid) = i32::try_from(one.child.id()).ok().and_then(Pid::from_raw) {
             // It may have ended by itself.
             let _ = kill_process(pid, Signal::INT);
@@ -282,9 +285,8 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     let mut histograms: BTreeMap<String, (Histogram, Histogram)> = BTreeMap::new();
     let mut processors = Vec::new();
     let mut late = Vec::new();
-    // Others were stopped because of it, and would only say so.
-    let failed = running.iter().find(|one| !one.exit.is_some_and(|exit| exit.success()));
-    if let Some(failed) = failed {
+    let outcomes = running.iter().map(|one| (one.exit.is_some_and(|exit| exit.success()), one.was_asked));
+    if let Some(failed) = cause(outcomes).and_then(|number| running.get(number)) {
         let errors = text_of(&failed.files.errors, ERROR_BYTES_MAX)?;
         return Err(format!("the worker of {} failed: {}", failed.first(), last_lines(&errors)));
     }
@@ -335,9 +337,18 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     Ok(done)
 }
 
-/// The last lines of what a process said of errors.
+/// Finds the process by which a run failed, of those that have ended: whether each ended well, and whether it had been asked to. Processes that were asked
+/// to end because another one had failed would only say that they were interrupted.
+fn cause(outcomes: impl Iterator<Item = (bool, bool)> + Clone) -> Option<usize> {
+    let failed = || outcomes.clone().enumerate().filter(|(_, (is_well, _))| !is_well);
+    let by_itself = failed().find(|(_, (_, was_asked))| !was_asked);
+    by_itself.or_else(|| failed().next()).map(|(number, _)| number)
+}
+
+/// The last lines of what a process said of errors. Its word on Ctrl-C is left out: nobody pressed it, the fleet ends processes so.
 fn last_lines(errors: &str) -> String {
-    let lines: Vec<&str> = errors.lines().rev().take(ERROR_LINES).collect();
+    let said = errors.lines().filter(|line| !line.contains("Interrupted by Ctrl-C"));
+    let lines: Vec<&str> = said.rev().take(ERROR_LINES).collect();
     lines.into_iter().rev().collect::<Vec<&str>>().join("; ")
 }
 
@@ -406,6 +417,20 @@ mod tests {
         let path = scratch.0.clone();
         drop(scratch);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_worker_that_failed_by_itself_is_named_and_not_one_that_was_ended_because_of_it() {
+        let outcome = |outcomes: &[(bool, bool)]| cause(outcomes.iter().copied());
+        assert_eq!(outcome(&[(true, false), (false, true), (false, false)]), Some(2));
+        assert_eq!(outcome(&[(true, true), (false, true)]), Some(1), "all were asked to end");
+        assert_eq!(outcome(&[(true, false), (true, true)]), None);
+    }
+
+    #[test]
+    fn a_failure_does_not_speak_of_keys_that_nobody_pressed() {
+        let said = "ERROR: opening w1.dat failed: connection lost\n*** Interrupted by Ctrl-C. Stopping I/O Request Generator. ***\n";
+        assert_eq!(last_lines(said), "ERROR: opening w1.dat failed: connection lost");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::table::Rates;
 use api::fleet::FleetProgress;
 use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
-use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions, ShareView};
+use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions, ShareView, UserView};
 use api::seconds::LastSecond;
 use api::{ErrorKind, model};
 use cli::args::Global;
@@ -99,6 +99,26 @@ impl Server {
     /// If the server does not answer.
     pub fn shares(&self) -> Result<Vec<ShareView>, String> {
         self.0.get("/shares").map_err(told)
+    }
+
+    /// Refuses if a user, a volume or a share of these names is there: it is somebody else's, and `fleet remove` must not take it away.
+    ///
+    /// # Errors
+    /// Which is there; or the server does not answer.
+    pub fn demand_free(&self, user: Option<&str>, volume: &str) -> Result<(), String> {
+        let users: Vec<UserView> = self.0.get("/users").map_err(told)?;
+        let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
+        if let Some(user) = user.filter(|user| users.iter().any(|found| is(&found.name, user))) {
+            return Err(format!("there is a user '{user}' already: give the fleet another name (--name)"));
+        }
+        let is_taken = self.volumes()?.iter().any(|found| is(&found.name, volume))
+            || self.shares()?.iter().any(|found| is(&found.name, volume));
+        match is_taken {
+            true => Err(format!(
+                "there is a volume or share '{volume}' already: give the fleet another name (--name)"
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Where the server listens: SMB, and SMB Direct if it does.

@@ -16,7 +16,7 @@ use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::unserved::unserved;
-use crate::view::LastRead;
+use crate::view::{Demand, LastRead};
 use api::cluster::Unserved;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
@@ -674,7 +674,10 @@ impl ClusterManagement for ClusterControl {
         plain(self.remove_now(name))
     }
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()> {
-        plain(self.set_draining_now(name, is_draining))
+        plain(self.set_draining_now(name, is_draining, Demand::Service))
+    }
+    fn force_draining(&self, name: String) -> Answer<'_, ()> {
+        plain(self.set_draining_now(name, true, Demand::Nothing))
     }
     fn issues(&self) -> Vec<HealthIssue> {
         self.current_issues()

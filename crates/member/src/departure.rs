@@ -5,7 +5,7 @@
 
 use crate::control::ClusterControl;
 use crate::failure::{ControlError, conflict, off_the_loop};
-use crate::view::Holdings;
+use crate::view::{Demand, Holdings};
 use cluster::admission::{self, Refused};
 use cluster::clock::unix_now_s;
 use cluster::nodes;
@@ -15,12 +15,17 @@ use std::time::Duration;
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ClusterControl {
-    pub(crate) async fn set_draining_now(&self, name: String, is_draining: bool) -> Result<(), ControlError> {
+    pub(crate) async fn set_draining_now(
+        &self,
+        name: String,
+        is_draining: bool,
+        demand: Demand,
+    ) -> Result<(), ControlError> {
         self.in_cluster()?;
         let _alone = self.changing.lock().await;
         let state = self.state.clone();
         off_the_loop(move || {
-            if is_draining {
+            if is_draining && demand == Demand::Service {
                 let found = nodes::member_named(&state, &name)?;
                 let found = found.ok_or_else(|| Refused::NoSuchNode(name.clone()))?;
                 Holdings::read(&state)?.demand_served_without(&found.value).map_err(conflict)?;

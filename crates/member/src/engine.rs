@@ -10,9 +10,7 @@ use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
-use cluster::etcd::members::{
-    EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without, lacks_revision_fix,
-};
+use cluster::etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
 use cluster::etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, initial_members, version_of};
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
@@ -573,11 +571,6 @@ impl Engine for Etcd {
         };
         let version = version
             .or_else(|| members.iter().find_map(|member| Some(member.status.as_ref().ok()?.version.clone())));
-        if let Some(version) = version.as_ref().filter(|version| lacks_revision_fix(version)) {
-            notes.push(format!(
-                "etcd {version} lacks the fix of etcd #17780 (in 3.4.32 and 3.5.14); history is dropped here in a way that does not need it"
-            ));
-        }
         let voters = || members.iter().filter(|member| !member.member.is_learner);
         let down = voters().filter(|member| member.trouble().is_some());
         StateEngine {

@@ -498,7 +498,9 @@ async fn draining_is_recorded_ended_and_taken_back() {
     }
     let revision = first.state.write(&volume(2, &[2]), 0).unwrap();
     let error = control.set_draining("node-2".into(), true).await.unwrap_err();
-    assert!(error.message.contains("not all copies of data"), "{error}");
+    for words in ["copies of data are on this server alone", "cenote job list", "node drain node-2 --force"] {
+        assert!(error.message.contains(words), "{words}: {error}");
+    }
     let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
     control.set_draining("node-2".into(), true).await.unwrap();
     assert_eq!(state_of(2), NodeState::Draining);
@@ -512,6 +514,32 @@ async fn draining_is_recorded_ended_and_taken_back() {
     control.set_draining("node-3".into(), true).await.unwrap();
     let error = control.set_draining("node-1".into(), true).await.unwrap_err();
     assert!(error.message.contains("no other server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_volume_with_one_copy_holds_draining_up_and_the_refusal_names_both_ways_out() {
+    let (first, control) = three().await;
+    let own = disk(2, 2, DiskState::Healthy);
+    let revision = first.state.write(&own, 0).unwrap();
+    first.state.write(&disk(3, 3, DiskState::Healthy), 0).unwrap();
+    let lone = VolumeRecord { resiliency: Resiliency::Simple, ..volume(2, &[2]) };
+    let kept = first.state.write(&lone, 0).unwrap();
+    let error = control.set_draining("node-2".into(), true).await.unwrap_err();
+    let retire = format!("cenote disk retire {}", own.id);
+    for words in ["data has one copy only", &retire, "cenote node drain node-2 --force"] {
+        assert!(error.message.contains(words), "{words}: {error}");
+    }
+    let state_of =
+        || first.state.read::<NodeRecord>(&NodeRecord::id_of(NodeId(2))).unwrap().unwrap().value.state;
+    assert_eq!(state_of(), NodeState::Up, "nothing was changed");
+    control.force_draining("node-2".into()).await.unwrap();
+    assert_eq!(state_of(), NodeState::Draining);
+    control.set_draining("node-2".into(), false).await.unwrap();
+    // The disk was retired, and is empty: nothing holds the server up any more.
+    first.state.remove::<DiskRecord>(&own.id(), revision).unwrap();
+    let moved = VolumeRecord { in_sync: volume(3, &[3]).in_sync, ..lone };
+    first.state.write(&moved, kept).unwrap();
+    control.set_draining("node-2".into(), true).await.unwrap();
 }
 
 /// Answers every errand with what it was.

@@ -19,6 +19,15 @@ pub struct Holdings {
     volumes: Vec<VolumeRecord>,
 }
 
+/// What a server that is to drain must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Every volume is served while the server is away.
+    Service,
+    /// The administrator knows which are not.
+    Nothing,
+}
+
 /// The records that a view is made of, and when they were read.
 #[derive(Clone)]
 pub(crate) struct LastRead {
@@ -69,18 +78,13 @@ impl Holdings {
             return Ok(());
         }
         let name = &node.name;
-        let mut steps = Vec::new();
+        // The disks come first: a volume with one copy would not be served without them, and holds draining up.
+        let mut steps: Vec<String> = disks.into_iter().map(emptying).collect();
         if node.state == NodeState::Up {
             steps.push(format!("`cenote node drain {name}`"));
         }
         if !volumes.is_empty() {
             steps.push(format!("wait until it has handed over {}", volumes.join(", ")));
-        }
-        for disk in disks {
-            steps.push(match disk.state {
-                DiskState::Retired => format!("wait until disk {} is empty (`cenote job list`)", disk.path),
-                _ => format!("`cenote disk retire {}` ({})", disk.id, disk.path),
-            });
         }
         Err(format!(
             "server '{name}' is up and holds data; nothing was changed. Move it away first: {}; then remove it",
@@ -120,15 +124,31 @@ impl Holdings {
             // Of a chunk with copies in one place only nobody knows which that is.
             has_some && (!elsewhere || (!volume.homes.is_empty() && volume.min_homes < 2))
         };
-        let names: Vec<&str> = self.volumes.iter().filter(needs).map(|volume| volume.name.as_str()).collect();
-        if names.is_empty() {
+        let (single, others): (Vec<&VolumeRecord>, Vec<&VolumeRecord>) =
+            self.volumes.iter().filter(needs).partition(|volume| volume.resiliency.copies() == 1);
+        if single.is_empty() && others.is_empty() {
             return Ok(());
         }
+        let mut ways = Vec::new();
+        if !others.is_empty() {
+            ways.push(format!(
+                "copies of {} are on this server alone so far: wait until `cenote job list` shows no rebuild and no resync of them",
+                names_of(&others)
+            ));
+        }
+        if !single.is_empty() {
+            let steps: Vec<String> = self.disks_of(node).map(emptying).collect();
+            ways.push(format!(
+                "{} has one copy only, and may have a part of it here: to move that part to the disks of other servers, {}",
+                names_of(&single),
+                steps.join(", then ")
+            ));
+        }
         Err(format!(
-            "without server '{}' not all copies of {} could be had: if they are being made (`cenote job list`), wait for that; a volume with one \
-             copy is not served while a server with a part of it is away, and needs no draining",
+            "server '{0}' was not drained, and nothing was changed, since some volumes would not be served while it is away. {1}. To drain it \
+             all the same, and have these volumes wait while it is stopped: `cenote node drain {0} --force`",
             node.name,
-            names.join(", ")
+            ways.join("; ")
         ))
     }
 
@@ -136,6 +156,19 @@ impl Holdings {
     fn holders(&self, volume: &VolumeRecord) -> BTreeSet<Option<NodeId>> {
         let nodes = volume.in_sync.iter().filter_map(|id| self.disks.iter().find(|disk| disk.id == *id));
         nodes.map(|disk| disk.node).collect()
+    }
+}
+
+fn names_of(volumes: &[&VolumeRecord]) -> String {
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// The step by which the administrator has a disk emptied.
+fn emptying(disk: &DiskRecord) -> String {
+    match disk.state {
+        DiskState::Retired => format!("wait until disk {} is empty (`cenote job list`)", disk.path),
+        _ => format!("`cenote disk retire {}` ({})", disk.id, disk.path),
     }
 }
 
@@ -214,10 +247,17 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
         .map(String::as_str)
         .collect();
     let is_own = nodes.iter().any(|node| engine.members.contains(&node.name));
-    if is_own && working.len() <= engine.quorum as usize {
+    let heard: Vec<&str> =
+        nodes.iter().filter(|node| node.state != NodeStatus::Down).map(|node| node.name.as_str()).collect();
+    if heard.len() <= nodes.len() / 2 + 1 {
+        sentences.push(format!(
+            "with one more server of {} down most of the servers are not heard, and no volume is served until one is back",
+            heard.join(", ")
+        ));
+    } else if is_own && working.len() <= engine.quorum as usize {
         let which = if working.is_empty() { engine.members.join(", ") } else { working.join(", ") };
         sentences.push(format!(
-            "with one more server of {which} the cluster's state has no majority: files stay readable and writable only until something changes"
+            "with one more server of {which} down the cluster's state has no majority: files are served only until something changes"
         ));
     }
     for volume in &holdings.volumes {
@@ -226,7 +266,7 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
                 .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
         } else if !volume.homes.is_empty() && volume.min_homes < 2 {
             sentences
-                .push(format!("pieces of volume '{}' have their copies on one server so far", volume.name));
+                .push(format!("parts of volume '{}' have their copies on one server so far", volume.name));
         }
     }
     sentences
@@ -243,4 +283,61 @@ pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
         None => (CheckOutcome::Good, "nobody else has it".to_owned()),
     };
     PreflightCheck { check: "name".into(), subject: ours.name.clone(), outcome, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    fn node(name: &str, state: NodeStatus) -> NodeView {
+        let place = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9447);
+        NodeView {
+            name: name.to_owned(),
+            state,
+            id: NodeId(1),
+            addresses: Vec::new(),
+            pid: None,
+            smb: place,
+            rdma: None,
+            cluster: place,
+            runs_etcd: true,
+            is_witness: false,
+            rack: String::new(),
+            chassis: String::new(),
+            version: String::new(),
+            joined_unix_s: 0,
+            certificate_ends_unix_s: None,
+            disks: 1,
+            volumes: Vec::new(),
+            bus: None,
+        }
+    }
+
+    #[test]
+    fn without_a_majority_beyond_the_next_failure_files_are_not_said_to_stay_served() {
+        let members: Vec<String> = ["node-1", "node-2", "node-3"].map(str::to_owned).to_vec();
+        let mut engine = StateEngine {
+            name: "etcd".into(),
+            version: None,
+            revision: 1,
+            members,
+            members_down: Vec::new(),
+            quorum: 2,
+            notes: Vec::new(),
+        };
+        let none = Holdings { disks: Vec::new(), volumes: Vec::new() };
+        let mut nodes = ["node-1", "node-2", "node-3"].map(|name| node(name, NodeStatus::Up)).to_vec();
+        assert!(at_risk(&nodes, &engine, &none).is_empty());
+        nodes[2].state = NodeStatus::Down;
+        engine.members_down = vec!["node-3".into()];
+        let told = at_risk(&nodes, &engine, &none);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("one more server of node-1, node-2 down"), "{told:?}");
+        assert!(told[0].contains("no volume is served"), "{told:?}");
+        // Of five servers two may be down; of etcd's three members one.
+        nodes.extend(["node-4", "node-5"].map(|name| node(name, NodeStatus::Up)));
+        let told = at_risk(&nodes, &engine, &none);
+        assert!(told[0].contains("the cluster's state has no majority"), "{told:?}");
+    }
 }

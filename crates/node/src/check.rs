@@ -177,14 +177,18 @@ impl Run {
                 0 => String::new(),
                 count => format!(" ({count} files have too many extents to be summed up)"),
             };
-            let whole = format!("{} files in {} extents are sound", report.files, report.extents);
+            let whole =
+                format!("{} files and directories in {} extents are sound", report.files, report.extents);
             return Ok(format!("{whole}{allocation}{references}{unsummed}"));
         }
         let first = report.problems.first().map_or("", String::as_str);
         let recount = match report.wrong_quotas {
-            0 => "",
-            _ if self.repair => "",
-            _ => "; `cenote volume check NAME --repair` counts the space of users anew",
+            0 => String::new(),
+            _ if self.repair => String::new(),
+            _ => format!(
+                "; `cenote volume check '{}' --repair` counts the space of users anew",
+                self.parts.volumes.name(self.volume)
+            ),
         };
         Err(format!("{} problems in the structures, the first: {first}{recount}", report.problem_count))
     }

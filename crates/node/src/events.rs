@@ -26,6 +26,22 @@ pub(crate) struct Seen {
     pub wrong: Vec<(DiskId, u64)>,
 }
 
+/// What the log says of a disk in a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told<'a> {
+    Left { why: &'a str },
+    Joined,
+}
+
+/// What an event tells of a disk that left a volume's copies in sync or came back: each of them is logged, however short the absence.
+pub(crate) fn told(event: &Event) -> Option<(DiskId, Told<'_>)> {
+    match event {
+        Event::DiskLeft { disk, why, .. } => Some((*disk, Told::Left { why })),
+        Event::DiskJoined { disk } => Some((*disk, Told::Joined)),
+        _ => None,
+    }
+}
+
 /// The last events, each with its time in Unix seconds.
 ///
 /// Invariant: at most [`EVENTS_MAX`] are held, oldest first.
@@ -96,5 +112,20 @@ impl Events {
             ) if *of == disk => Some((*volume, *chunk)),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Epoch;
+
+    #[test]
+    fn a_disk_that_is_away_for_some_seconds_is_told_when_it_leaves_and_when_it_is_back() {
+        let disk = DiskId::from_bytes([1; 16]);
+        let left = Event::DiskLeft { disk, since: Epoch(7), why: "no answer in time".to_owned() };
+        assert_eq!(told(&left), Some((disk, Told::Left { why: "no answer in time" })));
+        assert_eq!(told(&Event::DiskJoined { disk }), Some((disk, Told::Joined)));
+        assert_eq!(told(&Event::RecordChanged), None);
     }
 }

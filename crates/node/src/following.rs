@@ -211,7 +211,7 @@ impl Following {
             match admitted.await {
                 Ok((incarnation, records)) => {
                     following.unrecorded.note_success();
-                    tracing::info!(node = %own, incarnation, term, "this node answers for its volumes from now on");
+                    tracing::info!(node = following.neighbours.name(own), incarnation, term, "this node answers for its volumes from now on");
                     following.follow(records);
                     following.answering.admit(term);
                     following.admission.set(Admission::Inside(incarnation));
@@ -233,16 +233,27 @@ impl Following {
         let Turned { down, nodes_down, nodes_up, cut_off, reached_again } =
             self.neighbours.set_nodes(nodes, now);
         for node in nodes_down {
-            tracing::warn!(%node, disks = down.len(), "a node is down: its disks leave the volumes that can do without");
+            let node = self.neighbours.name(node);
+            tracing::warn!(
+                node,
+                disks = down.len(),
+                "a node is down: its disks leave the volumes that can do without"
+            );
         }
         for node in nodes_up {
-            tracing::info!(%node, "a node is back: its disks are brought up to date");
+            let node = self.neighbours.name(node);
+            tracing::info!(node, "a node is back: its disks are brought up to date");
         }
         for node in cut_off {
-            tracing::warn!(%node, "this node and another one do not hear each other: its disks leave the volumes that can do without");
+            let node = self.neighbours.name(node);
+            tracing::warn!(
+                node,
+                "this node and another one do not hear each other: its disks leave the volumes that can do without"
+            );
         }
         for node in reached_again {
-            tracing::info!(%node, "this node and another one hear each other again");
+            let node = self.neighbours.name(node);
+            tracing::info!(node, "this node and another one hear each other again");
         }
         self.heed_nodes();
         self.take_over();
@@ -435,7 +446,7 @@ impl Following {
             }
             if let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.neighbours.own()) {
                 let down_ms = self.neighbours.down_for(owner, self.tasks.now()).map(|down| down.as_millis());
-                tracing::warn!(volume = %id, name = record.name, from = %owner, ?down_ms, "a volume is taken over");
+                tracing::warn!(volume = %id, name = record.name, from = self.neighbours.name(owner), ?down_ms, "a volume is taken over");
             }
             self.opener.open(record);
         }

@@ -3,7 +3,7 @@
 use crate::error::{Done, Error, ErrorKind};
 use crate::events::Events;
 use crate::job_numbers::{reserve, used};
-use crate::jobs::{JobId, Jobs, SpaceJob};
+use crate::jobs::{JobId, JobKind, JobState, Jobs};
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::state::State;
@@ -11,11 +11,7 @@ use crate::tasks::Tasks;
 use crate::volumes::Volumes;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 use types::{PoolId, VolumeId};
-
-/// How long a command waits for a job to appear that it caused.
-const JOB_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Brings the list of jobs together with the spaces that run them.
 #[derive(Clone)]
@@ -79,21 +75,34 @@ impl JobControl {
         jobs.update(&self.pools.jobs(), unix_s, name);
     }
 
-    /// Waits until the job is seen that an administrative change causes, or says that there was nothing to do.
-    pub(crate) async fn begun(&self, kind: SpaceJob, pool: PoolId) -> JobId {
-        let patience = self.tasks.now().after(JOB_PATIENCE);
-        let volumes = self.volumes.of_pool(pool);
-        let found = self.tasks.until_late(patience, || {
-            self.update();
-            self.jobs.borrow().find(kind, &volumes)
-        });
-        found.await.unwrap_or_else(|| self.nothing_to_do(kind, pool))
+    /// Begins a job of the control plane's: the rebalance of a pool by all servers of the cluster. While one runs, there is no other.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` if one runs.
+    pub fn begin_rebalance(&self, pool: PoolId) -> Done<JobId> {
+        self.pools.space_for(pool)?;
+        let (name, unix_s) = (self.pools.name(pool), self.tasks.unix_seconds());
+        let mut jobs = self.jobs.borrow_mut();
+        if let Some(running) = jobs.running(JobKind::Rebalance, &name) {
+            let why = format!(
+                "job {running} rebalances pool {name} already: `cenote job watch {running}` follows it"
+            );
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        Ok(jobs.begin_check(JobKind::Rebalance, name, unix_s))
     }
 
-    /// Lists a job of the pool that found nothing to do.
-    pub(crate) fn nothing_to_do(&self, kind: SpaceJob, pool: PoolId) -> JobId {
-        let (name, unix_s) = (self.pools.name(pool), self.tasks.unix_seconds());
-        self.jobs.borrow_mut().nothing_to_do(kind.listed(), name, unix_s)
+    /// Notes how far such a job is, in bytes done and in all, and in words; `false`: the administrator has ended it.
+    pub fn note_rebalance(&self, job: JobId, (done_bytes, total_bytes): (u64, u64), message: String) -> bool {
+        let mut jobs = self.jobs.borrow_mut();
+        jobs.note_progress(job, done_bytes, total_bytes);
+        jobs.note_message(job, message);
+        !jobs.is_cancelled(job)
+    }
+
+    /// Ends such a job.
+    pub fn end_rebalance(&self, job: JobId, state: JobState, message: String) {
+        self.jobs.borrow_mut().end_check(job, state, message, self.tasks.unix_seconds());
     }
 
     /// Ends a check, or stops a space's job.

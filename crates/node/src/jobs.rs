@@ -350,6 +350,12 @@ impl Jobs {
         id
     }
 
+    /// Finds the work of this kind, which an administrator began, on a target.
+    pub(crate) fn running(&self, kind: JobKind, target: &str) -> Option<JobId> {
+        let is_meant = |check: &Check| check.job.kind == kind && check.job.target == target;
+        self.checks.iter().find(|(_, check)| is_meant(check)).map(|(id, _)| *id)
+    }
+
     /// Finds the check, not the scrub, that runs on this volume.
     pub(crate) fn check_of(&self, target: &str) -> Option<JobId> {
         let compares = |kind| matches!(kind, JobKind::Check | JobKind::Repair);
@@ -358,7 +364,8 @@ impl Jobs {
     }
 
     pub(crate) fn is_checking(&self) -> bool {
-        self.checks.values().any(|check| check.job.kind != JobKind::AclPropagation)
+        let reads = |kind| matches!(kind, JobKind::Check | JobKind::Repair | JobKind::Scrub);
+        self.checks.values().any(|check| reads(check.job.kind))
     }
 
     /// Asks a check to end. `false`: there is none of this number.

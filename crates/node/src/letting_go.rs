@@ -91,7 +91,7 @@ impl LettingGo {
         let view = view.clone();
         match self.state.change(move |state| pass_to_another(state, volume, own, &view)).await {
             Ok(Some(node)) => {
-                tracing::warn!(%volume, name, to = %node, "another node opens a volume that this one let go");
+                tracing::warn!(%volume, name, to = self.neighbours.name(node), "another node opens a volume that this one let go");
                 self.volumes.note_claimed_elsewhere(volume);
             }
             Ok(None) => self.volumes.note_ended(volume, "no other node would have it".to_owned()),

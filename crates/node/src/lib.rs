@@ -46,6 +46,7 @@ mod pace;
 pub mod pool_care;
 pub mod pools;
 mod promises;
+mod rebalancing;
 pub mod records;
 mod recovery;
 mod retirement;

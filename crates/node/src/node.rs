@@ -13,7 +13,7 @@ use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
 use crate::draining::Draining;
 use crate::erasing::Erasing;
-use crate::events::Events;
+use crate::events::{Events, Told, told};
 use crate::following::Following;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
@@ -44,7 +44,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use sys::driver::Driver;
-use types::{FileTime, Monotonic, VolumeId};
+use types::{DiskId, FileTime, Monotonic, VolumeId};
 
 /// What an administrator decides about disks and volumes.
 #[derive(Debug, Clone)]
@@ -233,6 +233,7 @@ impl Node {
         let unix_s = self.tasks.unix_seconds();
         if let LocalEvent::Volume(volume, event) = &event {
             self.damage.note(*volume, event, unix_s);
+            self.tell(*volume, event);
             if matches!(event, Event::Stopped { why: SpaceError::Fenced }) && self.neighbours.own().is_some()
             {
                 self.lost.borrow_mut().push(*volume);
@@ -240,9 +241,45 @@ impl Node {
         }
         if let LocalEvent::EpochRefused { volume, disk, node, epoch, recorded } = &event {
             let (epoch, recorded) = (epoch.0, recorded.map(|epoch| epoch.0));
-            tracing::warn!(%volume, %disk, %node, epoch, recorded, "a node named an epoch that the volume's record never gave it, and was refused");
+            let (node, volume, disk) =
+                (self.neighbours.name(*node), self.volumes.name(*volume), self.disk_name(*disk));
+            tracing::warn!(
+                volume,
+                disk,
+                node,
+                epoch,
+                recorded,
+                "a node named an epoch that the volume's record never gave it, and was refused"
+            );
         }
         self.events.note(event, unix_s);
+    }
+
+    /// Logs what became of a disk in a volume: it may be back before anybody looks at health.
+    fn tell(&self, volume: VolumeId, event: &Event) {
+        let Some((disk, told)) = told(event) else { return };
+        let (volume, disk) = (self.volumes.name(volume), self.disk_name(disk));
+        match told {
+            Told::Left { why } => {
+                tracing::warn!(
+                    volume,
+                    disk,
+                    why,
+                    "a disk misses writes of a volume, and is brought up to date when it is back"
+                );
+            }
+            Told::Joined => tracing::info!(volume, disk, "a disk has every write of a volume again"),
+        }
+    }
+
+    /// The disk's path, behind its server's name if that is another one.
+    fn disk_name(&self, disk: DiskId) -> String {
+        if let Some(slot) = self.disks.slots().get(&disk) {
+            return slot.record.path.clone();
+        }
+        let others = self.neighbours.disks();
+        let found = others.get(&disk);
+        found.map_or_else(|| disk.to_string(), |disk| format!("{}:{}", disk.fault_domain.node, disk.path))
     }
 
     /// Something was asked for that is not on its way to the disks before the next poll.
@@ -304,7 +341,7 @@ impl Node {
         for volume in &volumes {
             let Some(served) = self.volumes.served(*volume) else { continue };
             if let Err(why) = served.make_durable(is_late).await {
-                tracing::error!(%volume, %why, "the volume could not be made durable at the end");
+                tracing::error!(%volume, name = self.volumes.name(*volume), %why, "the volume could not be made durable at the end");
             }
         }
         let spaces = self.pools.spaces();

@@ -6,7 +6,8 @@
 use crate::disk_care::DiskCare;
 use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::NewDisk;
-use crate::jobs::{JobId, SpaceJob};
+use crate::jobs::JobId;
+use crate::rebalancing;
 use crate::recovery::{Records, Recovery};
 use crate::tasks::until;
 use cluster::shares::Share;
@@ -157,16 +158,12 @@ impl PoolCare {
         Ok(labelled)
     }
 
-    /// Evens out the fill of the pool's disks; answers with the job.
+    /// Evens out the fill of the pool's disks by the volumes that this server serves; answers with the job.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn rebalance(&self, pool: PoolId) -> Done<JobId> {
-        let space = self.disks.pools.space_for(pool)?;
-        if space.rebalance() == 0 {
-            return Ok(self.disks.jobs.nothing_to_do(SpaceJob::Rebalance, pool));
-        }
-        Ok(self.disks.jobs.begun(SpaceJob::Rebalance, pool).await)
+    pub fn rebalance(&self, pool: PoolId) -> Done<JobId> {
+        rebalancing::begin(&self.disks.jobs, pool)
     }
 
     /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
@@ -209,7 +206,7 @@ impl PoolCare {
             let durable = served.make_durable_alone(is_late).await;
             served.dismount();
             durable.map_err(|status| {
-                Error::io(format!("volume {volume} could not be made durable: {status:?}"))
+                Error::io(format!("volume {} could not be made durable: {status:?}", known.name(*volume)))
             })?;
         }
         volumes.iter().for_each(|volume| space.close_volume(*volume));

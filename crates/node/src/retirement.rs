@@ -91,7 +91,8 @@ impl Retirements {
         let without_room =
             |volume: &_| space.with_volume(*volume, |coordinator| coordinator.chunks_without_room());
         let without_room: u64 = volumes.iter().filter_map(without_room).sum();
-        (without_room > 0 && !is_working)
-            .then(|| format!("{without_room} pieces have no room on other disks: add a disk, or delete data"))
+        (without_room > 0 && !is_working).then(|| {
+            format!("{without_room} of its slabs find no room on other disks: add a disk, or delete data")
+        })
     }
 }

@@ -313,7 +313,8 @@ impl VolumeCare {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
         self.volumes.served_for(volume)?;
         if self.neighbours.own().is_none_or(|own| own == node) || !self.neighbours.is_up(node) {
-            let why = format!("node {node} is not another node of the cluster that is up");
+            let why =
+                format!("{} is not another server of the cluster that is up", self.neighbours.name(node));
             return Err(Error::new(ErrorKind::Conflict, why));
         }
         let began = self.tasks.now();
@@ -346,14 +347,14 @@ impl VolumeCare {
             }
             Ok(true) => {
                 let ms = self.tasks.now().since(began).as_millis();
-                tracing::info!(%volume, name, to = %node, ms, "a volume was handed over");
+                tracing::info!(%volume, name, to = self.neighbours.name(node), ms, "a volume was handed over");
                 self.volumes.note_claimed_elsewhere(volume);
                 Ok(())
             }
             Err(why) => {
                 let why = Error::new(why.kind, format!("volume {name} was not handed over: {}", why.message));
                 self.volumes.note_ended(volume, why.message.clone());
-                tracing::error!(%volume, %pool, why = why.message, "a volume stays here");
+                tracing::error!(%volume, name, %pool, why = why.message, "a volume stays here");
                 Err(why)
             }
         }

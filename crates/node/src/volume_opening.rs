@@ -108,7 +108,7 @@ impl VolumeOpener {
                 (JobState::Cancelled, "another node has it".to_owned())
             }
             Passed::To(node) => {
-                tracing::error!(volume = %id, name, to = %node, "another node tries to open a volume");
+                tracing::error!(volume = %id, name, to = self.neighbours.name(node), "another node tries to open a volume");
                 self.volumes.note_claimed_elsewhere(id);
                 (JobState::Failed, format!("{}; node {node} tries", error.message))
             }
@@ -187,7 +187,7 @@ impl VolumeOpener {
         attempt.claimed_ms.set(self.tasks.now().since(began).as_millis());
         let (epoch, ms) =
             (space.record(record.id).map_or(0, |record| record.epoch.0), attempt.claimed_ms.get());
-        tracing::info!(volume = %record.id, epoch, ms, "a volume is claimed, and its disks have promised so");
+        tracing::info!(volume = %record.id, name = record.name, epoch, ms, "a volume is claimed, and its disks have promised so");
         self.await_copies(&space, record).await;
         let config = self.volumes.cache_share();
         let fs = match &format {
@@ -255,7 +255,7 @@ impl VolumeOpener {
         match passed {
             Ok(passed) => passed,
             Err(error) => {
-                tracing::warn!(%volume, %error, "that another node is to open a volume cannot be recorded");
+                tracing::warn!(%volume, name = self.volumes.name(volume), %error, "that another node is to open a volume cannot be recorded");
                 Passed::Kept
             }
         }

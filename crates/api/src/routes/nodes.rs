@@ -7,6 +7,7 @@ use crate::cluster::{
 };
 use crate::peer::{Peer, Shared};
 use axum::extract::State;
+use serde::Deserialize;
 use utoipa_axum::routes;
 
 /// Shows the cluster: its servers, the engine of its state, and what would be lost with one more server.
@@ -77,11 +78,31 @@ async fn remove_node(
     audited(&m, peer, "node remove", &name, cluster.remove_node(name.clone())).await
 }
 
-/// Has a server's volumes move to others, one after the other; once it has none it is drained, and may be stopped.
-#[utoipa::path(post, path = "/nodes/{name}/drain", params(("name" = String, Path)), responses((status = OK, description = "It begins; the server's state tells when it is done")))]
-async fn drain_node(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<()> {
+/// `?force=true&confirm=NAME`: volumes that have copies on the server alone do not hold it up.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Force {
+    #[serde(default)]
+    force: bool,
+    confirm: Option<String>,
+}
+
+/// Has a server's volumes move to others, one after the other; once it has none it is drained, and may be stopped. Refused if a volume would not be
+/// served while the server is away, unless `force` is set and `confirm` is the server's name.
+#[utoipa::path(post, path = "/nodes/{name}/drain", params(("name" = String, Path), ("force" = Option<bool>, Query), ("confirm" = Option<String>, Query)), responses((status = OK, description = "It begins; the server's state tells when it is done")))]
+async fn drain_node(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(Force { force, confirm }): Query<Force>,
+) -> Reply<()> {
     let cluster = m.cluster();
-    audited(&m, peer, "node drain", &name, cluster.set_draining(name.clone(), true)).await
+    if !force {
+        return audited(&m, peer, "node drain", &name, cluster.set_draining(name.clone(), true)).await;
+    }
+    let action = "node drain --force";
+    Confirm { confirm }.check(&m, peer, action, "the service of volumes that have copies only on", &name)?;
+    audited(&m, peer, action, &name, cluster.force_draining(name.clone())).await
 }
 
 /// Lets a server have volumes again that was drained, or drains.

@@ -6,10 +6,10 @@ use crate::control::{
     ClusterCommand, Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand,
 };
 use crate::quotas;
-use api::model;
+use api::{RebalanceJob, RebalanceStep, model};
 use cluster::{Provisioning, Resiliency};
 use node::Node;
-use node::jobs::JobId;
+use node::jobs::{JobId, JobState};
 use node::tasks::until;
 use std::rc::Rc;
 use std::time::Duration;
@@ -99,9 +99,7 @@ impl Plane {
             Storage::SetReserve { pool, reserve_disks, reply } => {
                 self.change(reply, async move |node| node.pool_care.set_reserve(pool, reserve_disks).await);
             }
-            Storage::Rebalance { pool, reply } => {
-                self.change(reply, async move |node| Ok(node.pool_care.rebalance(pool).await?.0));
-            }
+            Storage::Rebalance { step, reply } => self.rebalance(step, reply),
             Storage::CreateVolume { volume, reply } => {
                 self.change(reply, async move |node| node.volume_care.create(translate(volume)).await);
             }
@@ -122,6 +120,32 @@ impl Plane {
             }
             Storage::CancelJob { job, reply } => answer(reply, self.node.job_control.cancel(JobId(job))),
             Storage::ResumeJob { job, reply } => answer(reply, self.node.job_control.resume(JobId(job))),
+        }
+    }
+
+    /// Does a step of a pool's rebalance.
+    fn rebalance(self: Rc<Self>, step: RebalanceStep, reply: Reply<RebalanceJob>) {
+        let begun = |job: JobId| RebalanceJob { job: job.0, is_wanted: true };
+        match step {
+            RebalanceStep::Own(pool) => {
+                self.change(reply, async move |node| node.pool_care.rebalance(pool).map(begun));
+            }
+            RebalanceStep::Begin(pool) => {
+                answer(reply, self.node.job_control.begin_rebalance(pool).map(begun))
+            }
+            RebalanceStep::Note { job, bytes, message } => {
+                let is_wanted = self.node.job_control.note_rebalance(JobId(job), bytes, message);
+                answer(reply, Ok(RebalanceJob { job, is_wanted }));
+            }
+            RebalanceStep::End { job, state, message } => {
+                let state = match state {
+                    model::JobState::Completed => JobState::Completed,
+                    model::JobState::Cancelled => JobState::Cancelled,
+                    _ => JobState::Failed,
+                };
+                self.node.job_control.end_rebalance(JobId(job), state, message);
+                answer(reply, Ok(RebalanceJob { job, is_wanted: false }));
+            }
         }
     }
 

@@ -1,11 +1,16 @@
 //! Which server of a cluster can do what is asked.
 
 use super::Manager;
-use super::refusals::same;
+use super::refusals::{no_such, same};
 use api::{ApiError, ErrorKind, Subject};
 use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use node::jobs::JobId;
-use types::NodeId;
+use std::time::{Duration, Instant};
+use types::{NodeId, VolumeId};
+
+/// How long this server may take to follow a change that another one made.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 fn unavailable(error: StateError) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, error.to_string())
@@ -17,6 +22,7 @@ impl Manager {
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
         let what = match what {
             Subject::Share(name) => {
+                self.catch_up_with_share(&name).await;
                 let directory = self.accounts.directory.current();
                 let Some(share) = directory.share(&name) else { return Ok(None) };
                 Owned::VolumeId(share.volume)
@@ -53,6 +59,58 @@ impl Manager {
             );
             ApiError::new(ErrorKind::NotFound, why)
         })
+    }
+
+    /// Finds a volume by the records whose name this server does not know: another server may have made it a moment ago, and the administrator's next
+    /// command may come here. Waits until this server has followed.
+    pub(super) async fn recorded_volume(&self, name: &str) -> Result<VolumeId, ApiError> {
+        let Some(volume) = self.find_recorded(name).await? else { return Err(no_such("volume", name)) };
+        self.await_followed(name, true).await?;
+        Ok(volume)
+    }
+
+    /// Whether the records have a volume of this name, which this server knows: another server may have deleted it a moment ago.
+    pub(super) async fn is_recorded_still(&self, name: &str) -> Result<bool, ApiError> {
+        if self.cluster.own().is_none() || self.find_recorded(name).await?.is_some() {
+            return Ok(true);
+        }
+        self.await_followed(name, false).await?;
+        Ok(false)
+    }
+
+    async fn find_recorded(&self, name: &str) -> Result<Option<VolumeId>, ApiError> {
+        if self.cluster.own().is_none() {
+            return Ok(None);
+        }
+        let wanted = name.to_owned();
+        let found = self.read(move |book| {
+            let all = book.state.list::<VolumeRecord>().map_err(unavailable)?;
+            Ok(all.into_iter().find(|volume| same(&volume.value.name, &wanted)).map(|found| found.value.id))
+        });
+        found.await
+    }
+
+    /// Waits until this server knows the volume, or knows it no more.
+    async fn await_followed(&self, name: &str, is_there: bool) -> Result<(), ApiError> {
+        let until = Instant::now() + FOLLOWED_WITHIN;
+        while self.look().await?.volumes.iter().any(|volume| same(&volume.name, name)) != is_there {
+            if Instant::now() >= until {
+                let why = format!(
+                    "another server has changed volume '{name}', and this one has not followed yet: try again"
+                );
+                return Err(ApiError::new(ErrorKind::Unavailable, why));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the shares anew if one of this name is not known here, for the same reason.
+    pub(super) async fn catch_up_with_share(&self, name: &str) {
+        if self.cluster.own().is_some() && self.accounts.directory.current().share(name).is_none() {
+            // If they cannot be read, the answer is that of what is known.
+            let _ = self.refresh().await;
+        }
     }
 
     /// Refuses what only a single server can do.

@@ -94,6 +94,11 @@ pub enum Node {
         /// Wait until it is drained
         #[arg(long)]
         watch: bool,
+        /// Drain it also if volumes that have copies there alone are not served while it is stopped; asks for the server's name
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// Let a server have volumes again that was drained, or drains
     Resume {

@@ -5,7 +5,7 @@ use crate::args::{Limits, New, Set, Start};
 use crate::microvm;
 use crate::runner::{self, unix_ms};
 use crate::server::Server;
-use crate::state::{CREDENTIALS_FILE, Node, Running, State, Template, replace};
+use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, Running, State, Template, replace};
 use crate::workload::{Times, limit_iops, set_limit};
 use diskspd::profile::{Profile, ResultFormat, Target, TimeSpan};
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,14 +64,27 @@ pub fn new(directory: &Path, options: &New) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    make(directory, &mut state, options)?;
     let began = Instant::now();
-    prepare(directory, &state)?;
+    make(directory, &mut state, options).and_then(|()| prepare(directory, &state)).map_err(|why| {
+        match State::load(directory) {
+            Ok(made) => half_made(why, directory, &made.name),
+            Err(_) => why,
+        }
+    })?;
     say(&format!(
         "data files were written in {:.1} s; `fleet start`, or `fleet run PROFILE`, goes on",
         began.elapsed().as_secs_f64()
     ));
     Ok(())
+}
+
+/// Says how a fleet that was not made whole is taken away again.
+fn half_made(why: Failure, directory: &Path, name: &str) -> Failure {
+    let message = format!(
+        "{why}; the fleet is made in part: `fleet --fleet {} remove --yes {name}` takes away what was made, then `fleet new` begins anew",
+        directory.display()
+    );
+    Failure { message, ..why }
 }
 
 /// As `Get-FleetDataDiskEstimate`: a part of the pools' room, shared by the workers.
@@ -109,7 +122,6 @@ pub fn make(directory: &Path, state: &mut State, options: &New) -> Result<(), Fa
         }
         _ => {
             let password = password()?;
-            state.user = Some(state.name.clone());
             for place in 0..state.nodes.len() {
                 let Some(node) = state.nodes.get(place) else { continue };
                 let name = volume_name(state, node);
@@ -120,8 +132,16 @@ pub fn make(directory: &Path, state: &mut State, options: &New) -> Result<(), Fa
                     )));
                 };
                 let server = Server::connect(&access)?;
+                let has_user = place == 0 || !state.is_cluster;
+                server.demand_free(Some(state.name.as_str()).filter(|_| has_user), &name)?;
+                state.user = Some(state.name.clone());
+                if let Some(node) = state.nodes.get_mut(place) {
+                    (node.volume, node.share) = (Some(name.clone()), name.clone());
+                }
+                // Before anything is made: a request whose answer is lost may have made it, and `fleet remove` takes what is not there for gone.
+                state.save(directory)?;
                 // In a cluster one user and all volumes are known everywhere.
-                if place == 0 || !state.is_cluster {
+                if has_user {
                     server.create_user(&state.name, &password)?;
                 }
                 let files = state.data_bytes * u64::from(state.workers_per_node);
@@ -130,10 +150,6 @@ pub fn make(directory: &Path, state: &mut State, options: &New) -> Result<(), Fa
                     files + files / 4 + VOLUME_EXTRA_BYTES,
                     options.resiliency.into(),
                 )?;
-                if let Some(node) = state.nodes.get_mut(place) {
-                    (node.volume, node.share) = (Some(name.clone()), name.clone());
-                }
-                state.save(directory)?;
                 server.create_share(&name, &name, &state.name)?;
             }
             format!("username={}\npassword={password}\n", state.name)
@@ -407,14 +423,20 @@ pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for (place, node) in state.nodes.iter().enumerate() {
         let Some(access) = &node.api else { continue };
+        // In a cluster any server can delete them: the node's own may be the one that went down.
+        let others = state.nodes.iter().filter(|other| state.is_cluster && other.name != node.name);
+        let others: Vec<_> = others.filter_map(|other| other.api.as_ref()).collect();
         let done = || -> Result<(), String> {
-            let server = Server::connect(access)?;
+            let server = first_that_answers(access, &others)?;
             if let Some(volume) = &node.volume {
                 server.delete("shares", &node.share)?;
                 server.delete("volumes", volume)?;
             }
             match &state.user {
-                Some(user) if place == 0 || !state.is_cluster => server.delete("users", user),
+                // Where nothing else was made, a user of that name is somebody else's.
+                Some(user) if node.volume.is_some() && (place == 0 || !state.is_cluster) => {
+                    server.delete("users", user)
+                }
                 _ => Ok(()),
             }
         };
@@ -434,6 +456,11 @@ pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
     let _ = fs::remove_dir(directory);
     tell(&format!("fleet '{}' is gone", state.name));
     Ok(())
+}
+
+fn first_that_answers(own: &ApiAccess, others: &[&ApiAccess]) -> Result<Server, String> {
+    let ask = |access: &ApiAccess| Server::connect(access).and_then(|server| server.shares().map(|_| server));
+    ask(own).or_else(|why| others.iter().find_map(|other| ask(other).ok()).ok_or(why))
 }
 
 /// Has the name typed, or given by `--yes` (I8).
@@ -524,6 +551,13 @@ mod tests {
         let (one, two) = (password().unwrap(), password().unwrap());
         assert_eq!(one.len(), 24);
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_fleet_that_is_made_in_part_says_how_it_goes() {
+        let why = half_made(Failure::new("node-2: connection lost"), Path::new("/srv/fleet"), "load");
+        assert!(why.message.starts_with("node-2: connection lost"), "{why}");
+        assert!(why.message.contains("fleet --fleet /srv/fleet remove --yes load"), "{why}");
     }
 
     #[test]

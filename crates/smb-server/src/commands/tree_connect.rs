@@ -105,12 +105,20 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Err(NtStatus::CANCELLED) => return Err(NtStatus::CANCELLED),
         other => {
             let status = other.err().unwrap_or(NtStatus::IO_REPARSE_TAG_NOT_HANDLED);
-            tracing::warn!(
-                share = asked.name,
-                path = asked.path,
-                %status,
-                "a client is refused: the share's path is no directory of its volume"
-            );
+            if is_about_the_path(status) {
+                tracing::warn!(
+                    share = asked.name,
+                    path = asked.path,
+                    %status,
+                    "a client is refused: the share's path is no directory of its volume"
+                );
+            } else {
+                tracing::info!(
+                    share = asked.name,
+                    %status,
+                    "a client is refused: this server does not serve the share's volume at the moment"
+                );
+            }
             return Err(NtStatus::BAD_NETWORK_NAME);
         }
     };
@@ -124,6 +132,20 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     connect(state, context, policy::tree_of(*volume, root, share, logon))
+}
+
+/// Whether the volume looked for the share's directory and did not find it. Any other status says that the volume could not look, as while it goes
+/// to another server.
+fn is_about_the_path(status: NtStatus) -> bool {
+    matches!(
+        status,
+        NtStatus::OBJECT_NAME_NOT_FOUND
+            | NtStatus::OBJECT_PATH_NOT_FOUND
+            | NtStatus::OBJECT_NAME_INVALID
+            | NtStatus::NOT_A_DIRECTORY
+            | NtStatus::STOPPED_ON_SYMLINK
+            | NtStatus::IO_REPARSE_TAG_NOT_HANDLED
+    )
 }
 
 /// Says what a client may expect of a share (MS-SMB2 3.3.5.7).
@@ -175,4 +197,19 @@ fn connect<B: Backend, D: Directory>(
         ..Default::default()
     });
     Ok(Step::ok(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_on_its_way_to_another_server_is_not_said_to_lack_the_directory() {
+        assert!(is_about_the_path(NtStatus::OBJECT_PATH_NOT_FOUND));
+        for away in
+            [NtStatus::BAD_NETWORK_NAME, NtStatus::CONNECTION_DISCONNECTED, NtStatus::DEVICE_NOT_READY]
+        {
+            assert!(!is_about_the_path(away), "{away}");
+        }
+    }
 }

@@ -35,10 +35,11 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
 
 /// Tells of disks that are recorded with servers which are in the cluster no more, as a recovery from the copy of one server leaves them.
 pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
-    node.neighbours.left_behind().iter().map(disk_left_behind).collect()
+    let left = node.neighbours.left_behind();
+    left.iter().map(|record| disk_left_behind(record, &node.pools.name(record.pool))).collect()
 }
 
-fn disk_left_behind(record: &DiskRecord) -> HealthIssue {
+fn disk_left_behind(record: &DiskRecord, pool: &str) -> HealthIssue {
     let (server, path, id) = (&record.fault_domain.node, &record.path, record.id);
     HealthIssue {
         health: Health::Warning,
@@ -49,8 +50,8 @@ fn disk_left_behind(record: &DiskRecord) -> HealthIssue {
         what: format!("{path} of server '{server}' is missing: that server has left the cluster without it"),
         meaning: "Copies on it count until it is given up, so volumes may wait for it, and what is written meanwhile has a copy less.".to_owned(),
         action: format!(
-            "Let its server join anew with an empty data directory, and add the disk there as it is: `cenote disk add {path} --pool NAME`, with the \
-             pool's name; do not erase it. If it will never come back, `cenote disk retire {id}` on any server has its copies made on others."
+            "Let its server join anew with an empty data directory, and add the disk there as it is: `cenote disk add {path} --pool {pool}`; do \
+             not erase it. If it will never come back, `cenote disk retire {id}` on any server has its copies made on others."
         ),
     }
 }
@@ -60,6 +61,25 @@ mod tests {
     use super::*;
     use cluster::{Provisioning, Resiliency};
     use types::{PoolId, VolumeId};
+
+    #[test]
+    fn the_commands_of_an_issue_have_the_names_that_are_known() {
+        let record = DiskRecord {
+            id: types::DiskId::from_bytes([3; 16]),
+            pool: PoolId::from_bytes([2; 16]),
+            node: Some(types::NodeId(2)),
+            path: "/dev/sdb".to_owned(),
+            size_bytes: 1 << 40,
+            slab_bytes: 1 << 28,
+            fault_domain: cluster::FaultDomain { node: "node-2".to_owned(), ..Default::default() },
+            state: cluster::DiskState::Missing,
+            since_unix_s: 0,
+            scrubbed_unix_s: 0,
+        };
+        let issue = disk_left_behind(&record, "tank");
+        assert!(issue.action.contains("cenote disk add /dev/sdb --pool tank`"), "{issue:?}");
+        assert!(!issue.action.contains("NAME"), "{issue:?}");
+    }
 
     #[test]
     fn a_volume_that_nobody_serves_names_the_servers_that_are_to_be_started() {

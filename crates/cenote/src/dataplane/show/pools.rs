@@ -113,7 +113,10 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
         show_size(pool.reserve_bytes)
     );
     let what = match is_full {
-        true => format!("the pool is full: {} gets no more room. {amount}", fill.refused.join(", ")),
+        true => format!(
+            "the pool is full: no room is left for volumes to grow ({}). {amount}",
+            fill.refused.join(", ")
+        ),
         false => format!(
             "{amount}; warnings are told from {warns} and {warns_again} %, from {is_unhealthy} % it is unhealthy"
         ),

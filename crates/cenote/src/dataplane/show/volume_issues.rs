@@ -19,9 +19,9 @@ pub(super) fn degraded_volume(
         target: format!("volume {}", record.name),
         since_unix_s: SINCE_SEEN,
         server: None,
-        what: format!("{few} of {chunks} pieces have fewer copies than they should"),
+        what: format!("{few} of {chunks} slabs of its data have fewer copies than they should"),
         meaning: match record.min_holders {
-            0 | 1 => "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these pieces."
+            0 | 1 => "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these slabs."
                 .to_owned(),
             copies => format!("Each of them has at least {copies} copies still: the loss of one more disk loses nothing."),
         },
