@@ -20,6 +20,7 @@ pub mod management;
 mod merging;
 mod metrics;
 pub mod model;
+mod paths;
 mod peer;
 pub mod planned;
 pub mod printed;

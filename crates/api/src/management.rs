@@ -4,8 +4,8 @@
 
 use crate::caller::Caller;
 use crate::cluster::{
-    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
-    Unserved,
+    Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
+    PreflightCheck, TestCluster, Unserved,
 };
 use crate::model::{
     Configuration, HealthIssue, JobState, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
@@ -244,6 +244,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn force_draining(&self, name: String) -> Answer<'_, ()>;
     /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
+    /// What metrics tell of the cluster; `None`: this is a single server. Waits for nobody.
+    fn figures(&self) -> Option<ClusterFigures> {
+        None
+    }
     /// Has another server of the cluster carry out a request of this API that `caller` made, and may make.
     fn send_for(&self, name: String, errand: Errand, caller: Caller) -> Answer<'_, Carried>;
     /// The same for a request of this server's own.

@@ -8,8 +8,9 @@ use crate::access::Pages;
 use crate::caller::Caller;
 use crate::document::documented;
 use crate::errands::MayHandOn;
+use crate::lists::whole;
 use crate::management::{ApiError, ErrorKind, Management};
-use crate::metrics;
+use crate::metrics::{self, OfCluster};
 use crate::peer::{PeerAddress, Shared};
 use crate::refusals::{MINUTE, Refusals};
 use crate::revocable::Revocable;
@@ -317,6 +318,17 @@ async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, 
 }
 
 async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
-    let text = metrics::text(&*management.snapshot().await?);
+    let snapshot = management.snapshot().await?;
+    let of_cluster = match management.cluster().figures() {
+        Some(figures) => {
+            let whole = match &figures.shared {
+                Some(_) => whole(&management).await,
+                None => None,
+            };
+            Some(OfCluster { figures, whole })
+        }
+        None => None,
+    };
+    let text = metrics::text(&snapshot, of_cluster.as_ref());
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
