@@ -310,6 +310,7 @@ mod tests {
             certificate_ends_unix_s: None,
             disks: 1,
             volumes: Vec::new(),
+            false_deaths: None,
             bus: None,
         }
     }

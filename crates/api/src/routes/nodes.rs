@@ -101,7 +101,7 @@ async fn drain_node(
         return audited(&m, peer, "node drain", &name, cluster.set_draining(name.clone(), true)).await;
     }
     let action = "node drain --force";
-    Confirm { confirm }.check(&m, peer, action, "the service of volumes that have copies only on", &name)?;
+    Confirm { confirm }.check(&m, &peer, action, "the service of volumes that have copies only on", &name)?;
     audited(&m, peer, action, &name, cluster.force_draining(name.clone())).await
 }
 
