@@ -33,6 +33,7 @@ mod routes;
 mod seats;
 pub mod seconds;
 mod server;
+mod sockets;
 pub mod tls;
 mod token;
 
@@ -53,4 +54,5 @@ pub use management::{
 pub use merging::owner_names;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
+pub use sockets::{SocketError, asynchronous};
 pub use token::Token;

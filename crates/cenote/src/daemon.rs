@@ -15,10 +15,9 @@ use crate::pipe_queue::PipeChanges;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart, leave_address};
-use crate::sockets::{ListenError, SocketError, asynchronous, listen};
 use crate::waiting::Waiting;
 use api::health_watch::{self, Webhook};
-use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
+use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
@@ -40,6 +39,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use sys::{ListenError, listen};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
@@ -248,7 +248,7 @@ impl Daemon {
         let (smb, rdma) = (interfaces.smb.clone(), interfaces.rdma.clone());
         let keys = member::ClusterKeys { smb, rdma, ..config.cluster_keys(listen, server_guid) };
         let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
-        let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
+        let limits = descriptors::bound(config.limits(), descriptors::raised_limit(), has_rdma);
         let (pulse, nodes) = (Pulse::default(), Shared::default());
         let (pipe_changes, changes) = PipeChanges::new();
         let long_start = LongStart::begin(pulse.clone());

@@ -1,25 +1,17 @@
 //! The process's descriptors: clients' sockets never take those that disks and the API need.
 
 use crate::limits::Limits;
-use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// For disks, the cluster state, the log, the loop, and the API's listeners with 128 connections each.
 const RESERVED: u64 = 512;
 /// Connections by SMB Direct in software: those that are served, and as many on their way to be established.
 const RDMA_SHARE: u64 = 2;
 
-/// Raises the limit of descriptors as far as is allowed; gives it.
-pub(crate) fn raise_limit() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let before = limit.current;
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "the limit of open descriptors cannot be raised");
-            limit.current = before;
-        }
-    }
-    limit.current.unwrap_or(u64::MAX)
+/// The process's limit of descriptors, raised as far as is allowed.
+pub(crate) fn raised_limit() -> u64 {
+    sys::raise_descriptor_limit(
+        |error| tracing::warn!(%error, "the limit of open descriptors cannot be raised"),
+    )
 }
 
 /// The limits, with as many connections as there can be descriptors for.
@@ -52,13 +44,5 @@ mod tests {
         assert_eq!(connections(4096, false), 3584);
         assert_eq!(connections(4096, true), 1194);
         assert_eq!(connections(64, true), 10);
-    }
-
-    #[test]
-    fn the_limit_is_raised_to_what_is_allowed() {
-        let raised = raise_limit();
-        let limit = getrlimit(Resource::Nofile);
-        assert_eq!(limit.current, limit.maximum);
-        assert_eq!(limit.current.unwrap_or(u64::MAX), raised);
     }
 }

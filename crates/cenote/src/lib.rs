@@ -27,7 +27,6 @@ pub mod rdma_devices;
 mod rdma_host;
 pub mod recover;
 mod service_manager;
-pub mod sockets;
 pub mod trial;
 mod waiting;
 mod witness;

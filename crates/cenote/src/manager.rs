@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::control::{
     Command, ControlHandle, DiskCommand, FileCommand, NewVolume, Reply as CommandReply, StorageCommand,
 };
-use crate::directory::{Directory, SharedDirectory};
+use crate::directory::SharedDirectory;
 use crate::quotas;
+pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
@@ -27,17 +28,14 @@ use api::requests::{
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
-use cluster::accounts::{AccountError, Accounts};
 use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
 use cluster::seal::SealKey;
-use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
-use cluster::{State, Typed, VolumeRecord};
+use cluster::{State, accounts::AccountError};
 use files::withhold;
-use machine::room::DataRoom;
-use machine::smart::DeviceHealths;
+use machine::{room::DataRoom, smart::DeviceHealths};
 use refusals::{
     absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
 };
@@ -46,19 +44,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
-
-/// Reads accounts and shares from the state.
-///
-/// # Errors
-/// Those of the state; a password that does not open with the key.
-pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
-    let accounts = Accounts::new(state, key);
-    let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
-    let directory = Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?);
-    let volumes =
-        state.list::<VolumeRecord>()?.into_iter().map(|volume| (volume.value.id, volume.value.name));
-    Ok(directory.with_volumes(volumes).with_tokens(api_tokens::list(state)?))
-}
 
 /// The daemon behind the API.
 pub struct Manager {

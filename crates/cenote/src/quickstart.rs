@@ -6,7 +6,6 @@
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners};
-use crate::sockets::{ListenError, listen};
 use api::Management;
 use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
@@ -19,6 +18,7 @@ use cluster::shares::ShareAccess;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
+use sys::{ListenError, listen};
 use types::size::show_size;
 
 const POOL: &str = "pool";

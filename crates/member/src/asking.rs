@@ -13,6 +13,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// How long a server that is looked at may take to answer.
+pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
+
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {

@@ -5,7 +5,7 @@
 //! who is let in: `cluster::admission` does.
 
 use crate::applicant::{ClusterKeys, free_etcd_ports};
-use crate::asking::{AskError, ask, ask_node, clock_ms, see, target_of};
+use crate::asking::{AskError, LOOK_TIMEOUT, ask, ask_node, clock_ms, see, target_of};
 use crate::credentials::Credentials;
 use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
@@ -19,10 +19,9 @@ use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::unserved::unserved;
 use crate::view::{Demand, LastRead};
-use api::cluster::Unserved;
 use api::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
-    PreflightCheck, TestCluster,
+    PreflightCheck, TestCluster, Unserved,
 };
 use api::model::HealthIssue;
 use api::{Answer, ApiError, Caller, ClusterManagement, ErrorKind};
@@ -45,11 +44,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use types::NodeId;
 
-/// How long a server that is looked at may take to answer.
-const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 /// How long a join may take at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// How long another server may take to do what it was handed: formatting a disk takes the longest.
 const ERRAND_TIMEOUT: Duration = Duration::from_secs(290);
 

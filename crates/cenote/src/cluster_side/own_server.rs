@@ -4,7 +4,6 @@ use super::{Liveness, LivenessError, LivenessParts, Shared};
 use crate::control::{ClusterCommand, ClusterOptions, ControlHandle};
 use crate::dataplane::show_peer;
 use crate::pulse::Pulse;
-use crate::sockets::listen;
 use api::cluster::BusPeer;
 use api::{Answer, ApiError, ErrorKind};
 use cluster::State;
@@ -17,6 +16,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use sys::listen;
 use tokio::sync::oneshot;
 use types::NodeId;
 

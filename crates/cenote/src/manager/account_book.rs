@@ -1,8 +1,8 @@
 //! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
 
-use super::{load, refused};
+use super::refused;
 use crate::control::{Command, ControlHandle};
-use crate::directory::SharedDirectory;
+use crate::directory::{Directory, SharedDirectory};
 use api::requests::{CreateToken, CreatedToken, ImportPool, ImportedPool, SetUser, ShareOptions, TokenView};
 use api::{ApiError, ErrorKind};
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
@@ -10,8 +10,9 @@ use cluster::api_tokens::{self, ApiToken};
 use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
-use cluster::shares::{Share, ShareAccess};
-use cluster::{RoomyState, State};
+use cluster::settings::ServerSettings;
+use cluster::shares::{self, Share, ShareAccess};
+use cluster::{RoomyState, State, Typed, VolumeRecord};
 use node::discovery::discover;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{PoolId, Sid};
+
+/// Reads accounts and shares from the state.
+///
+/// # Errors
+/// Those of the state; a password that does not open with the key.
+pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
+    let accounts = Accounts::new(state, key);
+    let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
+    let directory = Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?);
+    let volumes =
+        state.list::<VolumeRecord>()?.into_iter().map(|volume| (volume.value.id, volume.value.name));
+    Ok(directory.with_volumes(volumes).with_tokens(api_tokens::list(state)?))
+}
 
 /// Pause before the state is read again if that failed after a change.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(500);

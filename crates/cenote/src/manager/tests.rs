@@ -1,6 +1,7 @@
 use super::*;
 use crate::control::channel_with;
 use api::ErrorKind;
+use cluster::accounts::Accounts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

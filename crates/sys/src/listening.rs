@@ -1,4 +1,4 @@
-//! What the server listens on.
+//! Listening on an address: with an error that says what to do, for both versions of IP, for many clients at a time.
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -74,20 +74,6 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     net::bind(&socket, &address)?;
     net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
-}
-
-/// Why a socket cannot be waited for.
-#[derive(Debug, thiserror::Error)]
-#[error("a socket that listens cannot be used: {0}")]
-pub struct SocketError(io::Error);
-
-/// The socket for tasks.
-///
-/// # Errors
-/// [`SocketError`].
-pub fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, SocketError> {
-    let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-    converted.map_err(SocketError)
 }
 
 #[cfg(test)]
