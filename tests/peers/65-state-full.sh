@@ -32,6 +32,7 @@ for ((i = 0, told = 0; i < 400 && told < 8; i++)); do
 done
 check "changes are refused when there is no room (after $i)" test "$told" = 8
 check "health says so" grep -q cluster_state <<<"$(codes)"
+check "and that the data directory has no room" grep -q data_directory_full <<<"$(codes)"
 check "and what to do" bash -c "'$CENOTE' --data data health | grep -A4 'cluster state cannot be' | grep -i 'room'"
 refuses "a change says why" "No space left" cli group add more
 for round in 1 2; do
@@ -43,7 +44,7 @@ check "a file is written meanwhile" smb "put f g"
 
 rm data/filler
 end=$((SECONDS + 20))
-until ! grep -q cluster_state <<<"$(codes)" || ((SECONDS > end)); do sleep 0.3; done
+until ! grep -qE 'cluster_state|data_directory' <<<"$(codes)" || ((SECONDS > end)); do sleep 0.3; done
 check "with room changes are made, without a restart" cli group add more
 # The audit log is told of until it has a line again, which a change makes.
 equal "health is good again" "" "$(codes)"

@@ -26,7 +26,7 @@ use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
-use machine::smart;
+use machine::{room, smart};
 use member::{ClusterControl, ClusterParts, EnginePlaces, Identity, IdentityError};
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -341,7 +341,7 @@ impl Daemon {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         tasks.spawn(pipe_changes::carry_out(self.pipe_changes, self.manager.clone()));
-        tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
+        watch_surroundings(&mut tasks, &self.manager, &self.directory);
         let pages = begin_dashboard(&mut tasks, &self.manager, &self.server_name, &self.directory);
         tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
         tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
@@ -397,6 +397,16 @@ impl Daemon {
             )),
         }
     }
+}
+
+/// Begins to look at what the server stands on: disks' own words, and the room of the data directory.
+fn watch_surroundings(
+    tasks: &mut tokio::task::JoinSet<()>,
+    manager: &Arc<Manager>,
+    directory: &DataDirectory,
+) {
+    tasks.spawn(smart::watch(manager.devices(), manager.clone()));
+    tasks.spawn(room::watch(directory.path().to_owned(), manager.room()));
 }
 
 /// Names the file in which something failed.

@@ -35,6 +35,7 @@ use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, Typed, VolumeRecord};
 use files::withhold;
+use machine::room::DataRoom;
 use machine::smart::DeviceHealths;
 use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
@@ -65,6 +66,7 @@ pub struct Manager {
     /// Places to look for disks.
     search: Vec<PathBuf>,
     devices: Arc<DeviceHealths>,
+    room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
@@ -90,6 +92,7 @@ impl Manager {
             config: config.documented(),
             search: config.disks.search.clone(),
             devices: Arc::default(),
+            room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
@@ -98,6 +101,11 @@ impl Manager {
 
     pub fn devices(&self) -> Arc<DeviceHealths> {
         self.devices.clone()
+    }
+
+    /// What is told of the room that the data directory has.
+    pub fn room(&self) -> Arc<DataRoom> {
+        self.room.clone()
     }
 
     /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it. Answers when it is

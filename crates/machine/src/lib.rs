@@ -8,4 +8,5 @@
 pub mod interfaces;
 pub mod locate;
 pub mod memory;
+pub mod room;
 pub mod smart;

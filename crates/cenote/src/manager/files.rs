@@ -13,6 +13,7 @@ impl Manager {
         let state = self.accounts.state.trouble().map(|trouble| state_issue(&trouble, is_behind, may_answer));
         report.issues.extend(state);
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
+        report.issues.extend(self.room.issues());
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
     }
 }
