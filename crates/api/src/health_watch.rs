@@ -1,7 +1,7 @@
 //! Watches the server's health: each change goes to the log, and to a webhook if one is set.
 //!
-//! Promises: what could not be delivered is told with a later try, as long as it is still so; a webhook that does not answer holds
-//! nothing up. Never decides what is healthy.
+//! Promises: an issue that lasts for a second is told, also if it is gone before it could be delivered; what could not be delivered is told with
+//! a later try; a webhook that does not answer holds nothing up, the log least. Never decides what is healthy.
 
 use crate::https;
 use crate::management::Management;
@@ -10,12 +10,13 @@ use cluster::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::Notify;
 use ureq::Agent;
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A new issue is told within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A webhook has so long to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Between tries of a webhook that does not take what it is sent: at first, and at last.
@@ -39,7 +40,7 @@ struct Notice<'a> {
     health: Health,
     /// New since the last notice that was taken, or of another severity.
     appeared: Vec<&'a HealthIssue>,
-    /// Gone since then.
+    /// Gone since then. One that came and went meanwhile is in both.
     resolved: Vec<&'a HealthIssue>,
     /// All that is wrong.
     issues: &'a [HealthIssue],
@@ -69,50 +70,131 @@ impl Told {
     }
 }
 
+/// What is yet to be delivered. Bounded by what can be wrong: an issue is in it once, however often it came and went.
+#[derive(Debug, Default, Clone)]
+struct Pending {
+    appeared: BTreeMap<(String, String), HealthIssue>,
+    resolved: BTreeMap<(String, String), HealthIssue>,
+    /// As of the last change.
+    report: HealthReport,
+}
+
+impl Pending {
+    fn note(&mut self, appeared: &[&HealthIssue], resolved: &[&HealthIssue], report: &HealthReport) {
+        for (kept, new) in [(&mut self.appeared, appeared), (&mut self.resolved, resolved)] {
+            kept.extend(
+                new.iter()
+                    .map(|issue| ((issue.code.clone(), issue.target.clone()), HealthIssue::clone(issue))),
+            );
+        }
+        self.report = report.clone();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.appeared.is_empty() && self.resolved.is_empty()
+    }
+
+    /// Puts back what was not delivered, before what has come since.
+    fn put_back(&mut self, undelivered: Self) {
+        let is_newest = self.is_empty();
+        for (kept, old) in
+            [(&mut self.appeared, undelivered.appeared), (&mut self.resolved, undelivered.resolved)]
+        {
+            for (key, issue) in old {
+                kept.entry(key).or_insert(issue);
+            }
+        }
+        if is_newest {
+            self.report = undelivered.report;
+        }
+    }
+
+    fn notice<'a>(&'a self, server: &'a str) -> Notice<'a> {
+        Notice {
+            server,
+            at_unix_s: unix_now_s(),
+            health: self.report.health,
+            appeared: self.appeared.values().collect(),
+            resolved: self.resolved.values().collect(),
+            issues: &self.report.issues,
+        }
+    }
+}
+
+/// What the looks hand to the one who delivers.
+#[derive(Default)]
+struct Outbox {
+    pending: Mutex<Pending>,
+    filled: Notify,
+}
+
+impl Outbox {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Watches until the task is dropped.
 pub async fn watch(management: Arc<dyn Management>, server: String, webhook: Option<Webhook>) {
-    let (mut logged, mut delivered) = (Told::default(), Told::default());
-    let (mut retry_at, mut retry_after) = (Instant::now(), RETRY_MIN);
+    let outbox = Outbox::default();
+    match webhook {
+        Some(webhook) => drop(tokio::join!(
+            look(&*management, Some(&outbox)),
+            deliver(&outbox, &server, RETRY_MIN, |notice| post(webhook.clone(), notice))
+        )),
+        None => look(&*management, None).await,
+    }
+}
+
+/// Looks again and again, and logs what has changed.
+async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
+    let mut told = Told::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let Ok(snapshot) = management.snapshot().await else { continue };
-        let report = snapshot.health;
-        log(&logged, &report);
-        logged.update(&report);
-        let Some(webhook) = &webhook else { continue };
-        let (appeared, resolved) = delivered.changes(&report);
-        if appeared.is_empty() && resolved.is_empty() || Instant::now() < retry_at {
+        let Ok(figures) = management.figures().await else { continue };
+        let report = figures.health;
+        let (appeared, resolved) = told.changes(&report);
+        log(&appeared, &resolved);
+        let has_changed = !appeared.is_empty() || !resolved.is_empty();
+        if let Some(outbox) = outbox.filter(|_| has_changed) {
+            outbox.pending().note(&appeared, &resolved, &report);
+            outbox.filled.notify_one();
+        }
+        told.update(&report);
+    }
+}
+
+/// Delivers what the looks found, one notice after the other; `retry_min`: the first pause behind one that was not taken.
+async fn deliver<F>(outbox: &Outbox, server: &str, retry_min: Duration, post: impl Fn(String) -> F)
+where
+    F: Future<Output = Result<(), String>>,
+{
+    let mut retry_after = retry_min;
+    loop {
+        outbox.filled.notified().await;
+        let taken = std::mem::take(&mut *outbox.pending());
+        if taken.is_empty() {
             continue;
         }
-        let notice = Notice {
-            server: &server,
-            at_unix_s: unix_now_s(),
-            health: report.health,
-            appeared,
-            resolved,
-            issues: &report.issues,
+        let body = serde_json::to_string(&taken.notice(server));
+        let posted = match body {
+            Ok(body) => post(body).await,
+            Err(error) => Err(error.to_string()),
         };
-        match post(webhook, &notice).await {
-            Ok(()) => {
-                delivered.update(&report);
-                retry_after = RETRY_MIN;
-            }
+        match posted {
+            Ok(()) => retry_after = retry_min,
             Err(why) => {
-                tracing::warn!(
-                    webhook = server_of(&webhook.url),
-                    why,
-                    retry_s = retry_after.as_secs(),
-                    "health was not told"
-                );
-                retry_at = Instant::now() + retry_after;
+                tracing::warn!(why, retry_s = retry_after.as_secs(), "health was not told");
+                outbox.pending().put_back(taken);
+                tokio::time::sleep(retry_after).await;
                 retry_after = (retry_after * 2).min(RETRY_MAX);
+                outbox.filled.notify_one();
             }
         }
     }
 }
 
-fn log(logged: &Told, report: &HealthReport) {
-    let (appeared, resolved) = logged.changes(report);
+fn log(appeared: &[&HealthIssue], resolved: &[&HealthIssue]) {
     for issue in appeared {
         let HealthIssue { code, target, what, meaning, action, .. } = issue;
         if issue.health == Health::Unhealthy {
@@ -134,9 +216,8 @@ fn server_of(url: &str) -> &str {
     rest.rsplit('@').next().unwrap_or_default()
 }
 
-async fn post(webhook: &Webhook, notice: &Notice<'_>) -> Result<(), String> {
-    let body = serde_json::to_string(notice).map_err(|error| error.to_string())?;
-    let webhook = webhook.clone();
+async fn post(webhook: Webhook, body: String) -> Result<(), String> {
+    let server = server_of(&webhook.url).to_owned();
     let posted = tokio::task::spawn_blocking(move || {
         let is_https = webhook.url.starts_with("https://");
         let agent: Agent =
@@ -145,7 +226,8 @@ async fn post(webhook: &Webhook, notice: &Notice<'_>) -> Result<(), String> {
         let status = sent.map_err(|error| error.to_string())?.status();
         if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
     });
-    posted.await.unwrap_or_else(|_| Err("the server stops".into()))
+    let posted = posted.await.unwrap_or_else(|_| Err("the server stops".into()));
+    posted.map_err(|why| format!("{server}: {why}"))
 }
 
 #[cfg(test)]

@@ -80,8 +80,9 @@ async fn a_webhook_that_refuses_has_not_been_told() {
         resolved: Vec::new(),
         issues: &issues,
     };
-    assert!(post(&webhook, &notice).await.unwrap_err().contains("500"));
-    post(&webhook, &notice).await.unwrap();
+    let body = serde_json::to_string(&notice).unwrap();
+    assert!(post(webhook.clone(), body.clone()).await.unwrap_err().contains("500"));
+    post(webhook, body).await.unwrap();
     let got = server.join().unwrap();
     let body = got[1].split_once("\r\n\r\n").unwrap().1;
     let sent: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -93,4 +94,49 @@ fn of_a_webhook_only_its_server_is_logged() {
     assert_eq!(server_of("https://hooks.example:8443/services/SECRET?token=SECRET"), "hooks.example:8443");
     assert_eq!(server_of("http://user:SECRET@hooks.example"), "hooks.example");
     assert_eq!(server_of("https://hooks.example?token=SECRET"), "hooks.example");
+}
+
+#[tokio::test]
+async fn an_issue_that_came_and_went_while_the_webhook_was_silent_is_told() {
+    let (outbox, gone) = (Outbox::default(), Notify::new());
+    let (sent, mut got) = tokio::sync::mpsc::unbounded_channel();
+    let (is_first, asked) = (std::sync::atomic::AtomicBool::new(true), Notify::new());
+    let (gone, asked) = (&gone, &asked);
+    let post = |body: String| {
+        let (is_first, sent) = (is_first.swap(false, std::sync::atomic::Ordering::Relaxed), sent.clone());
+        async move {
+            if is_first {
+                asked.notify_one();
+                gone.notified().await;
+                return Err("silence".to_owned());
+            }
+            let notice = serde_json::from_str::<serde_json::Value>(&body).unwrap();
+            sent.send(notice).map_err(|error| error.to_string())
+        }
+    };
+    let changes = async {
+        let (slow, lost) =
+            (issue("disk_slow", Health::Warning, "slow"), issue("disk_lost", Health::Unhealthy, "lost"));
+        let note = |appeared: &[&HealthIssue], resolved: &[&HealthIssue], issues: Vec<HealthIssue>| {
+            outbox.pending().note(appeared, resolved, &report(issues));
+            outbox.filled.notify_one();
+        };
+        note(&[&slow], &[], vec![slow.clone()]);
+        asked.notified().await;
+        note(&[&lost], &[], vec![slow.clone(), lost.clone()]);
+        note(&[], &[&lost], vec![slow.clone()]);
+        gone.notify_one();
+        got.recv().await.expect("a notice")
+    };
+    let told = tokio::select! {
+        told = changes => told,
+        () = deliver(&outbox, "FILER", Duration::from_millis(1), post) => unreachable!("it delivers for ever"),
+    };
+    let codes = |key: &str| -> Vec<String> {
+        let issues = told[key].as_array().unwrap();
+        issues.iter().map(|issue| issue["code"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(codes("appeared"), ["disk_lost", "disk_slow"]);
+    assert_eq!(codes("resolved"), ["disk_lost"]);
+    assert_eq!(codes("issues"), ["disk_slow"]);
 }
