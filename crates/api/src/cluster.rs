@@ -194,6 +194,40 @@ pub struct BusPeer {
     pub latency_p99_us: Option<u64>,
 }
 
+/// What metrics tell of the cluster, as this server knows it without asking anybody. What is not known is absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFigures {
+    pub cluster: String,
+    /// This server's name.
+    pub node: String,
+    /// It hears most of the servers, and may serve; `None`: heartbeats have not begun.
+    pub has_majority: Option<bool>,
+    pub certificate_ends_unix_s: Option<u64>,
+    /// The member of etcd that it runs votes.
+    pub etcd_member_votes: Option<bool>,
+    /// What one server tells for all: `None` at the others.
+    pub shared: Option<SharedFigures>,
+}
+
+/// What is of the cluster, and of no server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SharedFigures {
+    /// Names of servers, and whether each is up.
+    pub nodes: Vec<(String, bool)>,
+    pub etcd: Option<EtcdFigures>,
+    pub authority_ends_unix_s: Option<u64>,
+}
+
+/// The members of etcd that ought to vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EtcdFigures {
+    pub members: u64,
+    /// Those that do.
+    pub working: u64,
+    /// So many have to.
+    pub needed: u64,
+}
+
 /// A request of this API that another server is asked to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {

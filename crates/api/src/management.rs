@@ -3,8 +3,8 @@
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
 use crate::cluster::{
-    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
-    Unserved,
+    Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
+    PreflightCheck, TestCluster, Unserved,
 };
 use crate::model::{Configuration, HealthIssue, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
@@ -196,6 +196,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
+    /// What metrics tell of the cluster; `None`: this is a single server. Waits for nobody.
+    fn figures(&self) -> Option<ClusterFigures> {
+        None
+    }
     /// Has another server of the cluster carry out a request of this API.
     fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried>;
 }

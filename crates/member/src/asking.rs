@@ -1,14 +1,15 @@
 //! Asking another server on its cluster port.
 
+use crate::preflight::Seen;
 use crate::tls::{ClusterTlsError, member_name};
 use cluster::authority::Fingerprint;
 use cluster::nodes::NodeRecord;
-use cluster::wire::{Ask, Tell, receive, send};
+use cluster::wire::{Ask, Facts, Target, Tell, receive, send};
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -89,4 +90,27 @@ async fn exchange_with(
         Ok((Tell::Refused { reason }, _)) => Err(AskError::Refused(reason)),
         other => other,
     }
+}
+
+/// Asks one server for its facts.
+pub(crate) async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> Seen {
+    let (began, address) = (Instant::now(), node.cluster);
+    let told = match ask_node(tls, node, &Ask::Facts, within).await {
+        Ok(Tell::Facts(facts)) => Ok(*facts),
+        Ok(_) => Err(format!("{address} answered something else than was asked")),
+        Err(error) => Err(error.to_string()),
+    };
+    let clock_ms = told.as_ref().map(|facts| clock_ms(facts, began.elapsed())).unwrap_or_default();
+    Seen { name: node.name.clone(), told, clock_ms }
+}
+
+/// How far the clock of a server is ahead that answered within `took`.
+pub(crate) fn clock_ms(facts: &Facts, took: Duration) -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let then = i64::try_from((now.saturating_sub(took / 2)).as_millis()).unwrap_or_default();
+    i64::try_from(facts.unix_ms).unwrap_or(i64::MAX).saturating_sub(then)
+}
+
+pub(crate) fn target_of(node: &NodeRecord) -> Target {
+    Target { name: node.name.clone(), cluster: node.cluster, smb: node.smb, rdma: node.rdma }
 }

@@ -5,12 +5,14 @@
 //! who is let in: `cluster::admission` does.
 
 use crate::applicant::{ClusterKeys, free_etcd_ports};
-use crate::asking::{AskError, ask, ask_node};
+use crate::asking::{AskError, ask, ask_node, clock_ms, see, target_of};
 use crate::credentials::Credentials;
 use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
+use crate::hearing::hear;
 use crate::issues::Issues;
+use crate::own_etcd::OwnEtcd;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
@@ -19,7 +21,8 @@ use crate::unserved::unserved;
 use crate::view::LastRead;
 use api::cluster::Unserved;
 use api::cluster::{
-    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
+    Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
+    PreflightCheck, TestCluster,
 };
 use api::model::HealthIssue;
 use api::{Answer, ApiError, ClusterManagement, ErrorKind};
@@ -33,7 +36,6 @@ use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
 use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
 use cluster::{DiskRecord, DiskState, NodeRecord, State, Typed};
-use rustls::ClientConfig;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,6 +66,7 @@ pub struct ClusterControl {
     /// Held while the cluster is founded, joined, or changed by this server.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) issues: Issues,
+    pub(crate) own_etcd: OwnEtcd,
     /// What was last read of the records that `cluster status` shows.
     pub(crate) last_read: Mutex<Option<LastRead>>,
     /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
@@ -103,6 +106,7 @@ impl ClusterControl {
             membership: membership.map_or_else(OnceLock::new, OnceLock::from),
             changing: tokio::sync::Mutex::default(),
             issues: Issues::default(),
+            own_etcd: OwnEtcd::default(),
             last_read: Mutex::default(),
             revoked_written: AtomicU64::new(0),
             runner: OnceLock::new(),
@@ -222,25 +226,22 @@ impl ClusterControl {
 
     /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
-        let state = self.state.clone();
-        let read = off_the_loop(move || Ok(LastRead::now(&state)?)).await;
-        let (LastRead { cluster, members, holdings, at }, trouble) = match read {
-            Ok(read) => (read, None),
-            // Without a majority somebody wants to know all the more what there is.
-            Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
-                (self.last_read().ok_or(ControlError(error.clone()))?, Some(error.message))
-            }
-            Err(error) => return Err(error),
-        };
+        let known = self.last_read().map(|read| read.members).unwrap_or_default();
+        // At once: each takes as long as it may when a server or its etcd hangs.
+        let (read, mut seen, heard) = tokio::join!(
+            self.read_soon(),
+            self.look_at_others(asks, &known, &[]),
+            hear(self.engine(), self.issues.looked())
+        );
+        let (LastRead { cluster, members, holdings, at }, trouble) = read?;
+        // Those that have joined since the last look.
+        seen.extend(self.look_at_others(asks, &members, &known).await);
         let own = self.membership.get().map(|found| found.facts());
         let (name, id) = match &own {
             Some(facts) => (Some(facts.cluster.clone()), Some(facts.id.to_string())),
             None => (None, None),
         };
         let own = own.map(|facts| facts.node);
-        let is_asked = |node: &&NodeRecord| asks && Some(node.id) != own;
-        let others: Vec<NodeRecord> = members.iter().filter(is_asked).cloned().collect();
-        let seen = self.look_at(&others, LOOK_TIMEOUT).await;
         // A data plane that has ended is no reason to show nothing.
         let bus = self.server.bus().await.unwrap_or_default();
         let (engine, server, unserved) = (self.engine(), self.server.clone(), self.unserved());
@@ -249,7 +250,8 @@ impl ClusterControl {
             for node in &mut nodes {
                 node.bus = bus.iter().find(|peer| peer.node == node.id).cloned();
             }
-            let mut engine = engine.view();
+            let mut engine = engine.view(&heard.members, &heard.alarms);
+            engine.notes.extend(heard.remark);
             crate::view::note_members(&mut nodes, &engine);
             engine.notes.extend(trouble.map(|why| {
                 let seconds = at.elapsed().as_secs();
@@ -261,6 +263,40 @@ impl ClusterControl {
             Ok(ClusterView { name, id, nodes, engine, at_risk, authority_ends_unix_s, unserved })
         })
         .await
+    }
+
+    /// Reads the records. If they do not answer soon: as they were read last, and why.
+    async fn read_soon(&self) -> Result<(LastRead, Option<String>), ControlError> {
+        let state = self.state.clone();
+        let mut reading = std::pin::pin!(off_the_loop(move || Ok(LastRead::now(&state)?)));
+        let read = match (tokio::time::timeout(LOOK_TIMEOUT, &mut reading).await, self.last_read()) {
+            (Ok(read), _) => read,
+            (Err(_), Some(last)) => {
+                let why = format!("they gave no answer within {} ms", LOOK_TIMEOUT.as_millis());
+                return Ok((last, Some(why)));
+            }
+            (Err(_), None) => reading.await,
+        };
+        match read {
+            Ok(read) => Ok((read, None)),
+            // Without a majority somebody wants to know all the more what there is.
+            Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
+                Ok((self.last_read().ok_or(ControlError(error.clone()))?, Some(error.message)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks those of `members` that are not in `asked` for their facts, if anybody `asks`. One that is down would not answer.
+    async fn look_at_others(&self, asks: bool, members: &[NodeRecord], asked: &[NodeRecord]) -> Vec<Seen> {
+        let own = self.membership.get().map(|found| found.facts().node);
+        let is_asked = |node: &&NodeRecord| {
+            asks && Some(node.id) != own
+                && self.server.is_up(node.id) != Some(false)
+                && !asked.iter().any(|other| other.id == node.id)
+        };
+        let others: Vec<NodeRecord> = members.iter().filter(is_asked).cloned().collect();
+        self.look_at(&others, LOOK_TIMEOUT).await
     }
 
     async fn create_now(&self, name: String) -> Result<ClusterView, ControlError> {
@@ -584,18 +620,6 @@ impl ClusterControl {
     }
 }
 
-/// Asks one server for its facts.
-async fn see(tls: Arc<ClientConfig>, node: &NodeRecord, within: Duration) -> Seen {
-    let (began, address) = (Instant::now(), node.cluster);
-    let told = match ask_node(tls, node, &Ask::Facts, within).await {
-        Ok(Tell::Facts(facts)) => Ok(*facts),
-        Ok(_) => Err(format!("{address} answered something else than was asked")),
-        Err(error) => Err(error.to_string()),
-    };
-    let clock_ms = told.as_ref().map(|facts| clock_ms(facts, began.elapsed())).unwrap_or_default();
-    Seen { name: node.name.clone(), told, clock_ms }
-}
-
 /// Where a founder's member of etcd listens; `None`: somebody else runs etcd.
 fn own_etcd(
     keys: &ClusterKeys,
@@ -610,17 +634,6 @@ fn own_etcd(
         conflict(format!("etcd cannot listen on {}: {error}; is it an address of this machine?", listen.ip()))
     })?;
     Ok(Some(found))
-}
-
-/// How far the clock of a server is ahead that answered within `took`.
-fn clock_ms(facts: &Facts, took: Duration) -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let then = i64::try_from((now.saturating_sub(took / 2)).as_millis()).unwrap_or_default();
-    i64::try_from(facts.unix_ms).unwrap_or(i64::MAX).saturating_sub(then)
-}
-
-pub(crate) fn target_of(node: &NodeRecord) -> Target {
-    Target { name: node.name.clone(), cluster: node.cluster, smb: node.smb, rdma: node.rdma }
 }
 
 /// Certificates that are no longer good, in PEM.
@@ -677,6 +690,9 @@ impl ClusterManagement for ClusterControl {
     }
     fn issues(&self) -> Vec<HealthIssue> {
         self.current_issues()
+    }
+    fn figures(&self) -> Option<ClusterFigures> {
+        self.current_figures()
     }
     fn send(&self, name: String, errand: Errand) -> Answer<'_, Carried> {
         plain(self.send_now(name, errand))

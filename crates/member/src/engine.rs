@@ -5,7 +5,8 @@
 
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
-use crate::options::{etcd_options, may_start, process_options};
+use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
+use crate::own_etcd::OwnAnswer;
 use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
@@ -39,7 +40,8 @@ const REMIND_EVERY: Duration = Duration::from_secs(10);
 
 /// The engine as the cluster side uses it. Everything here may block for seconds.
 pub trait Engine: Send + Sync + 'static {
-    fn view(&self) -> StateEngine;
+    /// Shows what was heard of etcd's members, or why nothing was, and its alarms. Asks nobody.
+    fn view(&self, members: &Result<Vec<MemberHealth>, String>, alarms: &[EtcdAlarm]) -> StateEngine;
 
     /// Refuses a cluster of that name that could not be founded, before anything is made.
     ///
@@ -86,8 +88,21 @@ pub trait Engine: Send + Sync + 'static {
     /// Why etcd's majority did not say.
     fn members(&self) -> Result<Vec<MemberHealth>, String>;
 
+    /// As [`Engine::members`]; each member has so much time to say how it is.
+    ///
+    /// # Errors
+    /// As [`Engine::members`].
+    fn members_within(&self, _patience: Duration) -> Result<Vec<MemberHealth>, String> {
+        self.members()
+    }
+
     /// What the member that this server runs does.
     fn own_member(&self) -> OwnMember;
+
+    /// What the process of this server's member does, and what it says of itself within so much time; `None`: it runs none.
+    fn ask_own(&self, _patience: Duration) -> Option<OwnAnswer> {
+        None
+    }
 
     /// Ends this server's member; the caller removes its data.
     fn end_member(&self);
@@ -114,34 +129,6 @@ pub enum OwnMember {
     Runs,
     /// The other members removed it, and it has ended.
     Removed,
-}
-
-/// An etcd that somebody else runs, as the configuration names it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OtherEtcd {
-    /// `https://ADDRESS:PORT` of each member; none: the servers run etcd themselves.
-    pub endpoints: Vec<String>,
-    /// In PEM form: the authority of its members, and a certificate and key by which they know this server.
-    pub authority: PathBuf,
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-}
-
-impl OtherEtcd {
-    fn options(&self, cluster: &str) -> Result<EtcdOptions, EngineError> {
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|error| {
-                StateError::Open(format!("cluster.etcd: {} cannot be read: {error}", path.display()))
-            })
-        };
-        let tls = TlsIdentity {
-            ca_pem: read(&self.authority)?,
-            certificate_pem: read(&self.certificate)?,
-            key_pem: zeroize::Zeroizing::new(read(&self.key)?),
-        };
-        let kept_revisions = Some(EtcdOptions::KEPT_REVISIONS);
-        Ok(EtcdOptions { kept_revisions, ..EtcdOptions::new(cluster, self.endpoints.clone(), Some(tls)) })
-    }
 }
 
 /// Where the engine and its parts are.
@@ -436,7 +423,7 @@ struct SingleServer {
 }
 
 impl Engine for SingleServer {
-    fn view(&self) -> StateEngine {
+    fn view(&self, _: &Result<Vec<MemberHealth>, String>, _: &[EtcdAlarm]) -> StateEngine {
         StateEngine {
             name: "redb".into(),
             version: None,
@@ -550,20 +537,20 @@ impl Drop for Etcd {
 }
 
 impl Engine for Etcd {
-    fn view(&self) -> StateEngine {
+    fn view(&self, members: &Result<Vec<MemberHealth>, String>, alarms: &[EtcdAlarm]) -> StateEngine {
         let mut notes = Vec::new();
-        let members = match self.members() {
-            Ok(members) => members,
+        let members = match members {
+            Ok(members) => members.as_slice(),
             Err(error) => {
                 notes.push(format!("etcd's members are not known: {error}"));
-                Vec::new()
+                &[]
             }
         };
         notes.extend(self.etcd.trouble().map(|trouble| format!("etcd does not answer: {}", trouble.why)));
-        for alarm in self.etcd.members().alarms().unwrap_or_default() {
+        for alarm in alarms {
             notes.push(format!("etcd raised an alarm: {alarm:?}"));
         }
-        for member in &members {
+        for member in members {
             let trouble = member.trouble();
             notes.extend(trouble.map(|why| format!("the member of etcd of {}: {why}", member.name())));
         }
@@ -657,6 +644,19 @@ impl Engine for Etcd {
 
     fn members(&self) -> Result<Vec<MemberHealth>, String> {
         self.etcd.members().look().map_err(|error| error.to_string())
+    }
+
+    fn members_within(&self, patience: Duration) -> Result<Vec<MemberHealth>, String> {
+        self.etcd.members().look_within(patience).map_err(|error| error.to_string())
+    }
+
+    fn ask_own(&self, patience: Duration) -> Option<OwnAnswer> {
+        let (process, url) = {
+            let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+            let process = process.as_ref()?;
+            (process.state(), process.options().client_url())
+        };
+        Some(OwnAnswer { process, status: self.etcd.members().status_within(&url, patience) })
     }
 
     fn own_member(&self) -> OwnMember {

@@ -11,6 +11,7 @@ use cluster::nodes::ETCD_MEMBERS;
 use cluster::{NodeRecord, NodeState};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use types::NodeId;
 
 /// Days before the end of a certificate that was not renewed from which on health tells of it.
@@ -20,7 +21,7 @@ const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
 /// A member of etcd that starts, or is made anew, has its vote sooner.
 const MEMBER_PATIENCE_S: u64 = 15;
-const MEMBER_CODE: &str = "cluster_state_member";
+pub(crate) const MEMBER_CODE: &str = "cluster_state_member";
 
 /// When each issue was first seen, by code and target.
 type Since = BTreeMap<(String, String), u64>;
@@ -31,6 +32,8 @@ pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
     /// The members of etcd, as they are; none if that is not known.
     pub etcd: Vec<MemberHealth>,
+    /// `None`: there was no look yet.
+    pub at: Option<Instant>,
 }
 
 /// What issues are found from, and since when each is there.
@@ -92,7 +95,7 @@ impl Seen<'_> {
     }
 }
 
-fn issue(health: Health, code: &str, target: String, texts: [String; 3]) -> HealthIssue {
+pub(crate) fn issue(health: Health, code: &str, target: String, texts: [String; 3]) -> HealthIssue {
     let [what, meaning, action] = texts;
     HealthIssue {
         health,
@@ -343,7 +346,7 @@ mod tests {
             own: NodeId(1),
             unserved: None,
             is_down: &is_down,
-            looked: &Looked { alarms: alarms.to_vec(), etcd: Vec::new() },
+            looked: &Looked { alarms: alarms.to_vec(), ..Looked::default() },
             certified_unix_s: 1000,
             founded_unix_s: 1000,
             now_unix_s: 1000,
@@ -374,7 +377,7 @@ mod tests {
         };
         let looked = Looked {
             alarms: vec![EtcdAlarm::NoSpace { member: 1 }, EtcdAlarm::Corrupt { member: 1 }],
-            etcd: Vec::new(),
+            ..Looked::default()
         };
         let seen = Seen {
             cluster: "C",
@@ -435,7 +438,7 @@ mod tests {
                 own: NodeId(1),
                 unserved: None,
                 is_down: &|node| down.contains(&node.0),
-                looked: &Looked { alarms: Vec::new(), etcd: etcd.to_vec() },
+                looked: &Looked { etcd: etcd.to_vec(), ..Looked::default() },
                 certified_unix_s: 1000,
                 founded_unix_s: 1000,
                 now_unix_s: 1000,

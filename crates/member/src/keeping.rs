@@ -6,18 +6,21 @@
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
+use crate::figures::{Known, figures};
 use crate::issues::{self, Looked};
+use crate::own_etcd;
 use crate::renewal::{note_known, renew_if_due};
 use crate::seat::Seat;
 use crate::view::LastRead;
 use api::ClusterManagement;
+use api::cluster::ClusterFigures;
 use api::model::HealthIssue;
 use cluster::clock::unix_now_s;
 use cluster::etcd::members::MemberHealth;
 use cluster::identity::{self, Facts};
 use cluster::{ClusterRecord, NodeRecord, NodeState, Record, admission};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks if nothing changes, and while this server drains.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -29,6 +32,23 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Sees to this server's part in its cluster until the task is dropped; ends at once on a single server.
 pub async fn keep(control: Arc<ClusterControl>) {
+    tokio::join!(see_to(control.clone()), ask_own_etcd(control));
+}
+
+/// Asks this server's member of etcd how it is, again and again; ends at once on a single server.
+async fn ask_own_etcd(control: Arc<ClusterControl>) {
+    let Some(credentials) = control.credentials() else { return };
+    let server = credentials.facts().name;
+    loop {
+        let engine = control.engine();
+        let asked = tokio::task::spawn_blocking(move || engine.ask_own(own_etcd::PATIENCE)).await;
+        let Ok(found) = asked else { return };
+        control.own_etcd.note(found, &server);
+        tokio::time::sleep(LOOK_SOON).await;
+    }
+}
+
+async fn see_to(control: Arc<ClusterControl>) {
     let Some(credentials) = control.credentials() else { return };
     let (told, mut changed) = tokio::sync::watch::channel(());
     for prefix in [ClusterRecord::PREFIX, NodeRecord::PREFIX] {
@@ -90,9 +110,31 @@ impl ClusterControl {
         }))
     }
 
+    /// What metrics tell now; `None`: this is a single server.
+    pub(crate) fn current_figures(&self) -> Option<ClusterFigures> {
+        let facts = self.credentials()?.facts();
+        let read = self.last_read();
+        let cluster = read.as_ref().and_then(|read| read.cluster.as_ref());
+        Some(figures(&Known {
+            facts: &facts,
+            members: read.as_ref().map_or(&[], |read| read.members.as_slice()),
+            has_majority: self.server.standing().map(|_| self.unserved().is_none()),
+            is_up: &|node| self.server.is_up(node),
+            looked: &self.issues.looked(),
+            etcd_member_votes: self.own_etcd.votes(),
+            founded_unix_s: cluster.map(|cluster| cluster.created_unix_s),
+        }))
+    }
+
     pub(crate) fn current_issues(&self) -> Vec<HealthIssue> {
         let found = self.with_seen(issues::find).unwrap_or_default();
-        self.issues.date(found, unix_now_s())
+        let mut dated = self.issues.date(found, unix_now_s());
+        if let Some(own) = self.own_etcd.issue() {
+            // The others say of the same member only that it does not vote.
+            dated.retain(|issue| issue.code != own.code || issue.target != own.target);
+            dated.push(own);
+        }
+        dated
     }
 
     /// Looks once at everything; answers when to look again. All of it is tried, and the first failure told.
@@ -118,7 +160,8 @@ impl ClusterControl {
             self.end_draining(credentials, &members),
         ];
         let facts = credentials.facts();
-        self.issues.note(Looked { alarms: self.engine().alarms(), etcd: etcd.unwrap_or_default() });
+        let alarms = self.engine().alarms();
+        self.issues.note(Looked { alarms, etcd: etcd.unwrap_or_default(), at: Some(Instant::now()) });
         // What begins now has begun now, whether or not somebody asks.
         self.current_issues();
         let all_vote =

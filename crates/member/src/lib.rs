@@ -16,6 +16,9 @@
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `waiting` | why a server that starts still waits for the cluster's state |
 //! | `guesses` | how often a host may show tokens that are none |
+//! | `hearing` | how etcd's members are, without waiting for long |
+//! | `own_etcd` | this server's member of etcd, asked each second: one that hangs is told of |
+//! | `figures` | what metrics tell of the cluster |
 //! | `unserved` | what is told when most of the others are not heard |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
@@ -29,11 +32,14 @@ mod credentials;
 mod departure;
 mod engine;
 mod failure;
+mod figures;
 mod guesses;
+mod hearing;
 mod issues;
 mod keeping;
 mod listener;
 mod options;
+mod own_etcd;
 mod preflight;
 mod questions;
 mod renewal;
@@ -50,12 +56,11 @@ pub use applicant::ClusterKeys;
 pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
-pub use engine::{
-    Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OtherEtcd, OwnMember, await_answer, open_state,
-};
+pub use engine::{Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OwnMember, await_answer, open_state};
 pub use keeping::keep;
 pub use listener::{Host, serve};
-pub use options::{etcd_options, forget_seen, process_options};
+pub use options::{OtherEtcd, etcd_options, forget_seen, process_options};
+pub use own_etcd::OwnAnswer;
 pub use renewal::renew_if_due;
 pub use surroundings::{ErrandRunner, OwnServer};
 pub use tls::ClusterTlsError;

@@ -4,7 +4,37 @@ use cluster::StateError;
 use cluster::etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
 use cluster::etcd::{EtcdOptions, TlsIdentity};
 use cluster::identity::Identity;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// An etcd that somebody else runs, as the configuration names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OtherEtcd {
+    /// `https://ADDRESS:PORT` of each member; none: the servers run etcd themselves.
+    pub endpoints: Vec<String>,
+    /// In PEM form: the authority of its members, and a certificate and key by which they know this server.
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl OtherEtcd {
+    /// # Errors
+    /// A file cannot be read.
+    pub(crate) fn options(&self, cluster: &str) -> Result<EtcdOptions, StateError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|error| {
+                StateError::Open(format!("cluster.etcd: {} cannot be read: {error}", path.display()))
+            })
+        };
+        let tls = TlsIdentity {
+            ca_pem: read(&self.authority)?,
+            certificate_pem: read(&self.certificate)?,
+            key_pem: zeroize::Zeroizing::new(read(&self.key)?),
+        };
+        let kept_revisions = Some(EtcdOptions::KEPT_REVISIONS);
+        Ok(EtcdOptions { kept_revisions, ..EtcdOptions::new(cluster, self.endpoints.clone(), Some(tls)) })
+    }
+}
 
 /// In the cluster's directory: the highest revision of etcd that this server has seen.
 const SEEN_FILE: &str = "etcd.seen";

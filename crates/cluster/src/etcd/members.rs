@@ -18,6 +18,9 @@ use tonic::{Response, Status};
 
 /// Changing members waits for etcd's own checks of connections.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For which a question of all members may take: an election. A member that is stopped has a kernel that keeps its connections, and says nothing;
+/// the next question goes to another one.
+const READ_PATIENCE: Duration = Duration::from_secs(2);
 /// For which a member may take to say how it is: several heartbeats and an election on a loaded machine.
 const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -142,8 +145,8 @@ async fn differs(shared: &Arc<Shared>, of: &MemberHealth, leader: &MemberHealth)
         other_revision = Some(leaders.revision);
         tokio::time::sleep(DIFFERENCE_PAUSE).await;
         let url = |of: &MemberHealth| of.member.client_urls.first().cloned();
-        one = status_at(shared, url(of).as_deref()).await;
-        other = status_at(shared, url(leader).as_deref()).await;
+        one = status_at(shared, url(of).as_deref(), LOOK_PATIENCE).await;
+        other = status_at(shared, url(leader).as_deref(), LOOK_PATIENCE).await;
     }
     other_revision
 }
@@ -188,8 +191,9 @@ impl Members<'_> {
     /// # Errors
     /// As all calls here: [`StateError::Unknown`] if etcd does not answer or refuses, with its words.
     pub fn list(&self) -> Result<Vec<EtcdMember>, StateError> {
-        let answered = self.cluster(move |mut client| async move {
-            client.member_list(wire::MemberListRequest { linearizable: true }).await
+        let answered = self.call(READ_PATIENCE, None, |channel| async {
+            let request = wire::MemberListRequest { linearizable: true };
+            ClusterClient::new(channel).member_list(request).await
         });
         Ok(answered?.members.into_iter().map(member).collect())
     }
@@ -230,15 +234,31 @@ impl Members<'_> {
         Ok(status_of(status))
     }
 
+    /// As [`Members::status`], in so much time.
+    ///
+    /// # Errors
+    /// Why there was no answer.
+    pub fn status_within(&self, client_url: &str, patience: Duration) -> Result<EtcdStatus, String> {
+        let (shared, url) = (self.state.shared.clone(), client_url.to_owned());
+        let asked = async move { Ok(status_at(&shared, Some(&url), patience).await) };
+        self.state.wait_for(asked).map_err(|error| error.to_string())?
+    }
+
     /// Lists the members and asks each of itself, all at once and in bounded time.
     pub fn look(&self) -> Result<Vec<MemberHealth>, StateError> {
+        self.look_within(LOOK_PATIENCE)
+    }
+
+    /// As [`Members::look`]; each member has so much time.
+    pub fn look_within(&self, patience: Duration) -> Result<Vec<MemberHealth>, StateError> {
         let listed = self.list()?;
         let shared = self.state.shared.clone();
         self.state.wait_for(async move {
             let mut asked = Vec::new();
             for member in listed {
                 let (shared, url) = (shared.clone(), member.client_urls.first().cloned());
-                asked.push((member, tokio::spawn(async move { status_at(&shared, url.as_deref()).await })));
+                let status = async move { status_at(&shared, url.as_deref(), patience).await };
+                asked.push((member, tokio::spawn(status)));
             }
             let mut found = Vec::new();
             for (member, status) in asked {
@@ -277,7 +297,9 @@ impl Members<'_> {
         kind: wire::AlarmType,
     ) -> Result<wire::AlarmResponse, StateError> {
         let request = wire::AlarmRequest { action: action.into(), member_id, alarm: kind.into() };
-        self.maintenance(None, move |mut client| async move { client.alarm(request).await })
+        self.call(READ_PATIENCE, None, move |channel| async move {
+            MaintenanceClient::new(channel).alarm(request).await
+        })
     }
 
     /// Hands leadership to another member; only the leader itself, at `leader_url`, takes this.
@@ -302,7 +324,7 @@ impl Members<'_> {
         T: Send + 'static,
         F: Future<Output = Result<Response<T>, Status>> + Send,
     {
-        self.call(None, |channel| call(ClusterClient::new(channel)))
+        self.call(PATIENCE, None, |channel| call(ClusterClient::new(channel)))
     }
 
     fn maintenance<T, F>(
@@ -314,12 +336,13 @@ impl Members<'_> {
         T: Send + 'static,
         F: Future<Output = Result<Response<T>, Status>> + Send,
     {
-        self.call(url, |channel| call(MaintenanceClient::new(channel)))
+        self.call(PATIENCE, url, |channel| call(MaintenanceClient::new(channel)))
     }
 
-    /// Calls the member at `url`, or the one that is in use.
+    /// Calls the member at `url`, or the one that is in use. If that one does not answer in time the next call goes to another one.
     fn call<T, F>(
         &self,
+        patience: Duration,
         url: Option<&str>,
         call: impl FnOnce(Channel) -> F + Send + 'static,
     ) -> Result<T, StateError>
@@ -329,45 +352,50 @@ impl Members<'_> {
     {
         let (shared, url) = (self.state.shared.clone(), url.map(str::to_owned));
         self.state.wait_for(async move {
+            let mut used = None;
             let work = async {
-                let channel = channel_to(&shared, url.as_deref()).await?;
+                let channel = match &url {
+                    Some(url) => channel_at(&shared, url).await?,
+                    None => {
+                        let connection = shared.channels.connection().await.map_err(StateError::Unknown)?;
+                        used.insert(connection).channel.clone()
+                    }
+                };
                 let answered = call(channel).await;
                 answered
                     .map(Response::into_inner)
                     .map_err(|status| StateError::Unknown(format!("etcd: {}", text_of(&status))))
             };
-            let late = || StateError::Unknown("etcd: no answer in time".into());
-            tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late()))
+            match tokio::time::timeout(patience, work).await {
+                Ok(answered) => answered,
+                Err(_) => {
+                    used.iter().for_each(|connection| shared.channels.failed(connection));
+                    Err(StateError::Unknown("etcd: no answer in time".into()))
+                }
+            }
         })
     }
 }
 
-async fn channel_to(shared: &Arc<Shared>, url: Option<&str>) -> Result<Channel, StateError> {
-    match url {
-        None => {
-            let connection = shared.channels.connection().await;
-            connection.map(|connection| connection.channel).map_err(StateError::Unknown)
-        }
-        Some(url) => {
-            let endpoint = shared.options().endpoint(url)?;
-            endpoint
-                .connect()
-                .await
-                .map_err(|error| StateError::Unknown(format!("{url}: {}", reason(&error))))
-        }
-    }
+async fn channel_at(shared: &Arc<Shared>, url: &str) -> Result<Channel, StateError> {
+    let endpoint = shared.options().endpoint(url)?;
+    endpoint.connect().await.map_err(|error| StateError::Unknown(format!("{url}: {}", reason(&error))))
 }
 
 /// What the member at `url` says of itself, or why it does not. `None`: it was never started.
-async fn status_at(shared: &Arc<Shared>, url: Option<&str>) -> Result<EtcdStatus, String> {
+async fn status_at(
+    shared: &Arc<Shared>,
+    url: Option<&str>,
+    patience: Duration,
+) -> Result<EtcdStatus, String> {
     let Some(url) = url else { return Err("it was never started".into()) };
     let work = async {
-        let channel = channel_to(shared, Some(url)).await.map_err(|error| error.to_string())?;
+        let channel = channel_at(shared, url).await.map_err(|error| error.to_string())?;
         let answered = MaintenanceClient::new(channel).status(wire::StatusRequest {}).await;
         answered.map(|status| status_of(status.into_inner())).map_err(|status| text_of(&status))
     };
-    let late = || Err(format!("{url} gave no answer within {} ms", LOOK_PATIENCE.as_millis()));
-    tokio::time::timeout(LOOK_PATIENCE, work).await.unwrap_or_else(|_| late())
+    let late = || Err(format!("{url} gave no answer within {} ms", patience.as_millis()));
+    tokio::time::timeout(patience, work).await.unwrap_or_else(|_| late())
 }
 
 fn status_of(status: wire::StatusResponse) -> EtcdStatus {

@@ -1,0 +1,39 @@
+//! How etcd's members are, for what is shown: asked now if that takes a moment, else as of the last look.
+
+use crate::engine::Engine;
+use crate::failure::off_the_loop;
+use crate::issues::Looked;
+use cluster::etcd::members::{EtcdAlarm, MemberHealth};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long each member of etcd may take to say how it is, for what is shown, and all of that together. Beyond, the last look is shown.
+const ETCD_LOOK: Duration = Duration::from_millis(600);
+const ETCD_LOOK_WHOLE: Duration = Duration::from_millis(900);
+
+/// What etcd's members said.
+pub(crate) struct Heard {
+    /// Or why nothing is known of them.
+    pub members: Result<Vec<MemberHealth>, String>,
+    pub alarms: Vec<EtcdAlarm>,
+    /// That it was not said just now.
+    pub remark: Option<String>,
+}
+
+/// Asks etcd's members how they are. If that takes long: as they were at the `last` look.
+pub(crate) async fn hear(engine: Arc<dyn Engine>, last: Looked) -> Heard {
+    let asking = off_the_loop(move || {
+        let members = engine.members_within(ETCD_LOOK);
+        Ok(Heard { members, alarms: engine.alarms(), remark: None })
+    });
+    if let Ok(Ok(heard)) = tokio::time::timeout(ETCD_LOOK_WHOLE, asking).await {
+        return heard;
+    }
+    let Looked { alarms, etcd, at } = last;
+    let late = || format!("they did not answer within {} ms", ETCD_LOOK_WHOLE.as_millis());
+    let Some(at) = at.filter(|_| !etcd.is_empty()) else {
+        return Heard { members: Err(late()), alarms, remark: None };
+    };
+    let remark = format!("etcd's members are as they were {} s ago: now {}", at.elapsed().as_secs(), late());
+    Heard { members: Ok(etcd), alarms, remark: Some(remark) }
+}

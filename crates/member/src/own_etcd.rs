@@ -1,0 +1,191 @@
+//! This server's own member of etcd, asked once a second.
+//!
+//! One that hangs is told of within seconds, by the server that can say why: the others see only that it does not answer, and wait longer, since
+//! they cannot tell it from one that starts. Promises: a member that has not answered since the server's start is not told of, unless it ends
+//! again and again.
+
+use crate::issues::{MEMBER_CODE, issue};
+use api::model::{Health, HealthIssue};
+use cluster::clock::unix_now_s;
+use cluster::etcd::members::EtcdStatus;
+use cluster::etcd::process::EtcdProcessState;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a member may take to say how it is: it takes milliseconds, and an election does not keep it from saying how it is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// One that says nothing for longer is told of: three questions on a loaded machine.
+const TOLD_AFTER: Duration = Duration::from_secs(3);
+
+/// What is known of this server's member of etcd from its process and from itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnAnswer {
+    pub process: EtcdProcessState,
+    /// Or why it did not say.
+    pub status: Result<EtcdStatus, String>,
+}
+
+/// What was found out last.
+#[derive(Default)]
+pub(crate) struct OwnEtcd(Mutex<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    has_answered: bool,
+    silent: Option<Silence>,
+    votes: Option<bool>,
+    issue: Option<HealthIssue>,
+}
+
+#[derive(Clone, Copy)]
+struct Silence {
+    since: Instant,
+    since_unix_s: u64,
+}
+
+/// When a look was, and whose member it was at.
+struct Look<'a> {
+    server: &'a str,
+    now: Instant,
+    now_unix_s: u64,
+    /// The kernel's letter for what a process does.
+    letter: &'a dyn Fn(u32) -> Option<char>,
+}
+
+impl OwnEtcd {
+    /// Says what is wrong with it.
+    pub fn issue(&self) -> Option<HealthIssue> {
+        self.watched(|watched| watched.issue.clone())
+    }
+
+    /// Whether it votes; `None`: this server runs none, or it is not known yet.
+    pub fn votes(&self) -> Option<bool> {
+        self.watched(|watched| watched.votes)
+    }
+
+    /// Takes notice of what was found out now. `server`: whose member it is, by name.
+    pub fn note(&self, found: Option<OwnAnswer>, server: &str) {
+        let look = Look { server, now: Instant::now(), now_unix_s: unix_now_s(), letter: &letter_of };
+        self.watched(|watched| watched.note(found, &look));
+    }
+
+    fn watched<T>(&self, look: impl FnOnce(&mut Watched) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Watched {
+    fn note(&mut self, found: Option<OwnAnswer>, look: &Look<'_>) {
+        let Some(OwnAnswer { process, status }) = found else {
+            *self = Self::default();
+            return;
+        };
+        let is_silent = match (&process, &status) {
+            (EtcdProcessState::Running { .. }, Ok(status)) => {
+                (self.has_answered, self.votes) = (true, Some(status.leader.is_some() && !status.is_learner));
+                false
+            }
+            (EtcdProcessState::Running { .. }, Err(_)) => self.has_answered,
+            (EtcdProcessState::Restarting { .. }, _) => true,
+            (EtcdProcessState::Removed | EtcdProcessState::Stopped, _) => false,
+        };
+        if !is_silent {
+            (self.silent, self.issue) = (None, None);
+            return;
+        }
+        self.votes = Some(false);
+        let Look { now, now_unix_s, .. } = *look;
+        let silence = *self.silent.get_or_insert(Silence { since: now, since_unix_s: now_unix_s });
+        if now.saturating_duration_since(silence.since) >= TOLD_AFTER {
+            let texts = texts(&process, look);
+            let found = issue(Health::Warning, MEMBER_CODE, format!("server {}", look.server), texts);
+            self.issue = Some(HealthIssue { since_unix_s: silence.since_unix_s, ..found });
+        }
+    }
+}
+
+/// What is wrong, what that means, and what to do.
+fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
+    let server = look.server;
+    let (what, action) = match process {
+        EtcdProcessState::Restarting { why } => (
+            format!("etcd ends by itself on server '{server}', and is started again and again: {why}"),
+            format!(
+                "See etcd's last lines in the log of '{server}'. Without room on the file system of its data directory it cannot run: make \
+                 room there; it is started again by itself."
+            ),
+        ),
+        EtcdProcessState::Running { pid }
+            if (look.letter)(*pid).is_some_and(|letter| "Tt".contains(letter)) =>
+        {
+            (
+                format!(
+                    "etcd is stopped by a signal on server '{server}' (process {pid}), and answers nothing"
+                ),
+                format!(
+                    "`kill -CONT {pid}` on '{server}' has it go on. If that was not you: a debugger or a tool for backups stopped it."
+                ),
+            )
+        }
+        EtcdProcessState::Running { pid } => (
+            format!("etcd runs on server '{server}' (process {pid}), and answers nothing"),
+            format!(
+                "See whether the disk below the data directory of '{server}' answers, and whether the machine has memory left. `kill -9 {pid}` \
+                 there has etcd started anew, with its data."
+            ),
+        ),
+        EtcdProcessState::Removed | EtcdProcessState::Stopped => Default::default(),
+    };
+    let meaning = "The cluster's state survives the death of fewer servers than it could: `cenote cluster status` says of how many. Files are \
+                   served as long as most of its members vote.";
+    [what, meaning.to_owned(), action]
+}
+
+/// The kernel's letter for what a process does; `None`: it has ended.
+fn letter_of(pid: u32) -> Option<char> {
+    let told = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have any letter.
+    told.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::status;
+
+    const RUNS: EtcdProcessState = EtcdProcessState::Running { pid: 7 };
+
+    /// What is told after looks at these seconds: whether the member answers, and the letter of its process.
+    fn told(looks: &[(u64, EtcdProcessState, bool)], letter: char) -> Option<HealthIssue> {
+        let (began, mut watched) = (Instant::now(), Watched::default());
+        for (second, process, answers) in looks {
+            let status = if *answers { Ok(status(7)) } else { Err("silence".to_owned()) };
+            let found = OwnAnswer { process: process.clone(), status };
+            let now = began + Duration::from_secs(*second);
+            let look = Look { server: "node-2", now, now_unix_s: 100 + second, letter: &|_| Some(letter) };
+            watched.note(Some(found), &look);
+        }
+        watched.issue
+    }
+
+    #[test]
+    fn a_member_that_is_stopped_is_told_of_within_seconds_with_the_command_that_helps() {
+        let stopped = [(0, RUNS, true), (1, RUNS, false), (4, RUNS, false)];
+        let issue = told(&stopped, 'T').unwrap();
+        assert_eq!((issue.target.as_str(), issue.since_unix_s), ("server node-2", 101));
+        assert!(issue.action.contains("kill -CONT 7") && issue.what.contains("signal"), "{issue:?}");
+        let hangs = told(&stopped, 'D').unwrap();
+        assert!(hangs.action.contains("kill -9 7") && !hangs.action.contains("CONT"), "{hangs:?}");
+        assert!(told(&stopped[..2], 'T').is_none(), "not for one lost answer");
+        let again = [stopped.as_slice(), &[(5, RUNS, true)]].concat();
+        assert!(told(&again, 'T').is_none(), "it goes on");
+    }
+
+    #[test]
+    fn a_member_that_starts_is_not_told_of_but_one_that_ends_again_and_again_is() {
+        assert!(told(&[(0, RUNS, false), (20, RUNS, false)], 'S').is_none());
+        let ends = || EtcdProcessState::Restarting { why: "no space left on device".into() };
+        let issue = told(&[(0, ends(), false), (5, ends(), false)], 'S').unwrap();
+        assert!(issue.what.contains("no space left on device"), "{issue:?}");
+    }
+}
