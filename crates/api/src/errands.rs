@@ -7,8 +7,9 @@
 
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
-use crate::lists::List;
+use crate::lists::{List, One};
 use crate::management::{ApiError, ErrorKind, Management, Subject};
+use crate::paths::percent_decoded;
 use crate::routes::{Peer, Shared};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -91,6 +92,11 @@ pub(crate) async fn hand_on(
     next: Next,
 ) -> Response {
     let path = request.uri().path().to_owned();
+    if let Some(one) = One::of(request.method(), &parts_of(&path), request.uri().query())
+        && let Some(answer) = one.answer(&management).await
+    {
+        return answer;
+    }
     if !may_be_elsewhere(request.method(), &path) {
         return next.run(request).await;
     }
@@ -154,17 +160,18 @@ fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
-        // Each server has counters of its own: whoever shows all asks each.
-        ["perf"] | ["perf", "second"] => !is_change,
-        ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health"] => !is_change,
-        ["jobs" | "sessions" | "files", _, ..] => true,
+        ["perf"] | ["perf", "second" | "clients"] => !is_change,
+        ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health" | "rdma"] => !is_change,
+        ["jobs" | "sessions" | "files", _, ..] | ["rdma", "connections", ..] => true,
         _ => false,
     }
 }
 
-/// The server that a session or an open file is of: their numbers are each server's own, so the request names it (`?server=NAME`).
+/// The server that a session, an open file or a connection is of: their numbers are each server's own, so the request names it (`?server=NAME`).
 fn named_server(path: &str, query: Option<&str>) -> Option<String> {
-    let ["sessions" | "files", _] = parts_of(path).as_slice() else { return None };
+    let (["sessions" | "files", _] | ["rdma", "connections", _, "trace"]) = parts_of(path).as_slice() else {
+        return None;
+    };
     let named = query?.split('&').find_map(|word| word.strip_prefix("server="))?;
     percent_decoded(named)
 }
@@ -186,22 +193,6 @@ fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
         }
         _ => None,
     }
-}
-
-/// `None`: it is no text.
-fn percent_decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push((high * 16 + low) as u8);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -246,6 +237,8 @@ mod tests {
         assert_eq!(named_server("/api/v1/sessions/7", Some("server=node-2")), Some("node-2".into()));
         assert_eq!(named_server("/api/v1/sessions/7", None), None);
         assert_eq!(named_server("/api/v1/disks/7", Some("server=node-2")), None);
+        let trace = "/api/v1/rdma/connections/7/trace";
+        assert_eq!(named_server(trace, Some("server=node-2")), Some("node-2".into()));
     }
 
     #[test]
@@ -258,13 +251,5 @@ mod tests {
         assert_eq!(share("/"), None);
         assert_eq!(share("a/b"), Some(Subject::Volume("v".into())));
         assert_eq!(about(Method::POST, "/api/v1/shares", "rubbish"), None);
-    }
-
-    #[test]
-    fn names_are_decoded_or_refused() {
-        assert_eq!(percent_decoded("a%C3%BC").as_deref(), Some("a\u{fc}"));
-        for bad in ["%", "%4", "%zz", "%ff"] {
-            assert_eq!(percent_decoded(bad), None, "{bad}");
-        }
     }
 }

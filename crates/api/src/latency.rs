@@ -18,6 +18,9 @@ pub struct Percentiles {
 /// How long reads and writes of one client took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientLatency {
+    /// The server of a cluster that measured it, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
     pub client: Option<String>,
     /// Those that it has now.

@@ -16,6 +16,7 @@ pub mod management;
 mod merging;
 mod metrics;
 pub mod model;
+mod paths;
 pub mod planned;
 pub mod printed;
 pub mod rdma;

@@ -6,7 +6,8 @@
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::merging::{self, Parts};
-use crate::model::{Disk, HealthReport, Job, Pool, Volume};
+use crate::model::{Disk, HealthReport, Job, Pool, Rdma, Session, Volume};
+use crate::paths::percent_decoded;
 use crate::routes::Shared;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -37,21 +38,36 @@ pub(crate) enum List {
     Sessions,
     Files,
     Health,
+    Rdma,
+    Performance,
+    LastSecond,
+    Clients,
 }
 
 impl List {
-    const ALL: [Self; 7] =
-        [Self::Jobs, Self::Disks, Self::Pools, Self::Volumes, Self::Sessions, Self::Files, Self::Health];
+    const ALL: [Self; 11] = [
+        Self::Jobs,
+        Self::Disks,
+        Self::Pools,
+        Self::Volumes,
+        Self::Sessions,
+        Self::Files,
+        Self::Health,
+        Self::Rdma,
+        Self::Performance,
+        Self::LastSecond,
+        Self::Clients,
+    ];
 
     /// `parts`: of the path below the API's root; `query`: `local=true` asks for one server's own.
     pub(crate) fn of(method: &Method, parts: &[&str], query: Option<&str>) -> Option<Self> {
-        let is_local = query.is_some_and(|query| query.split('&').any(|word| word == "local=true"));
-        let [name] = parts else { return None };
-        let found = Self::ALL.into_iter().find(|list| list.name() == *name);
-        found.filter(|_| *method == Method::GET && !is_local)
+        let name = parts.join("/");
+        let found = Self::ALL.into_iter().find(|list| list.path() == name);
+        found.filter(|_| *method == Method::GET && !is_local(query))
     }
 
-    const fn name(self) -> &'static str {
+    /// Below the API's root.
+    const fn path(self) -> &'static str {
         match self {
             Self::Jobs => "jobs",
             Self::Disks => "disks",
@@ -60,6 +76,10 @@ impl List {
             Self::Sessions => "sessions",
             Self::Files => "files",
             Self::Health => "health",
+            Self::Rdma => "rdma",
+            Self::Performance => "perf",
+            Self::LastSecond => "perf/second",
+            Self::Clients => "perf/clients",
         }
     }
 
@@ -79,16 +99,8 @@ impl List {
             Self::Pools => Some(disks_of(management).await),
             _ => None,
         };
-        let unanswered = parts.unanswered.join(", ");
-        let body = Body::from(self.merge(parts, disks).to_string());
-        let mut response =
-            (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
-        if !unanswered.is_empty()
-            && let Ok(names) = HeaderValue::from_str(&unanswered)
-        {
-            response.headers_mut().insert(HeaderName::from_static(UNANSWERED), names);
-        }
-        response
+        let unanswered = parts.unanswered.clone();
+        answered(&self.merge(parts, disks), &unanswered)
     }
 
     /// Puts the parts together. `disks`: those of the whole cluster, for its pools.
@@ -100,7 +112,11 @@ impl List {
             Self::Disks => merging::disks(parts),
             Self::Volumes => merging::volumes(parts),
             Self::Pools => merging::pools(parts, &disks.unwrap_or_default()),
-            Self::Health => serde_json::to_value(merging::health(parts)).unwrap_or_default(),
+            Self::Health => value(&merging::health(parts)),
+            Self::Rdma => value(&merging::rdma(parts)),
+            Self::Performance => value(&merging::performance(parts)),
+            Self::LastSecond => value(&merging::last_second(parts)),
+            Self::Clients => merging::clients(parts),
         }
     }
 
@@ -131,7 +147,7 @@ impl List {
     }
 
     async fn ask(self, management: &dyn Management, name: String) -> Option<Value> {
-        let path = format!("/api/v1/{}?local=true", self.name());
+        let path = format!("/api/v1/{}?local=true", self.path());
         let errand = Errand { method: "GET".into(), path, body: String::new() };
         let sent = management.cluster();
         let carried = tokio::time::timeout(PATIENCE, sent.send(name.clone(), errand)).await.ok()?;
@@ -140,6 +156,86 @@ impl List {
         (status == StatusCode::OK.as_u16() && body.len() <= ERRAND_ANSWER_BYTES_MAX)
             .then(|| serde_json::from_str(&body).ok())
             .flatten()
+    }
+}
+
+fn is_local(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|word| word == "local=true"))
+}
+
+fn value(whole: &impl Serialize) -> Value {
+    serde_json::to_value(whole).unwrap_or_default()
+}
+
+/// An answer of the whole cluster, and whose part of it is missing.
+fn answered(whole: &Value, unanswered: &[String]) -> Response {
+    let body = Body::from(whole.to_string());
+    let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+    if !unanswered.is_empty()
+        && let Ok(names) = HeaderValue::from_str(&unanswered.join(", "))
+    {
+        response.headers_mut().insert(HeaderName::from_static(UNANSWERED), names);
+    }
+    response
+}
+
+/// One element of a list: what the whole cluster knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct One {
+    list: List,
+    /// The key by which it is found, and its value.
+    key: &'static str,
+    wanted: String,
+    kind: &'static str,
+}
+
+impl One {
+    /// `parts`, `query`: as of [`List::of`].
+    pub(crate) fn of(method: &Method, parts: &[&str], query: Option<&str>) -> Option<Self> {
+        if *method != Method::GET || is_local(query) {
+            return None;
+        }
+        let (list, key, wanted, kind) = match parts {
+            ["disks", id] => (List::Disks, "id", id.parse::<types::DiskId>().ok()?.to_string(), "disk"),
+            ["volumes", name] => (List::Volumes, "name", percent_decoded(name)?, "volume"),
+            ["pools", name] => (List::Pools, "name", percent_decoded(name)?, "pool"),
+            _ => return None,
+        };
+        Some(Self { list, key, wanted, kind })
+    }
+
+    /// `None`: this is a single server, which knows all there is.
+    pub(crate) async fn answer(&self, management: &Shared) -> Option<Response> {
+        management.cluster().own()?;
+        let own = match management.figures().await {
+            Ok(own) => own,
+            Err(error) => return Some(error.into_response()),
+        };
+        let parts = match self.list {
+            List::Disks => value(&own.disks),
+            List::Pools => value(&own.pools),
+            _ => value(&own.volumes),
+        };
+        let parts = self.list.gather(management, parts).await;
+        let disks = match self.list {
+            List::Pools => Some(disks_of(management).await),
+            _ => None,
+        };
+        let unanswered = parts.unanswered.clone();
+        let whole = self.list.merge(parts, disks);
+        let found = whole.as_array().and_then(|all| all.iter().find(|one| self.is(one)));
+        Some(match found {
+            Some(found) => answered(found, &unanswered),
+            None => {
+                let why = format!("there is no {} '{}'", self.kind, self.wanted);
+                ApiError::new(ErrorKind::NotFound, why).into_response()
+            }
+        })
+    }
+
+    fn is(&self, element: &Value) -> bool {
+        let text = element.get(self.key).and_then(Value::as_str).unwrap_or_default();
+        text.to_lowercase() == self.wanted.to_lowercase()
     }
 }
 
@@ -179,6 +275,9 @@ pub struct Whole {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
     pub jobs: Vec<Job>,
+    /// Those of clients.
+    pub sessions: Vec<Session>,
+    pub rdma: Rdma,
     /// Servers whose part is missing.
     pub unanswered: Vec<String>,
 }
@@ -187,20 +286,32 @@ pub struct Whole {
 pub async fn whole(management: &Arc<dyn Management>) -> Option<Whole> {
     management.cluster().own()?;
     let own = management.figures().await.ok()?;
-    let (health, disks, volumes, jobs) = tokio::join!(
+    let rdma = management.rdma().await.unwrap_or_default();
+    let (health, disks, volumes, jobs, sessions, rdma) = tokio::join!(
         whole_of(List::Health, management, &own.health),
         whole_of(List::Disks, management, &own.disks),
         whole_of(List::Volumes, management, &own.volumes),
         whole_of(List::Jobs, management, &own.jobs),
+        whole_of(List::Sessions, management, &own.sessions),
+        whole_of(List::Rdma, management, &rdma),
     );
-    let all = [&health.1, &disks.1, &volumes.1, &jobs.1];
+    let all = [&health.1, &disks.1, &volumes.1, &jobs.1, &sessions.1, &rdma.1];
     let mut unanswered: Vec<String> = all.into_iter().flatten().cloned().collect();
     unanswered.sort_unstable();
     unanswered.dedup();
     let disks = disks.0?;
     let mut pools = own.pools;
     merging::fill_pools(&mut pools, &disks);
-    Some(Whole { health: health.0?, disks, pools, volumes: volumes.0?, jobs: jobs.0?, unanswered })
+    Some(Whole {
+        health: health.0?,
+        disks,
+        pools,
+        volumes: volumes.0?,
+        jobs: jobs.0?,
+        sessions: sessions.0?,
+        rdma: rdma.0?,
+        unanswered,
+    })
 }
 
 #[cfg(test)]
@@ -213,5 +324,23 @@ mod tests {
         assert_eq!(List::of(&Method::GET, &["health"], Some("local=true")), None);
         assert_eq!(List::of(&Method::POST, &["disks"], None), None);
         assert_eq!(List::of(&Method::GET, &["disks", "7"], None), None);
+        assert_eq!(List::of(&Method::GET, &["perf"], None), Some(List::Performance));
+        assert_eq!(List::of(&Method::GET, &["perf", "second"], None), Some(List::LastSecond));
+        assert_eq!(List::of(&Method::GET, &["perf", "second"], Some("local=true")), None);
+        assert_eq!(List::of(&Method::GET, &["rdma"], None), Some(List::Rdma));
+    }
+
+    #[test]
+    fn one_disk_or_volume_is_asked_of_all_as_well() {
+        let found = |path: &[&str], query| One::of(&Method::GET, path, query);
+        let volume = found(&["volumes", "a%20b"], None).unwrap();
+        assert!(
+            volume.is(&serde_json::json!({"name": "A b"})) && !volume.is(&serde_json::json!({"name": "ab"}))
+        );
+        assert!(found(&["disks", "01234567-89ab-cdef-0123-456789abcdef"], None).is_some());
+        assert_eq!(found(&["disks", "rubbish"], None), None, "it is refused as such");
+        assert_eq!(found(&["volumes", "a"], Some("local=true")), None);
+        assert_eq!(found(&["volumes", "a", "quotas"], None), None);
+        assert_eq!(One::of(&Method::PATCH, &["volumes", "a"], None), None);
     }
 }

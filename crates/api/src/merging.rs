@@ -1,6 +1,11 @@
 //! How parts of an answer become one: pure functions of the parts, whose order does not depend on the server that puts them together.
 
-use crate::model::{Disk, Health, HealthIssue, HealthReport, Pool, Volume};
+use crate::model::{
+    ClusterPerformance, Disk, Health, HealthIssue, HealthReport, Performance, Pool, Rdma, RdmaConnection,
+    RdmaDevice, RdmaInterface, RdmaListener, ServerPerformance, Volume,
+};
+use crate::seconds::{ClusterSecond, LastSecond, ServerSecond};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +24,62 @@ pub(crate) fn jobs(parts: Parts) -> Value {
 
 pub(crate) fn files(parts: Parts) -> Value {
     joined(parts, "server")
+}
+
+/// Times of each client at each server: percentiles of two cannot be added.
+pub(crate) fn clients(parts: Parts) -> Value {
+    joined(parts, "client")
+}
+
+/// What the servers told that is understood, with their names.
+fn read<T: DeserializeOwned>(parts: Parts) -> impl Iterator<Item = (String, T)> {
+    parts.told.into_iter().filter_map(|(server, part)| Some((server, serde_json::from_value(part).ok()?)))
+}
+
+pub(crate) fn performance(parts: Parts) -> ClusterPerformance {
+    let mut whole = ClusterPerformance::default();
+    for (server, performance) in read::<Performance>(parts) {
+        whole.total.add(&performance);
+        whole.servers.push(ServerPerformance { server, performance });
+    }
+    whole
+}
+
+pub(crate) fn last_second(parts: Parts) -> ClusterSecond {
+    let mut whole = ClusterSecond::default();
+    for (server, second) in read::<LastSecond>(parts) {
+        whole.total.before.add(&second.before);
+        whole.total.after.add(&second.after);
+        whole.servers.push(ServerSecond { server, second });
+    }
+    whole
+}
+
+/// Interfaces, devices, listeners and connections of all servers, each with its server, and the sums of what they counted.
+pub(crate) fn rdma(parts: Parts) -> Rdma {
+    let mut whole = Rdma::default();
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (server, part) in read::<Rdma>(parts) {
+        let node = Some(server.clone()).filter(|server| !server.is_empty());
+        let of = || node.clone();
+        whole.interfaces.extend(part.interfaces.into_iter().map(|one| RdmaInterface { node: of(), ..one }));
+        whole.devices.extend(part.devices.into_iter().map(|one| RdmaDevice { node: of(), ..one }));
+        let (state, own) = (&mut whole.state, part.state);
+        state.listeners.extend(own.listeners.into_iter().map(|one| RdmaListener { node: of(), ..one }));
+        state.connections.extend(own.connections.into_iter().map(|one| RdmaConnection { node: of(), ..one }));
+        state.activity.add(&own.activity);
+        state.counters.add(&own.counters);
+        reasons.entry(part.no_devices).or_default().push(server);
+    }
+    // Empty: that server can use one.
+    if !reasons.contains_key("") {
+        let told = |(why, servers): (&String, &Vec<String>)| match reasons.len() {
+            1 => why.clone(),
+            _ => format!("{}: {why}", servers.join(", ")),
+        };
+        whole.no_devices = reasons.iter().map(told).collect::<Vec<_>>().join("; ");
+    }
+    whole
 }
 
 /// Leaves out those of other servers, which are no clients.
@@ -141,7 +202,9 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
                 None => drop(all.insert(key, issue)),
                 Some(known) => {
                     let since_unix_s = known.since_unix_s.min(issue.since_unix_s);
-                    if issue.health > known.health {
+                    // Of itself a server knows best what is wrong, and what helps.
+                    let is_own = issue.target == format!("server {server}");
+                    if issue.health > known.health || issue.health == known.health && is_own {
                         *known = issue;
                     }
                     known.since_unix_s = since_unix_s;
@@ -266,6 +329,57 @@ mod tests {
         assert_eq!(whole[0]["used_bytes"], json!(7));
         let without = volumes(parts(&[("node-1", one)], &["node-2"]));
         assert_eq!(without[0]["used_bytes"], Value::Null, "what nobody knows is not 0");
+    }
+
+    #[test]
+    fn of_a_server_its_own_word_counts_if_it_is_as_bad() {
+        let issue = |what: &str, health: &str| {
+            json!({"issues": [{"health": health, "code": "c", "target": "server node-2", "since_unix_s": 7,
+                "what": what, "meaning": "", "action": ""}], "health": health})
+        };
+        let told = |one: Value| {
+            let all =
+                [("node-1", one), ("node-2", issue("own", "warning")), ("node-3", issue("other", "warning"))];
+            health(parts(&all, &[])).issues.into_iter().map(|issue| issue.what).collect::<Vec<_>>()
+        };
+        assert_eq!(told(issue("other", "warning")), ["own"]);
+        assert_eq!(told(issue("worse", "unhealthy")), ["worse"]);
+    }
+
+    #[test]
+    fn totals_of_all_servers_are_added_and_each_ones_are_there() {
+        let part = |operations: u64, uptime_us: u64| {
+            let read = crate::model::OperationCounters { operations, ..Default::default() };
+            serde_json::to_value(Performance { read, uptime_us, ..Performance::default() }).unwrap()
+        };
+        let whole = performance(parts(&[("node-1", part(3, 70)), ("node-2", part(4, 50))], &["node-3"]));
+        assert_eq!((whole.total.read.operations, whole.total.uptime_us), (7, 70));
+        let told = serde_json::to_value(&whole).unwrap();
+        assert_eq!(told["servers"][1]["server"], json!("node-2"));
+        assert_eq!(told["servers"][1]["read"]["operations"], json!(4));
+        let second = |before: u64, after: u64| json!({"before": part(before, 1), "after": part(after, 2)});
+        let whole = last_second(parts(&[("node-1", second(1, 3)), ("node-2", second(10, 14))], &[]));
+        assert_eq!(whole.total.after.read.operations - whole.total.before.read.operations, 6);
+    }
+
+    #[test]
+    fn rdma_of_all_servers_has_their_names_and_the_sums_of_their_counters() {
+        let part = |no_devices: &str, sends: u64| {
+            let mut part = Rdma { no_devices: no_devices.to_owned(), ..Rdma::default() };
+            part.state.counters.sends = sends;
+            let (address, transport, provider) = ("a:1".into(), "iWARP".into(), "software".into());
+            part.state.listeners.push(RdmaListener { node: None, address, transport, provider });
+            serde_json::to_value(part).unwrap()
+        };
+        let whole = rdma(parts(&[("node-1", part("none", 3)), ("node-2", part("none", 4))], &[]));
+        assert_eq!((whole.state.counters.sends, whole.no_devices.as_str()), (7, "none"));
+        let names: Vec<_> =
+            whole.state.listeners.into_iter().map(|listener| listener.node.unwrap()).collect();
+        assert_eq!(names, ["node-1", "node-2"]);
+        let whole = rdma(parts(&[("node-1", part("none", 0)), ("node-2", part("no driver", 0))], &[]));
+        assert_eq!(whole.no_devices, "node-2: no driver; node-1: none");
+        let whole = rdma(parts(&[("node-1", part("none", 0)), ("node-2", part("", 0))], &[]));
+        assert_eq!(whole.no_devices, "");
     }
 
     #[test]

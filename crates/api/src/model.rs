@@ -486,6 +486,49 @@ pub struct Performance {
     pub disk_read_bytes: u64,
 }
 
+impl Performance {
+    /// Adds another server's totals; the time is that of the server that has run for longer.
+    pub fn add(&mut self, other: &Self) {
+        self.uptime_us = self.uptime_us.max(other.uptime_us);
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        self.metadata.add(&other.metadata);
+        self.cache_hit_bytes += other.cache_hit_bytes;
+        self.cache_miss_bytes += other.cache_miss_bytes;
+        self.disk_write_bytes += other.disk_write_bytes;
+        self.disk_read_bytes += other.disk_read_bytes;
+    }
+}
+
+impl OperationCounters {
+    fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.measured_operations += other.measured_operations;
+        self.latency_us += other.latency_us;
+        self.errors += other.errors;
+    }
+}
+
+/// What clients asked of all servers of the cluster that answered, each since its start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ClusterPerformance {
+    /// Sums; `uptime_us` is that of the server that has run longest.
+    #[serde(flatten)]
+    pub total: Performance,
+    /// Empty: this is a single server, or one server's own was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerPerformance>,
+}
+
+/// What clients asked of one server of the cluster.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerPerformance {
+    pub server: String,
+    #[serde(flatten)]
+    pub performance: Performance,
+}
+
 /// The configuration: values by section and key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]

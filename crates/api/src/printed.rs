@@ -2,7 +2,9 @@
 //!
 //! Owns data only. Units and times as in [`crate::model`].
 
-use crate::model::{OperationCounters, Performance, RdmaActivity, SmbDirectCounters};
+use crate::model::{
+    ClusterPerformance, OperationCounters, Performance, RdmaActivity, ServerPerformance, SmbDirectCounters,
+};
 use crate::requests::UserView;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -56,6 +58,25 @@ pub struct OperationSample {
 }
 
 impl PerformanceSample {
+    /// What happened between two looks at all servers of a cluster, of those that answered both: rates are by each one's own clock.
+    pub fn of_all(before: &ClusterPerformance, after: &ClusterPerformance) -> Self {
+        if after.servers.is_empty() {
+            return Self::between(&before.total, &after.total);
+        }
+        let (mut first, mut last) = (Performance::default(), Performance::default());
+        let (mut count, mut interval_us) = (0, 0);
+        for ServerPerformance { server, performance: is } in &after.servers {
+            let Some(known) = before.servers.iter().find(|known| known.server == *server) else { continue };
+            // A server that was started anew counts from its start.
+            let was = Some(known.performance).filter(|was| was.uptime_us <= is.uptime_us).unwrap_or_default();
+            (count, interval_us) = (count + 1, interval_us + is.uptime_us - was.uptime_us);
+            first.add(&was);
+            last.add(is);
+        }
+        (first.uptime_us, last.uptime_us) = (0, interval_us / count.max(1));
+        Self::between(&first, &last)
+    }
+
     /// What happened between two looks at the same server. If it was started anew meanwhile: what happened since.
     pub fn between(before: &Performance, after: &Performance) -> Self {
         let restarted = after.uptime_us < before.uptime_us;
@@ -169,6 +190,23 @@ mod tests {
         assert_eq!((sample.cache_hit_ratio, sample.disk_read_bytes_per_s), (Some(0.75), 25.0));
         assert_eq!(sample.write.mean_latency_us, None);
         assert_eq!(PerformanceSample::between(&after, &after).cache_hit_ratio, None);
+    }
+
+    #[test]
+    fn rates_of_a_cluster_are_those_of_the_servers_that_answered_both_times() {
+        let of = |servers: &[(&str, u64, u64)]| {
+            let servers = servers.iter().map(|(server, uptime_us, operations)| ServerPerformance {
+                server: (*server).to_owned(),
+                performance: Performance { uptime_us: *uptime_us, ..reads(*operations, 0, 0) },
+            });
+            ClusterPerformance { servers: servers.collect(), ..ClusterPerformance::default() }
+        };
+        let before = of(&[("node-1", 9_000_000, 100), ("node-2", 5_000_000, 1000), ("node-3", 1_000_000, 1)]);
+        // The second one was started anew, the third does not answer, and the fourth did not before.
+        let after =
+            of(&[("node-1", 10_000_000, 140), ("node-2", 1_000_000, 60), ("node-4", 7_000_000, 7000)]);
+        let sample = PerformanceSample::of_all(&before, &after);
+        assert_eq!((sample.interval_s, sample.read.operations_per_s), (1.0, 100.0));
     }
 
     #[test]

@@ -111,6 +111,9 @@ pub struct ChannelRdma {
 /// A connection over SMB Direct, of a session or not yet.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RdmaConnection {
+    /// The server of a cluster that has it, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     pub client: String,
     pub server: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
@@ -120,6 +123,9 @@ pub struct RdmaConnection {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaListener {
+    /// The server of a cluster that has it, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     pub address: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
@@ -130,6 +136,9 @@ pub struct RdmaListener {
 /// A network interface and whether clients reach SMB Direct by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaInterface {
+    /// The server of a cluster that has it, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     pub name: String,
     pub addresses: Vec<String>,
     /// Bits per second, if the interface says so.
@@ -142,6 +151,9 @@ pub struct RdmaInterface {
 /// An RDMA device of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaDevice {
+    /// The server of a cluster that has it, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     pub name: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,

@@ -32,6 +32,25 @@ pub struct MachineSecond {
     pub sent_bytes_per_s: Option<f64>,
 }
 
+/// What all servers of the cluster that answered counted in their last second.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ClusterSecond {
+    /// Sums of the totals at both ends; no machine, which is one server's.
+    #[serde(flatten)]
+    pub total: LastSecond,
+    /// Empty: this is a single server, or one server's own was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerSecond>,
+}
+
+/// What one server of the cluster counted in its last second.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerSecond {
+    pub server: String,
+    #[serde(flatten)]
+    pub second: LastSecond,
+}
+
 impl LastSecond {
     /// From where to reckon what happened until `after`: from the end of the last second that was seen before, so that nothing is left
     /// out if one was missed. If that is this very second, or was counted before the server started anew: from its beginning.

@@ -120,6 +120,7 @@ pub(crate) fn interface(
         .and_then(|text| text.trim().parse::<u64>().ok())
         .map(|megabits| megabits.saturating_mul(1_000_000));
     RdmaInterface {
+        node: None,
         addresses: addresses.iter().map(ToString::to_string).collect(),
         speed_bits_s,
         capable: reason.is_empty(),
@@ -147,6 +148,7 @@ pub(crate) fn device(path: &Path) -> RdmaDevice {
         // Software devices are below no other; the kernel tells whose address the first one of the port is.
         .or_else(|| Some(read("ports/1/gid_attrs/ndevs/0")).filter(|name| !name.is_empty()));
     RdmaDevice {
+        node: None,
         name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         transport: transport.to_owned(),
         state: word(read("ports/1/state")),
@@ -202,6 +204,7 @@ mod tests {
             usable("d_silent", PortState::Active, &["192.0.2.4"]),
         ];
         let listener = RdmaListener {
+            node: None,
             address: "192.0.2.1:445".into(),
             transport: "RoCE".into(),
             provider: "a_serves".into(),

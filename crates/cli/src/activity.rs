@@ -4,7 +4,7 @@ use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table};
 use crate::printable::println;
-use api::model::{Health, HealthReport, OpenFile, Performance, Session, SmbDirectCounters};
+use api::model::{ClusterPerformance, Health, HealthReport, OpenFile, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use cluster::clock::unix_now_s;
 use owo_colors::OwoColorize;
@@ -71,19 +71,24 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
             let sessions: Vec<Session> = client.get("/sessions")?;
             let servers =
                 sessions.iter().filter(|session| session.id == id).map(|session| session.server.clone());
-            client.delete(&at_its_server("sessions", id, servers.collect())?)?;
+            client.delete(&at_its_server("sessions", id, "", servers.collect())?)?;
             say(as_json, format!("session {id} was closed"))?;
         }
     }
     Ok(())
 }
 
-/// The path of a session or open file, with the server that it is of. `servers`: those that have one of this number.
-fn at_its_server(kind: &str, id: u64, servers: Vec<Option<String>>) -> Result<String, Failure> {
+/// The path of a session, open file or connection, and what is `below` it, with the server that it is of. `servers`: those that have one of this number.
+pub(crate) fn at_its_server(
+    kind: &str,
+    id: u64,
+    below: &str,
+    servers: Vec<Option<String>>,
+) -> Result<String, Failure> {
     match servers.as_slice() {
-        [Some(server)] => Ok(format!("/{kind}/{id}?server={}", escaped(server))),
+        [Some(server)] => Ok(format!("/{kind}/{id}{below}?server={}", escaped(server))),
         // Of a single server; what is not there is refused by it.
-        [None] | [] => Ok(format!("/{kind}/{id}")),
+        [None] | [] => Ok(format!("/{kind}/{id}{below}")),
         several => {
             let names: Vec<&str> = several.iter().filter_map(Option::as_deref).collect();
             Err(Failure::new(format!(
@@ -158,7 +163,7 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
         args::File::Close { id } => {
             let files: Vec<OpenFile> = client.get("/files")?;
             let servers = files.iter().filter(|file| file.id == id).map(|file| file.server.clone());
-            client.delete(&at_its_server("files", id, servers.collect())?)?;
+            client.delete(&at_its_server("files", id, "", servers.collect())?)?;
             say(as_json, format!("file {id} was closed"))?;
         }
     }
@@ -199,7 +204,8 @@ pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Fail
 }
 
 pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), Failure> {
-    let mut before: Performance = client.get("/perf")?;
+    const MISSING: &str = "what clients ask there is missing";
+    let mut before: ClusterPerformance = client.get_of_all("/perf", MISSING)?;
     if !as_json {
         println!(
             "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {:>6}",
@@ -209,8 +215,8 @@ pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), 
     let mut samples = 0;
     while command.count == 0 || samples < command.count {
         std::thread::sleep(Duration::from_secs(command.interval));
-        let after: Performance = client.get("/perf")?;
-        let sample = PerformanceSample::between(&before, &after);
+        let after: ClusterPerformance = client.get_of_all("/perf", MISSING)?;
+        let sample = PerformanceSample::of_all(&before, &after);
         match as_json {
             true => json_line(&sample)?,
             false => show_sample(&sample),

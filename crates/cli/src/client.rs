@@ -94,6 +94,22 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn get_list<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, Vec<String>), Failure> {
+        self.get_with_missing(path)
+    }
+
+    /// As [`Client::get`], of what every server of the cluster has a part of; says who did not answer, and `what` that means.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn get_of_all<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<T, Failure> {
+        let (whole, unanswered) = self.get_with_missing(path)?;
+        if !unanswered.is_empty() {
+            eprintln!("cenote: no answer from {}: {what}", unanswered.join(", "));
+        }
+        Ok(whole)
+    }
+
+    fn get_with_missing<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Vec<String>), Failure> {
         let request = self.agent.get(self.url(path)).header("Authorization", self.bearer()?);
         let response = reached(request.call())?;
         let missing = response.headers().get(UNANSWERED).and_then(|names| names.to_str().ok());
@@ -106,11 +122,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn get_whole<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<Vec<T>, Failure> {
-        let (all, unanswered) = self.get_list(path)?;
-        if !unanswered.is_empty() {
-            eprintln!("cenote: no answer from {}: {what}", unanswered.join(", "));
-        }
-        Ok(all)
+        self.get_of_all(path, what)
     }
 
     /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.

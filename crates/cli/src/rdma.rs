@@ -1,6 +1,7 @@
 //! `cenote rdma`: am I on RDMA, and if not, why.
 
 use crate::accounts::Asked;
+use crate::activity::at_its_server;
 use crate::args;
 use crate::client::{Client, Failure};
 use crate::output::{Align, Column, json, pairs, table};
@@ -13,11 +14,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use types::size::show_size;
 
+const MISSING: &str = "its interfaces, connections and counters are missing";
+
 pub fn rdma(client: &Client, as_json: bool, command: args::Rdma) -> Result<(), Failure> {
     match command {
-        args::Rdma::List => list(&client.get("/rdma")?, as_json),
+        args::Rdma::List => list(&client.get_of_all("/rdma", MISSING)?, as_json),
         args::Rdma::Trace { connection } => {
-            trace(&client.get(&format!("/rdma/connections/{connection}/trace"))?, as_json)
+            let all: Rdma = client.get("/rdma")?;
+            let there = all.state.connections.iter().filter(|known| known.rdma.connection == connection);
+            let servers = there.map(|known| known.node.clone()).collect();
+            trace(&client.get(&at_its_server("rdma/connections", connection, "/trace", servers)?)?, as_json)
         }
         args::Rdma::Counters { seconds } => counters(client, as_json, Duration::from_secs(seconds)),
         // Asks no server of ours.
@@ -31,6 +37,7 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
     }
     println!("{}", "Interfaces".bold());
     let columns = [
+        Column("NODE", Align::Left),
         Column("NAME", Align::Left),
         Column("ADDRESSES", Align::Left),
         Column("SPEED", Align::Right),
@@ -39,6 +46,7 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
     ];
     let rows = shown.interfaces.iter().map(|interface| {
         vec![
+            or_dash(&interface.node),
             interface.name.clone(),
             interface.addresses.join(", "),
             interface.speed_bits_s.map(|bits| format!("{} Mbit/s", bits / 1_000_000)).unwrap_or_default(),
@@ -48,14 +56,24 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
     });
     table(&columns, rows.collect(), "no interfaces");
     println!("\n{}", "Listeners".bold());
-    let columns =
-        [Column("ADDRESS", Align::Left), Column("TRANSPORT", Align::Left), Column("PROVIDER", Align::Left)];
+    let columns = [
+        Column("NODE", Align::Left),
+        Column("ADDRESS", Align::Left),
+        Column("TRANSPORT", Align::Left),
+        Column("PROVIDER", Align::Left),
+    ];
     let rows = shown.state.listeners.iter().map(|listener| {
-        vec![listener.address.clone(), listener.transport.clone(), listener.provider.clone()]
+        vec![
+            or_dash(&listener.node),
+            listener.address.clone(),
+            listener.transport.clone(),
+            listener.provider.clone(),
+        ]
     });
     table(&columns, rows.collect(), "none: name an address in smb.rdma_listen");
     println!("\n{}", "Devices".bold());
     let columns = [
+        Column("NODE", Align::Left),
         Column("NAME", Align::Left),
         Column("TRANSPORT", Align::Left),
         Column("STATE", Align::Left),
@@ -66,6 +84,7 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
     ];
     let rows = shown.devices.iter().map(|device| {
         vec![
+            or_dash(&device.node),
             device.name.clone(),
             device.transport.clone(),
             device.state.clone(),
@@ -82,8 +101,14 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The server of a cluster; a single server has no name here.
+fn or_dash(node: &Option<String>) -> String {
+    node.clone().unwrap_or_else(|| "-".into())
+}
+
 fn connections(connections: &[RdmaConnection]) {
     let columns = [
+        Column("NODE", Align::Left),
         Column("ID", Align::Right),
         Column("CLIENT", Align::Left),
         Column("SERVER", Align::Left),
@@ -100,6 +125,7 @@ fn connections(connections: &[RdmaConnection]) {
         let rdma = &connection.rdma;
         let counters = &rdma.counters;
         vec![
+            or_dash(&connection.node),
             rdma.connection.to_string(),
             connection.client.clone(),
             connection.server.clone(),
@@ -140,7 +166,7 @@ fn trace(trace: &RdmaTrace, as_json: bool) -> Result<(), Failure> {
 }
 
 fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Failure> {
-    let before: Rdma = client.get("/rdma")?;
+    let before: Rdma = client.get_of_all("/rdma", MISSING)?;
     if as_json {
         return json(&RdmaCounterSets {
             smb_direct_connection: before.state.counters,
@@ -149,7 +175,7 @@ fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Fa
     }
     let began = Instant::now();
     std::thread::sleep(interval);
-    let after: Rdma = client.get("/rdma")?;
+    let after: Rdma = client.get_of_all("/rdma", MISSING)?;
     let seconds = began.elapsed().as_secs_f64();
     let columns =
         [Column("COUNTER", Align::Left), Column("VALUE", Align::Right), Column("SINCE START", Align::Right)];

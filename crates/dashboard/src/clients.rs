@@ -3,6 +3,7 @@
 use crate::rates::Totals;
 use api::model::{Rdma, RdmaInterface, Session};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 /// Sessions that are shown; the others are counted.
@@ -12,33 +13,58 @@ pub const SESSIONS_MAX: usize = 200;
 pub struct SessionLine<'a> {
     #[serde(flatten)]
     session: &'a Session,
-    pub read_bytes_per_s: f64,
-    pub written_bytes_per_s: f64,
+    /// `None`: the session is another server's, whose rates are not known here.
+    pub read_bytes_per_s: Option<f64>,
+    pub written_bytes_per_s: Option<f64>,
     /// Moved over its channels by RDMA and in messages of SMB Direct, since they began.
     pub rdma_bytes: u64,
     /// `None`: it is on RDMA.
     pub why_not_rdma: Option<String>,
 }
 
-/// Those that move most first, [`SESSIONS_MAX`] at most.
+/// Whether the session is at the server of that name.
+pub fn is_at(session: &Session, server: &str) -> bool {
+    session.server.as_deref().is_none_or(|at| at.eq_ignore_ascii_case(server))
+}
+
+/// What one server of a cluster has of the RDMA of all; `None`: this is a single server.
+fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
+    let mut own = rdma.clone();
+    let is_there = |node: &Option<String>| server.is_none() || node.is_none() || node.as_deref() == server;
+    own.interfaces.retain(|interface| is_there(&interface.node));
+    own.state.listeners.retain(|listener| is_there(&listener.node));
+    own
+}
+
+/// Those that move most first, [`SESSIONS_MAX`] at most. `own`: this server, whose rates are known.
 pub fn lines<'a>(
     sessions: &'a [Session],
+    own: &str,
     rdma: &Rdma,
     before: &Totals,
     now: &Totals,
 ) -> Vec<SessionLine<'a>> {
+    let mut servers: BTreeMap<Option<&str>, Rdma> = BTreeMap::new();
+    for session in sessions {
+        let server = session.server.as_deref();
+        servers.entry(server).or_insert_with(|| of_server(rdma, server));
+    }
     let line = |session: &'a Session| {
-        let [_, _, read_bytes_per_s, written_bytes_per_s] = now.session_rate(before, session.id);
+        let rates = is_at(session, own).then(|| now.session_rate(before, session.id));
+        let (read_bytes_per_s, written_bytes_per_s) =
+            (rates.map(|rates| rates[2]), rates.map(|rates| rates[3]));
         SessionLine {
             session,
             read_bytes_per_s,
             written_bytes_per_s,
             rdma_bytes: rdma_bytes(session),
-            why_not_rdma: why_not(session, rdma),
+            why_not_rdma: why_not(session, &servers[&session.server.as_deref()]),
         }
     };
     let mut lines: Vec<SessionLine<'a>> = sessions.iter().map(line).collect();
-    let moved = |line: &SessionLine<'_>| line.read_bytes_per_s + line.written_bytes_per_s;
+    let moved = |line: &SessionLine<'_>| {
+        line.read_bytes_per_s.unwrap_or_default() + line.written_bytes_per_s.unwrap_or_default()
+    };
     lines.sort_by(|a, b| moved(b).total_cmp(&moved(a)).then(a.session.id.cmp(&b.session.id)));
     lines.truncate(SESSIONS_MAX);
     lines
@@ -75,7 +101,7 @@ pub fn why_not(session: &Session, rdma: &Rdma) -> Option<String> {
             "" => "set smb.rdma_listen",
             reason => reason,
         };
-        return Some(format!("this server serves no SMB Direct: {reason}"));
+        return Some(format!("its server serves no SMB Direct: {reason}"));
     }
     let address = session.channels.first().and_then(|channel| channel.server.parse::<SocketAddr>().ok());
     let interface = address.and_then(|address| interface_of(address.ip(), rdma));
@@ -141,6 +167,7 @@ pub mod tests {
     fn rdma(capable: bool) -> Rdma {
         let mut rdma = Rdma::default();
         rdma.interfaces.push(RdmaInterface {
+            node: None,
             name: "eth0".into(),
             addresses: vec!["10.0.0.1/24".into()],
             speed_bits_s: None,
@@ -148,12 +175,32 @@ pub mod tests {
             reason: "it is too slow".into(),
         });
         let listener = RdmaListener {
+            node: None,
             address: "10.0.0.1:5445".into(),
             transport: "iWARP".into(),
             provider: "software".into(),
         };
         rdma.state.listeners.push(listener);
         rdma
+    }
+
+    #[test]
+    fn of_a_session_at_another_server_no_rate_is_made_up_and_that_servers_listeners_count() {
+        let mut rdma = rdma(true);
+        rdma.interfaces[0].node = Some("node-1".into());
+        rdma.state.listeners[0].node = Some("node-1".into());
+        let there = Session { server: Some("node-2".into()), ..session("TCP") };
+        let here = Session { server: Some("node-1".into()), ..session("TCP") };
+        let totals = Totals::default();
+        let sessions = [there, here];
+        let lines = lines(&sessions, "node-1", &rdma, &totals, &totals);
+        let line =
+            |server: &str| lines.iter().find(|line| line.session.server.as_deref() == Some(server)).unwrap();
+        assert!(line("node-1").read_bytes_per_s.is_some() && line("node-2").read_bytes_per_s.is_none());
+        let why = |server| line(server).why_not_rdma.clone().unwrap();
+        assert!(
+            why("node-1").contains("did not ask for it") && why("node-2").contains("serves no SMB Direct")
+        );
     }
 
     #[test]

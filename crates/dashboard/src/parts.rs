@@ -1,5 +1,6 @@
 //! What is asked of each share and volume, and by each client.
 
+use crate::clients::is_at;
 use crate::rates::{ShareTotals, Totals};
 use api::latency::Percentiles;
 use api::model::{Session, Volume};
@@ -110,10 +111,11 @@ impl Client {
 }
 
 /// Sessions of one address together, those that ask most first; behind them all further clients as one.
-pub fn clients(sessions: &[Session], before: &Totals, now: &Totals) -> Vec<Part> {
+pub fn clients(sessions: &[Session], own: &str, before: &Totals, now: &Totals) -> Vec<Part> {
     let mut apart: BTreeMap<String, Client> = BTreeMap::new();
     let mut others = Client { looks: vec![look_at_others(before, now)], ..Client::default() };
-    for session in sessions {
+    // Only of its own sessions a server knows times.
+    for session in sessions.iter().filter(|session| is_at(session, own)) {
         let name = client_of(session);
         let of = |totals: &Totals| totals.clients.get(&Some(name.clone())).copied();
         let rates = now.session_rate(before, session.id);
@@ -212,7 +214,7 @@ mod tests {
         };
         let (before, now) = (look(1_000_000, 10), look(2_000_000, 40));
         let sessions = [1, 2].map(|id| Session { id, ..session("TCP") });
-        let found = clients(&sessions, &before, &now);
+        let found = clients(&sessions, "FILER", &before, &now);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].reads_per_s), ("10.0.0.9", 60.0));
         assert_eq!(found[0].latency.count, 30);
@@ -238,7 +240,7 @@ mod tests {
                 Session { id: at as u64, client: vec![format!("{address}:50000")], ..session("TCP") }
             })
             .collect();
-        let found = clients(&sessions, &before, &now);
+        let found = clients(&sessions, "FILER", &before, &now);
         assert_eq!(found.len(), CLIENTS_MAX + 1);
         assert_eq!((found[0].name.as_str(), found[0].reads_per_s), ("10.0.1.149", 149.0));
         assert_eq!((found[0].latency.count, found[CLIENTS_MAX].name.as_str()), (2, OTHERS));

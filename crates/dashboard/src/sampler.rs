@@ -36,6 +36,7 @@ struct Looks {
     /// At the last point of each span.
     points: [(u64, Totals); 3],
     cluster: Slow<ClusterView>,
+    /// This server's, for one that is in no cluster, or if the others are not asked in time.
     rdma: Slow<Rdma>,
     others: Others,
     serials: Serials,
@@ -174,7 +175,7 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     let management = shared.management.clone();
     looks.rdma.refresh(async move { management.rdma().await.ok() });
     let rdma = looks.rdma.last().unwrap_or_default();
-    let rdma = Rdma { state: snapshot.rdma.clone(), ..rdma };
+    let mut rdma = Rdma { state: snapshot.rdma.clone(), ..rdma };
     let mut view = looks.cluster.last();
     if let Some(view) = &mut view {
         overlay(view, &shared.server, |node| shared.management.cluster().is_up(node));
@@ -191,9 +192,11 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     looks.whole.refresh(async move { Some((Instant::now(), whole(&management).await?)) });
     let mut shown = snapshot.clone();
     if let Some((_, found)) = looks.whole.last().filter(|(at, _)| at.elapsed() < WHOLE_AGE_MAX) {
-        let Whole { health, disks, pools, volumes, jobs, .. } = found;
+        let Whole { health, disks, pools, volumes, jobs, sessions, rdma: of_all, unanswered } = found;
         (shown.health, shown.disks, shown.pools) = (health, disks, pools);
-        (shown.volumes, shown.jobs) = (volumes, jobs);
+        (shown.volumes, shown.jobs, shown.sessions) = (volumes, jobs, sessions);
+        shown.health.unanswered = unanswered;
+        (shown.rdma, rdma) = (of_all.state.clone(), of_all);
         forget_dead(&mut shown, snapshot, view.as_ref());
     }
     let live = Live::new(Looked {

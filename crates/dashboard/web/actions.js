@@ -324,7 +324,7 @@ export const closeSession = (session) => act({
   text: `The client at ${session.client.join(", ")} is logged off, and its open files are closed. It may log on again.`,
   danger: true,
   command: () => fill("cenote session close ID", session),
-  run: () => ask("DELETE", `/sessions/${session.id}`),
+  run: () => ask("DELETE", `/sessions/${session.id}${session.server ? `?server=${encodeURIComponent(session.server)}` : ""}`),
   button: "End",
 });
 

@@ -182,6 +182,7 @@ const App = () => {
       ${title}${badge[name] ? html`<span class="badge">${badge[name]}</span>` : ""}</a>`)}</nav>
     <main tabindex="-1" data-page=${page} data-live=${live ? "yes" : "no"}>
       ${(trouble || age > 4) && html`<p class="stale" role="alert"><${State} of="no" word=${trouble || "The server says nothing"} /> What is shown is ${age} s old.</p>`}
+      ${live?.unanswered?.length > 0 && html`<p class="stale" role="status"><${State} of="partly" word=${`No answer from ${live.unanswered.join(", ")}`} /> What is known there alone is missing on this page.</p>`}
       ${live ? html`<${Page} live=${live} samples=${samples} />` : html`<p class="empty">Waiting for the server …</p>`}
     </main>
     <${Actions} />`;

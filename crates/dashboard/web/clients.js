@@ -11,10 +11,11 @@ const Rdma = ({ live }) => {
   const { listeners, interfaces, no_devices } = live.rdma;
   return html`<${Card} title="RDMA">
     ${listeners.length > 0
-      ? html`<p><${State} of="yes" word=${`Served at ${listeners.map((listener) => `${listener.address} (${listener.transport}, ${listener.provider})`).join(", ")}`} /></p>`
+      ? html`<p><${State} of="yes" word=${`Served at ${listeners.map((listener) => `${listener.node ? `${listener.node}, ` : ""}${listener.address} (${listener.transport}, ${listener.provider})`).join(", ")}`} /></p>`
       : html`<p><${State} of="no" word="SMB Direct is not served" /></p>`}
     ${no_devices && html`<p class="quiet">${no_devices}</p>`}
-    <${Table} label="Interfaces" rows=${interfaces} keyOf=${(one) => one.name} empty="No interface is known." columns=${[
+    <${Table} label="Interfaces" rows=${interfaces} keyOf=${(one) => `${one.node ?? ""} ${one.name}`} empty="No interface is known." columns=${[
+      ...(interfaces.some((one) => one.node) ? [{ name: "Server", of: (one) => one.node ?? "–" }] : []),
       { name: "Interface", of: (one) => one.name },
       { name: "Addresses", of: (one) => one.addresses.join(", ") },
       { name: "SMB Direct", of: (one) => html`<${State} of=${one.capable ? "yes" : "none"} word=${one.capable ? "Yes" : "No"} />` },
@@ -46,6 +47,7 @@ export const Clients = ({ live }) => {
   ];
   const sessionColumns = [
     { name: "User", sort: (session) => session.user, of: (session) => html`<b>${session.user || "guest"}</b>` },
+    ...(live.sessions.some((session) => session.server) ? [{ name: "Server", sort: (session) => session.server, of: (session) => session.server ?? "–" }] : []),
     { name: "Client", sort: (session) => session.client.join(), of: (session) => session.client.join(", ") },
     { name: "Shares", sort: (session) => session.shares.join(), of: (session) => session.shares.join(", ") || "–" },
     { name: "Transport", of: (session) => html`${[...new Set(session.channels.map((channel) => channel.transport))].join(", ")} <span class="quiet">${session.channels.length} ${session.channels.length === 1 ? "channel" : "channels"}</span>` },
@@ -53,7 +55,7 @@ export const Clients = ({ live }) => {
     { name: "Signing", of: (session) => session.signing || "none" },
     { name: "Cipher", of: (session) => session.encryption || "none" },
     { name: "Opens", right: true, sort: (session) => session.opens, of: (session) => session.opens },
-    { name: "Read / write", right: true, sort: (session) => session.read_bytes_per_s + session.written_bytes_per_s, of: (session) => html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
+    { name: "Read / write", right: true, sort: (session) => session.read_bytes_per_s + session.written_bytes_per_s, of: (session) => session.read_bytes_per_s === null ? "–" : html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
     { name: "By RDMA", right: true, of: (session) => (session.rdma_bytes ? size(session.rdma_bytes) : "–") },
     { name: "Idle", right: true, sort: (session) => session.idle_s, of: (session) => seconds(session.idle_s) },
     { name: "Why not on RDMA", of: (session) => session.why_not_rdma ?? html`<${State} of="yes" word="It is" />` },
@@ -68,7 +70,7 @@ export const Clients = ({ live }) => {
     </${Card}>
     <${Card} title=${`Sessions (${live.session_count})`}>
       ${live.sessions.length > 5 && html`<div class="tools"><${Filter} label="Filter by user, client or share" value=${typed} change=${setTyped} /></div>`}
-      <${Table} dense label="Sessions" columns=${sessionColumns} rows=${sessions} keyOf=${(session) => session.id} empty=${typed ? "No session has all of these words." : "No client is connected."} />
+      <${Table} dense label="Sessions" columns=${sessionColumns} rows=${sessions} keyOf=${(session) => `${session.server ?? ""} ${session.id}`} empty=${typed ? "No session has all of these words." : "No client is connected."} />
       ${live.session_count > live.sessions.length && html`<p class="quiet">Those that move most are shown; all: <${Command} line=${fill("cenote session list")} /></p>`}
     </${Card}>
     <${Rdma} live=${live} />`;

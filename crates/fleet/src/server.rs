@@ -55,7 +55,7 @@ impl Server {
     /// # Errors
     /// If the server does not answer.
     pub fn performance(&self) -> Result<Performance, String> {
-        self.0.get("/perf").map_err(told)
+        self.0.get("/perf?local=true").map_err(told)
     }
 
     /// What the server counted in its last second, as its dashboard shows it.
@@ -63,7 +63,7 @@ impl Server {
     /// # Errors
     /// If the server does not answer.
     pub fn last_second(&self) -> Result<LastSecond, String> {
-        self.0.get("/perf/second").map_err(told)
+        self.0.get("/perf/second?local=true").map_err(told)
     }
 
     /// Tells the dashboard of a run.

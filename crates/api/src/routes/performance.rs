@@ -1,26 +1,28 @@
 //! What clients asked of the server.
 
-use super::{Json, Reply, Shared, part};
+use super::{Json, Reply, Shared};
 use crate::latency::{ClientLatency, Percentiles};
 use crate::management::{ApiError, ErrorKind};
-use crate::model::Performance;
-use crate::seconds::LastSecond;
+use crate::model::ClusterPerformance;
+use crate::seconds::ClusterSecond;
 use axum::extract::State;
 use std::time::Instant;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Tells what clients asked of the server since the start.
-#[utoipa::path(get, path = "/perf", responses((status = OK, description = "Totals since the start", body = Performance)))]
-async fn perf(State(m): State<Shared>) -> Reply<Performance> {
-    part(&m, |snapshot| snapshot.performance).await
+/// Tells what clients asked of the servers since the start of each.
+#[utoipa::path(get, path = "/perf", responses((status = OK, description = "Totals since the start", body = ClusterPerformance)))]
+async fn perf(State(m): State<Shared>) -> Reply<ClusterPerformance> {
+    let total = m.figures().await?.performance;
+    Ok(Json(ClusterPerformance { total, servers: Vec::new() }))
 }
 
 /// Tells what was counted up to both ends of the last second: the same to all who ask in one second.
-#[utoipa::path(get, path = "/perf/second", responses((status = OK, description = "Totals at both ends", body = LastSecond)))]
-async fn last_second(State(m): State<Shared>) -> Reply<LastSecond> {
+#[utoipa::path(get, path = "/perf/second", responses((status = OK, description = "Totals at both ends", body = ClusterSecond)))]
+async fn last_second(State(m): State<Shared>) -> Reply<ClusterSecond> {
     let none = || ApiError::new(ErrorKind::Unavailable, "the server was not looked at in the last second");
-    m.seconds().last(Instant::now()).map(Json).ok_or_else(none)
+    let last = m.seconds().last(Instant::now()).ok_or_else(none)?;
+    Ok(Json(ClusterSecond { total: last, servers: Vec::new() }))
 }
 
 /// Lists how long reads and writes of each client took since it was first seen. Those of more clients than are kept apart are one, without a name.
@@ -28,6 +30,7 @@ async fn last_second(State(m): State<Shared>) -> Reply<LastSecond> {
 async fn clients(State(m): State<Shared>) -> Reply<Vec<ClientLatency>> {
     let figures = m.figures().await?;
     let told = figures.clients.iter().map(|client| ClientLatency {
+        server: None,
         client: client.client.clone(),
         sessions: client.sessions,
         latency: Percentiles::between(&Default::default(), &client.latency),

@@ -16,17 +16,20 @@ const SOFTWARE: &str = "software";
 /// Shows listeners, connections and counters of SMB Direct.
 pub(super) fn show_rdma(addresses: &[SocketAddr], direct: &SmbDirect<Providers>) -> RdmaState {
     let software = addresses.iter().map(|address| RdmaListener {
+        node: None,
         address: address.to_string(),
         transport: transport_name(rdma::Transport::Iwarp).to_owned(),
         provider: SOFTWARE.to_owned(),
     });
     let devices =
         direct.verbs().devices.iter().flat_map(IbverbsProvider::listening).map(|listening| RdmaListener {
+            node: None,
             address: listening.address.to_string(),
             transport: transport_name(listening.transport).to_owned(),
             provider: listening.device.clone(),
         });
     let connection = |shown: Shown| RdmaConnection {
+        node: None,
         client: shown.info.peer.to_string(),
         server: shown.info.local.to_string(),
         transport: transport_name(shown.info.transport).to_owned(),
