@@ -2,8 +2,10 @@
 //!
 //! Promises: names begin with `cenote_`, or with `process_` for what every process has; base units (seconds, bytes, ratios) stand at
 //! their end; counters end with `_total`; what describes a thing is a label of its `_info`, and every other sample has no more labels
-//! than it needs. Samples of a family add up: none is the sum of others. Never keeps state: every scrape is made from one snapshot.
+//! than it needs. Samples of a family add up: none is the sum of others. Each figure of a cluster is exported by one of its servers. Never keeps
+//! state: every scrape is made from one snapshot, and in a cluster by one server from what all know.
 
+mod cluster;
 mod exposition;
 mod process;
 #[cfg(test)]
@@ -11,18 +13,27 @@ mod tests;
 
 use crate::cluster::{BusChannel, BusPriority, BusQueue, BusState};
 use crate::model::{
-    CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot, VolumeStatus,
+    CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Pool, Snapshot, Volume, VolumeStatus,
 };
+pub use cluster::OfCluster;
 use exposition::Families;
 use serde::Serialize;
 use std::time::Duration;
 
 /// The body of `/metrics`.
-pub fn text(snapshot: &Snapshot) -> String {
+pub fn text(snapshot: &Snapshot, of_cluster: Option<&OfCluster>) -> String {
     let mut families = Families::default();
     disks(snapshot, &mut families);
-    pools(snapshot, &mut families);
-    volumes(snapshot, &mut families);
+    let whole = of_cluster.and_then(|found| found.whole.as_ref());
+    // What is of no server is told by one.
+    let is_told_here = of_cluster.is_none_or(|found| found.figures.shared.is_some());
+    if is_told_here {
+        pools(whole.map_or(&snapshot.pools, |whole| &whole.pools), &mut families);
+    }
+    volumes(snapshot, is_told_here, &mut families);
+    if let Some(of_cluster) = of_cluster {
+        cluster::add(of_cluster, &mut families);
+    }
     server(snapshot, &mut families);
     rdma(snapshot, &mut families);
     bus(snapshot, &mut families);
@@ -245,8 +256,8 @@ fn device_figures(disk: &Disk, labels: &[(&str, &str)], families: &mut Families)
     }
 }
 
-fn pools(snapshot: &Snapshot, families: &mut Families) {
-    for pool in &snapshot.pools {
+fn pools(pools: &[Pool], families: &mut Families) {
+    for pool in pools {
         let labels = [("pool", pool.name.as_str())];
         families.gauge("cenote_pool_health", HEALTH, &labels, health(pool.health));
         families.gauge("cenote_pool_size_bytes", "Size of all disks.", &labels, pool.size_bytes as f64);
@@ -263,14 +274,14 @@ fn pools(snapshot: &Snapshot, families: &mut Families) {
     }
 }
 
-fn volumes(snapshot: &Snapshot, families: &mut Families) {
-    // A volume is exported by the server that serves it; one that nobody serves by all.
-    for volume in &snapshot.volumes {
+/// Adds the volumes that this server serves; `with_unserved`: and those that nobody does.
+fn volumes(snapshot: &Snapshot, with_unserved: bool, families: &mut Families) {
+    let is_told = |volume: &&Volume| match volume.status {
+        VolumeStatus::Detached => with_unserved,
+        _ => volume.used_bytes.is_some(),
+    };
+    for volume in snapshot.volumes.iter().filter(is_told) {
         let labels = [("volume", volume.name.as_str())];
-        let is_elsewhere = volume.used_bytes.is_none() && volume.status != VolumeStatus::Detached;
-        if is_elsewhere {
-            continue;
-        }
         families.gauge("cenote_volume_health", HEALTH, &labels, health(volume.health));
         for (name, help, value) in [
             ("cenote_volume_size_bytes", "Size as clients see it.", Some(volume.size_bytes)),

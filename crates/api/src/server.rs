@@ -6,8 +6,9 @@
 
 use crate::document::documented;
 use crate::errands::hand_on;
+use crate::lists::whole;
 use crate::management::{ApiError, ErrorKind, Management};
-use crate::metrics;
+use crate::metrics::{self, OfCluster};
 use crate::refusals::{MINUTE, Refusals};
 use crate::routes::{Peer, Shared};
 use crate::seats::{Seat, Seats};
@@ -270,7 +271,18 @@ async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, 
 }
 
 async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
-    let text = metrics::text(&*management.snapshot().await?);
+    let snapshot = management.snapshot().await?;
+    let of_cluster = match management.cluster().figures() {
+        Some(figures) => {
+            let whole = match &figures.shared {
+                Some(_) => whole(&management).await,
+                None => None,
+            };
+            Some(OfCluster { figures, whole })
+        }
+        None => None,
+    };
+    let text = metrics::text(&snapshot, of_cluster.as_ref());
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

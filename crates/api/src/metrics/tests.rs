@@ -1,6 +1,8 @@
 //! The text is read back as Prometheus reads it, and held against its conventions.
 
-use super::text;
+use super::{OfCluster, text};
+use crate::cluster::{ClusterFigures, EtcdFigures, SharedFigures};
+use crate::lists::Whole;
 use crate::model::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -199,7 +201,7 @@ fn snapshot() -> Snapshot {
 }
 
 fn families() -> BTreeMap<String, Family> {
-    parse(&text(&snapshot())).expect("Prometheus can read it")
+    parse(&text(&snapshot(), None)).expect("Prometheus can read it")
 }
 
 #[test]
@@ -319,7 +321,7 @@ fn what_only_another_server_knows_is_exported_there_and_not_as_0_here() {
     (there.used_bytes, there.available_bytes, there.footprint_bytes) = (None, None, None);
     (snapshot.disks[1].counters, snapshot.disks[1].allocated_bytes) = (None, None);
     let disk = snapshot.disks[1].id.to_string();
-    for (name, family) in parse(&text(&snapshot)).expect("Prometheus can read it") {
+    for (name, family) in parse(&text(&snapshot, None)).expect("Prometheus can read it") {
         for (_, labels) in family.samples.keys() {
             assert_ne!(labels.get("volume").map(String::as_str), Some("two"), "{name}");
             assert_ne!(labels.get("disk"), Some(&disk), "{name}");
@@ -363,4 +365,76 @@ fn what_is_no_exposition_is_refused_by_the_parser_above() {
     ] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }
+}
+
+fn of_cluster(node: &str, speaks: bool) -> OfCluster {
+    let nodes = vec![("node-1".to_owned(), true), ("node-2".to_owned(), true), ("node-3".to_owned(), false)];
+    let etcd = Some(EtcdFigures { members: 3, working: 2, needed: 2 });
+    let shared = SharedFigures { nodes, etcd, authority_ends_unix_s: Some(9000) };
+    let figures = ClusterFigures {
+        cluster: "C".into(),
+        node: node.into(),
+        has_majority: Some(true),
+        certificate_ends_unix_s: Some(7000),
+        etcd_member_votes: Some(true),
+        shared: speaks.then_some(shared),
+    };
+    let mut pools = snapshot().pools;
+    pools.iter_mut().for_each(|pool| pool.allocated_bytes = Some(77));
+    let health = HealthReport { unanswered: vec!["node-3".into()], ..HealthReport::default() };
+    let whole = Whole {
+        health,
+        disks: Vec::new(),
+        pools,
+        volumes: Vec::new(),
+        jobs: Vec::new(),
+        sessions: Vec::new(),
+        rdma: Rdma::default(),
+        unanswered: vec!["node-3".into()],
+    };
+    OfCluster { figures, whole: speaks.then_some(whole) }
+}
+
+/// Samples of the families that are of no single server, by the servers that export them.
+#[test]
+fn each_figure_of_a_cluster_is_exported_by_one_server() {
+    let mut snapshot = snapshot();
+    // Of volumes and disks of others a server knows nothing.
+    for disk in &mut snapshot.disks {
+        disk.counters = None;
+    }
+    for (at, volume) in snapshot.volumes.iter_mut().enumerate() {
+        volume.used_bytes = None;
+        volume.status = if at == 0 { VolumeStatus::Detached } else { VolumeStatus::Ok };
+    }
+    let mut exported: BTreeMap<(String, Labels), usize> = BTreeMap::new();
+    for (node, speaks) in [("node-1", true), ("node-2", false)] {
+        let families =
+            parse(&text(&snapshot, Some(&of_cluster(node, speaks)))).expect("Prometheus can read it");
+        let told = [
+            "cenote_node",
+            "cenote_etcd",
+            "cenote_cluster",
+            "cenote_cert",
+            "cenote_auth",
+            "cenote_pool",
+            "cenote_volume",
+        ];
+        for (name, family) in families {
+            assert!(!family.help.is_empty(), "{name}");
+            if told.iter().any(|prefix| name.starts_with(prefix)) {
+                for sample in family.samples.into_keys() {
+                    *exported.entry(sample).or_default() += 1;
+                }
+            }
+        }
+    }
+    assert!(exported.values().all(|times| *times == 1), "{exported:?}");
+    let has = |name: &str| exported.keys().filter(|(known, _)| known == name).count();
+    assert_eq!(
+        (has("cenote_node_up"), has("cenote_node_has_majority"), has("cenote_etcd_members")),
+        (3, 2, 1)
+    );
+    assert_eq!((has("cenote_volume_health"), has("cenote_cluster_unanswered")), (1, 1));
+    assert!(has("cenote_pool_allocated_bytes") > 0, "one server knows it of all disks");
 }
