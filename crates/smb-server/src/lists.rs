@@ -4,6 +4,7 @@ use crate::directory::Directory;
 use crate::state::State;
 use crate::state::connections::{ConnectionInfo, Transport};
 use smb::crypto::{CipherId, SigningAlgorithm};
+use std::time::Duration;
 use types::{Monotonic, Sid, VolumeId};
 use volume::backend::{Backend, CacheGrant, LeaseState, OplockLevel, WideString};
 
@@ -39,7 +40,7 @@ pub struct SessionInfo {
     pub encryption_required: bool,
     pub shares: Vec<String>,
     pub opens: usize,
-    pub age_s: u64,
+    pub age: Duration,
     pub idle_s: u64,
     pub reads: u64,
     pub writes: u64,
@@ -110,7 +111,7 @@ pub(crate) fn sessions<B: Backend, D: Directory>(state: &State<B, D>, now: Monot
                 encryption_required: session.encrypt,
                 shares: session.trees.iter().map(|(_, tree)| tree.name().to_owned()).collect(),
                 opens: session.opens.len(),
-                age_s: now.since(session.created_at).as_secs(),
+                age: now.since(session.created_at),
                 idle_s: now.since(session.last_request_at).as_secs(),
                 reads: session.reads,
                 writes: session.writes,

@@ -20,6 +20,7 @@ use api::model::{
     DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpenFile,
     RdmaTrace, Snapshot, VolumeDamage,
 };
+use cluster::clock::unix_now;
 use node::Node;
 use node::{damage_search, jobs};
 use std::cell::RefCell;
@@ -101,7 +102,7 @@ impl Show {
     /// Shows the part of a snapshot that the server knows.
     fn show_server(&self, node: &Node, frontend: &Frontend) -> Snapshot {
         let (server, clients) = (frontend.server(), frontend.clients());
-        let (now, wall) = (node.tasks.now(), node.tasks.unix_seconds());
+        let (now, wall) = (node.tasks.now(), unix_now());
         let direct = clients.direct();
         let rdma = rdma::show_rdma(&self.rdma_addresses, direct);
         let mut metrics = metrics::show_gauges(server.gauges(), &self.limits);

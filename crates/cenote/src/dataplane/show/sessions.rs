@@ -9,6 +9,7 @@ use smb_transport::server::smb_direct::SmbDirect;
 use smb_transport::server::tcp::Tcp;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 use volume::backend::{LeaseState, OplockLevel};
 use volume::security::rights;
 
@@ -34,12 +35,12 @@ impl Copies {
     }
 }
 
-/// Shows a session; `wall`: the time of day in Unix seconds.
+/// Shows a session; `wall`: the time since 1970-01-01 00:00 UTC.
 pub(super) fn show_session(
     session: SessionInfo,
     direct: &SmbDirect<Providers>,
     copies: &Copies,
-    wall: u64,
+    wall: Duration,
 ) -> Session {
     let channel = |connection: &ConnectionInfo| {
         let shown = match connection.transport {
@@ -76,7 +77,8 @@ pub(super) fn show_session(
         },
         shares: session.shares,
         opens: session.opens as u64,
-        since_unix_s: wall.saturating_sub(session.age_s),
+        // By the whole second only at the end: else the beginning would be another one from look to look.
+        since_unix_s: wall.saturating_sub(session.age).as_secs(),
         idle_s: session.idle_s,
         reads: session.reads,
         writes: session.writes,
