@@ -1,6 +1,6 @@
 """Servers of a cluster as processes of the test's own: formed as an administrator forms one, killed, stopped, cut off from power, and started
 again."""
-import concurrent.futures, json, os, pathlib, signal, socket, subprocess, time
+import json, os, pathlib, signal, socket, subprocess, time
 
 USER, PASSWORD, SHARE, VOLUME = "tester", "Pa55 w%rd", "demo", "demo"
 
@@ -191,7 +191,7 @@ class Cluster:
         def find():
             for node in self.running():
                 try:
-                    volume = node.json("--local", "volume", "show", name)
+                    volume = node.json("volume", "show", name)
                 except (Trouble, ValueError, subprocess.TimeoutExpired):
                     continue
                 if len(self.nodes) == 1 or volume["owner"] == node.name and volume["status"] != "detached":
@@ -229,31 +229,6 @@ class Cluster:
                         return [self.complaint]
                 time.sleep(0.3)
         return []
-
-    # What is the cluster's, and the same whichever server is asked.
-    TOLD = (("health",), ("disk", "list"), ("job", "list"), ("session", "list"))
-
-    def told(self, nodes):
-        """The bytes that each of these servers answers, of each question those of all; all are asked at once."""
-        def ask(node, words):
-            done = subprocess.run([*node.within, node.binary, "--data", str(node.data), "--json", *words], capture_output=True, stdin=subprocess.DEVNULL,
-                                  timeout=20)
-            # Health has an exit status of its own.
-            return done.stdout or done.stderr
-        with concurrent.futures.ThreadPoolExecutor(len(self.TOLD) * len(nodes)) as pool:
-            asked = {words: [pool.submit(ask, node, words) for node in nodes] for words in self.TOLD}
-            return {" ".join(words): [answer.result() for answer in answers] for words, answers in asked.items()}
-
-    def agree(self, nodes, since, seconds):
-        """Until these servers tell the same, byte by byte: for how long after `since`, and what they tell."""
-        while True:
-            told = self.told(nodes)
-            after = time.monotonic() - since
-            differing = {words: answers for words, answers in told.items() if len(set(answers)) > 1}
-            if not differing:
-                return after, {words: json.loads(answers[0]) for words, answers in told.items()}
-            if after > seconds:
-                raise Trouble("; ".join(f"{words} differs: {[answer.decode(errors='replace')[:700] for answer in answers]}" for words, answers in differing.items()))
 
     def check_copies(self):
         """What `volume check` finds; nothing if all copies are identical."""
