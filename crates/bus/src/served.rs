@@ -2,7 +2,7 @@
 
 use crate::exports::{Exports, LocalDisks};
 use types::Monotonic;
-use volume::backend::{Backend, Event, Operation, OperationId, Ruling, Standing};
+use volume::backend::{Backend, Event, OpenId, Operation, OperationId, Ruling, Standing};
 
 /// One of an SMB server's backends: a volume `B`, or the share `bus$` over the disks `L`.
 pub enum Served<B, L> {
@@ -49,6 +49,13 @@ impl<B: Backend, L: LocalDisks> Backend for Served<B, L> {
         match self {
             Self::Volume(volume) => volume.cancel(operation),
             Self::Bus(exports) => exports.cancel(operation),
+        }
+    }
+
+    fn lock_count(&self, open: OpenId) -> usize {
+        match self {
+            Self::Volume(volume) => volume.lock_count(open),
+            Self::Bus(_) => 0,
         }
     }
 

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, Event, Operation, OperationId, Reply, Ruling, Standing};
+use volume::backend::{Backend, Event, OpenId, Operation, OperationId, Reply, Ruling, Standing};
 use volume::service::Service;
 
 /// Bit of the operations of commands; those of the server do not have it.
@@ -167,6 +167,10 @@ impl Backend for ServedVolume {
                 *waiting = Some(result.map_err(|refusal| refusal.status));
             }
         }
+    }
+
+    fn lock_count(&self, open: OpenId) -> usize {
+        self.0.service.borrow().lock_count(open)
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{ChunkIndex, FileTime, Monotonic, PoolId, VolumeId};
 use volume::fs::Config;
-use volume::service::ServiceConfig;
+use volume::service::{LastingOpens, ServiceConfig};
 
 /// Share of the cache that may wait to be written: a third, and at most 2 GiB; the volume keeps to an amount that is soon written.
 const DIRTY_DIVISOR: usize = 3;
@@ -88,6 +88,7 @@ fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
         locks_per_open,
         locks_per_session: config.locks_per_session.max(locks_per_open),
         locks_max: config.locks_max.max(locks_per_open),
+        lasting: LastingOpens::new(opens),
         ..config
     }
 }
@@ -229,7 +230,7 @@ impl Volumes {
     }
 
     pub(crate) fn service_config(&self) -> ServiceConfig {
-        self.service
+        self.service.clone()
     }
 
     /// The cache of a volume that is being opened.

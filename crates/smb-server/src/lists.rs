@@ -26,6 +26,8 @@ pub struct Gauges {
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
     pub id: u64,
+    /// Another node of the cluster has it, and no client.
+    pub is_nodes: bool,
     pub connections: Vec<ConnectionInfo>,
     pub user: String,
     pub user_sid: Sid,
@@ -52,6 +54,8 @@ pub struct SessionInfo {
 pub struct OpenInfo {
     pub id: u64,
     pub session: u64,
+    /// It is the open of a disk, by another node of the cluster.
+    pub is_nodes: bool,
     pub user: String,
     pub share: String,
     /// `None`: a pipe.
@@ -96,6 +100,7 @@ pub(crate) fn sessions<B: Backend, D: Directory>(state: &State<B, D>, now: Monot
                 .collect();
             SessionInfo {
                 id: id.get(),
+                is_nodes: session.is_node(),
                 user: session.account.clone(),
                 user_sid: session.token.user.clone(),
                 dialect: session.dialect.name(),
@@ -130,6 +135,7 @@ pub(crate) fn opens<B: Backend, D: Directory>(state: &State<B, D>, now: Monotoni
             OpenInfo {
                 id: id.get(),
                 session: open.session.get(),
+                is_nodes: session.is_some_and(|session| session.is_node()),
                 user: session.map(|session| session.account.clone()).unwrap_or_default(),
                 share: tree.map(|tree| tree.name().to_owned()).unwrap_or_default(),
                 volume: open.volume_open().map(|(volume, _)| state.volumes.id_of(volume)),

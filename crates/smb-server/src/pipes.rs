@@ -87,12 +87,15 @@ fn with_pipe<B: Backend, D: Directory, T>(
     work: impl FnOnce(&mut smb::rpc::Pipe, &dyn smb::rpc::Directory) -> T,
 ) -> Result<T, NtStatus> {
     let mut end = state.opens.pipe_mut(key)?.end.take().ok_or(NtStatus::PIPE_BUSY)?;
+    let volumes = &state.volumes;
+    let lock_count = |volume, open| volumes.get(volume).map_or(0, |volume| volume.lock_count(open));
     let view = View {
         directory: &state.directory,
         server_name: &state.config.server_name,
         sessions: &state.sessions,
         connections: &state.connections,
         opens: &state.opens,
+        lock_count: &lock_count,
         random: RefCell::new(&mut state.random),
         now,
         wall: state.clock.at(now),

@@ -3,6 +3,7 @@
 use crate::directory::{Directory, Share};
 use crate::state::RandomSource;
 use crate::state::connections::Connections;
+use crate::state::keys::{SessionKey, VolumeSlot};
 use crate::state::opens::{Open, Opens};
 use crate::state::sessions::{Session, SessionState, Sessions};
 use crate::state::tree::Target;
@@ -13,6 +14,7 @@ use smb::rpc::{
 use smb::wire::ShareFlags;
 use std::cell::RefCell;
 use types::{FileTime, Monotonic, Sid};
+use volume::backend::OpenId;
 use volume::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor, rights};
 
 /// Slots of opens that one list looks at: fewer than a message may cost.
@@ -27,6 +29,8 @@ pub(crate) struct View<'a, D> {
     pub sessions: &'a Sessions,
     pub connections: &'a Connections,
     pub opens: &'a Opens,
+    /// Counts the byte-range locks of an open of a volume.
+    pub lock_count: &'a dyn Fn(VolumeSlot, OpenId) -> usize,
     pub random: RefCell<&'a mut RandomSource>,
     pub now: Monotonic,
     pub wall: FileTime,
@@ -69,8 +73,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
     }
 
     fn sessions(&self) -> Vec<SessionEntry> {
-        let proven = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Valid);
-        proven
+        self.people()
             .map(|(key, session)| SessionEntry {
                 id: key.get(),
                 client: self.client_of(session),
@@ -84,8 +87,8 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
     }
 
     fn connections(&self) -> Vec<ConnectionEntry> {
-        let proven = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Valid);
-        let trees = proven.flat_map(|(_, session)| session.trees.iter().map(move |tree| (session, tree)));
+        let trees =
+            self.people().flat_map(|(_, session)| session.trees.iter().map(move |tree| (session, tree)));
         trees
             .zip(1..)
             .map(|((session, (_, tree)), id)| ConnectionEntry {
@@ -174,6 +177,12 @@ impl<D: Directory> View<'_, D> {
         format!("C:\\{volume}{inner}{}", share.path)
     }
 
+    /// The sessions that have come about, but for those of the cluster's own nodes.
+    fn people(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
+        let is_shown = |session: &Session| session.state == SessionState::Valid && !session.is_node();
+        self.sessions.iter().filter(move |(_, session)| is_shown(session))
+    }
+
     fn client_of(&self, session: &Session) -> String {
         let first = session.channels.first().and_then(|channel| self.connections.get(channel.connection));
         first.map(|connection| connection.info.peer.ip().to_string()).unwrap_or_default()
@@ -182,8 +191,12 @@ impl<D: Directory> View<'_, D> {
     /// The open file in a slot; pipes are none.
     fn file_at(&self, index: usize) -> Option<FileEntry> {
         let (key, open) = self.opens.at(index)?;
-        open.volume_open()?;
+        let (volume, name) = open.volume_open()?;
         let session = self.sessions.get(open.session);
+        // Nodes open disks.
+        if session.is_some_and(Session::is_node) {
+            return None;
+        }
         // Of the generation as many bits as there is room for: an old name finds another file only after 4,096 uses of its slot.
         let generation = (key.get() >> 32) as u32 & 0xFFF;
         Some(FileEntry {
@@ -194,8 +207,7 @@ impl<D: Directory> View<'_, D> {
             user: session.map(|session| session.account.clone()).unwrap_or_default(),
             permissions: u32::from(open.granted_access & rights::READ_DATA != 0)
                 | u32::from(open.granted_access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0) << 1,
-            // Counted by the volume, not by open.
-            locks: 0,
+            locks: (self.lock_count)(volume, name) as u32,
         })
     }
 

@@ -686,6 +686,10 @@ pub trait Backend {
     /// more happens through the open, and it cannot be found again.
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic);
     fn poll(&mut self, out: &mut Vec<Event>);
+    /// Counts the byte-range locks that an open holds; where there are no files there are none.
+    fn lock_count(&self, _open: OpenId) -> usize {
+        0
+    }
     /// Returns the time at which [`Backend::handle_timeout`] has to be called next.
     fn next_timeout(&self) -> Option<Monotonic>;
     fn handle_timeout(&mut self, now: Monotonic);

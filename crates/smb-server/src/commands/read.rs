@@ -7,7 +7,7 @@ use crate::pipes;
 use crate::remote::{self, RemoteMemory};
 use crate::state::State;
 use crate::state::keys::OpenKey;
-use smb::wire::{CHANNEL_NONE, READ_FLAG_UNBUFFERED, ReadRequest};
+use smb::wire::{CHANNEL_NONE, Dialect, READ_FLAG_UNBUFFERED, ReadRequest};
 use sys::{Buf, Payload};
 use types::NtStatus;
 use volume::backend::{Backend, ByteRange, Operation, Reply};
@@ -50,7 +50,12 @@ pub(crate) fn start<B: Backend, D: Directory>(
         channel => Some(remote::memory_to_write(&state.connections, context, channel, length, &request)?),
     };
     let open = state.opens.get(key)?;
+    let unbuffered = request.flags & READ_FLAG_UNBUFFERED != 0;
     let Some((volume, name)) = open.volume_open() else {
+        // There is no pipe whose data are not buffered (MS-SMB2 3.3.5.12).
+        if unbuffered && context.dialect(&state.connections) >= Dialect::Smb302 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         return read_pipe(state, key, length);
     };
     if open.directory {
@@ -66,11 +71,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context.check_channel_sequence(&state.connections, &mut state.opens, key, false)?;
     context.bytes = length as usize;
     let wanted = Wanted { minimum: request.minimum_count.get(), length, offset };
-    let operation = Operation::Read {
-        open: name,
-        range: ByteRange { offset, len_bytes: length.into() },
-        unbuffered: request.flags & READ_FLAG_UNBUFFERED != 0,
-    };
+    let operation =
+        Operation::Read { open: name, range: ByteRange { offset, len_bytes: length.into() }, unbuffered };
     let work = match memory {
         None => Work::File(wanted),
         Some(memory) => Work::Remote(wanted, Box::new(memory)),

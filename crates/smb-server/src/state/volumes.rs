@@ -50,6 +50,10 @@ impl<B: Backend> Volumes<B> {
         self.0.iter_mut().find(|volume| volume.id == id)?.backend.as_mut()
     }
 
+    pub fn get(&self, slot: VolumeSlot) -> Option<&B> {
+        self.0.get(slot.0)?.backend.as_ref()
+    }
+
     pub fn get_mut(&mut self, slot: VolumeSlot) -> Option<&mut B> {
         self.0.get_mut(slot.0)?.backend.as_mut()
     }

@@ -141,6 +141,23 @@ fn a_pipe_is_opened_at_no_other_level_of_impersonation_than_a_file() {
 }
 
 #[test]
+fn a_pipe_is_not_read_without_buffering() {
+    let mut world = World::new();
+    let mut client = Client::ready_at(&mut world, "IPC$");
+    let pipe = client.create(&mut world, "srvsvc");
+    let answer = client.call(&mut world, Command::Read, |out| {
+        let body = ReadRequestBody {
+            length: 100.into(),
+            file_id: pipe,
+            flags: READ_FLAG_UNBUFFERED,
+            ..Default::default()
+        };
+        write_read_request(out, body, &[]);
+    });
+    assert_eq!(status(&answer), NtStatus::INVALID_PARAMETER);
+}
+
+#[test]
 fn an_fsctl_without_room_for_its_answer_is_refused_and_does_nothing() {
     let mut world = World::over_volume();
     let mut client = Client::ready(&mut world);

@@ -29,5 +29,6 @@ mod quotas;
 mod raw;
 mod remote;
 mod remote_transform;
+mod saving;
 mod security;
 mod symlinks;

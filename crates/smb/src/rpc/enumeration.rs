@@ -1,10 +1,30 @@
-//! Lists that come in parts: what the client asks for, and as many entries as fit.
+//! Lists that come in parts: what the client asks for, and as many entries as fit. Beside them, one entry of a level.
 
 use super::Win32;
 use super::ndr::{BadStub, Reader, Writer};
 
 /// Bytes of one answer at most, whatever the client prefers.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// The answer with one structure of a level, which `write` writes, or with the status for which there is none.
+pub(super) fn answer_of_level<T>(
+    level: u32,
+    found: Result<T, Win32>,
+    write: impl FnOnce(&mut Writer, T),
+) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u32(level);
+    out.pointer_if(found.is_ok());
+    let status = match found {
+        Ok(found) => {
+            write(&mut out, found);
+            Win32::SUCCESS
+        }
+        Err(status) => status,
+    };
+    out.u32(status.0);
+    out.into_stub()
+}
 
 /// A level and a container that the client leaves empty; then what it prefers and where it stopped.
 pub(super) struct Enumeration {

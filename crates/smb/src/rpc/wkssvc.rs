@@ -1,6 +1,6 @@
 //! wkssvc (MS-WKST): what kind of computer this is.
 
-use super::enumeration::Enumeration;
+use super::enumeration::{Enumeration, answer_of_level};
 use super::ndr::{BadStub, Reader, Writer};
 use super::{Directory, RpcCaller, Win32};
 
@@ -29,33 +29,25 @@ pub(super) fn call(
 fn get_info(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
     let level = reader.u32()?;
-    let mut out = Writer::default();
-    out.u32(level);
-    if !(100..=102).contains(&level) {
-        out.null();
-        out.u32(Win32::INVALID_LEVEL.0);
-        return Ok(out.into_stub());
-    }
-    let server = directory.server();
-    out.pointer();
-    out.u32(PLATFORM_NT);
-    out.pointer();
-    out.pointer();
-    out.u32(server.version_major);
-    out.u32(server.version_minor);
-    if level >= 101 {
+    let found = if (100..=102).contains(&level) { Ok(directory.server()) } else { Err(Win32::INVALID_LEVEL) };
+    Ok(answer_of_level(level, found, |out, server| {
+        out.u32(PLATFORM_NT);
         out.pointer();
-    }
-    if level == 102 {
-        out.count(directory.sessions().len());
-    }
-    out.string(&server.name);
-    out.string(&server.domain);
-    if level >= 101 {
-        out.string("");
-    }
-    out.u32(Win32::SUCCESS.0);
-    Ok(out.into_stub())
+        out.pointer();
+        out.u32(server.version_major);
+        out.u32(server.version_minor);
+        if level >= 101 {
+            out.pointer();
+        }
+        if level == 102 {
+            out.count(directory.sessions().len());
+        }
+        out.string(&server.name);
+        out.string(&server.domain);
+        if level >= 101 {
+            out.string("");
+        }
+    }))
 }
 
 /// NetrWkstaUserEnum (MS-WKST 3.2.4.3), levels 0 and 1, for administrators: who is logged on. Each user is named once.

@@ -5,7 +5,7 @@
 
 use std::task::Poll;
 
-use ::types::FileTime;
+use ::types::{BLOCK_BYTES, FileTime, attribute};
 use sys::Payload;
 
 use super::FileSystem;
@@ -42,6 +42,31 @@ impl FileSystem {
         durable: bool,
     ) -> Poll<Result<(), FsError>> {
         self.data.write(ParkedWrite { token, stream, offset, data, durable }, &mut self.base)
+    }
+
+    /// Bytes that the volume could hold if nothing else were on it: no stream without holes is longer.
+    #[inline]
+    pub fn capacity_bytes(&self) -> u64 {
+        let allocator = &self.base.meta.allocator;
+        u64::from(allocator.chunk_count()) * u64::from(allocator.chunk_blocks()) * BLOCK_BYTES as u64
+    }
+
+    /// Whether a stream may end at `end` (MS-FSA 2.1.5.15.4): unless its file is sparse, the volume has to have room for all bytes until there.
+    /// The room is looked at and not reserved, and is that of the volume's addresses: whether the pool of a thin one has it will be seen when
+    /// the bytes are written. While space comes back of what was deleted, only the volume's capacity counts.
+    pub fn has_room_for(&mut self, stream: StreamId, end: u64) -> Result<bool, FsError> {
+        self.base.ready()?;
+        let inode = inode(&mut self.base.meta.store, &Transaction::new(), stream.file)?;
+        let found = self.stream_information(stream)?;
+        let held_bytes = found.end_of_file.max(found.allocation_bytes);
+        if inode.attributes & attribute::SPARSE_FILE != 0 || end <= held_bytes {
+            return Ok(true);
+        }
+        let space_comes_back =
+            !self.data.gives_nothing_back() || self.base.meta.allocator.unsettled().is_some();
+        let statistics = self.statistics();
+        let free_bytes = statistics.total_bytes.saturating_sub(statistics.used_bytes);
+        Ok(end <= self.capacity_bytes() && (space_comes_back || end - held_bytes <= free_bytes))
     }
 
     /// Makes all of a file's data and everything done to any metadata so far durable.

@@ -8,6 +8,7 @@ use super::meta::record::{StreamRecord, decode_number, encode_number};
 use super::meta::{Store, Transaction, key};
 use super::metadata::Metadata;
 use super::namespace::check_name;
+use super::quota::charge_of_stream;
 use super::types::{FileId, FsError, StreamId, StreamInformation};
 use super::upcase::names_equal;
 
@@ -34,7 +35,7 @@ pub fn find_stream(meta: &mut Metadata, file: FileId, name: &[u16]) -> Result<St
 /// Makes an empty named stream.
 ///
 /// # Errors
-/// `Exists`, `NameInvalid`, `NotFound`; `TooManyStreams` beyond [`NAMED_STREAMS_MAX`].
+/// `Exists`, `NameInvalid`, `NotFound`; `TooManyStreams` beyond [`NAMED_STREAMS_MAX`]; `QuotaExceeded`.
 pub fn create_stream(
     meta: &mut Metadata,
     file: FileId,
@@ -48,11 +49,13 @@ pub fn create_stream(
         return Err(FsError::Exists);
     }
     check_stream_room(&mut meta.store, &txn, file, inode.next_stream)?;
+    let record = StreamRecord { end_of_file: 0, allocated_blocks: 0, name: name.into() };
+    let charge = (0, charge_of_stream(&record));
+    meta.quotas.charge_metadata(&mut meta.store, &mut txn, (file, &inode), charge)?;
     let stream = StreamId { file, index: inode.next_stream };
     inode.next_stream = inode.next_stream.checked_add(1).ok_or(FsError::TooLarge)?;
     inode.changed = now;
     put_inode(&mut txn, file, &inode);
-    let record = StreamRecord { end_of_file: 0, allocated_blocks: 0, name: name.into() };
     txn.put(key::stream(stream), record.encode());
     txn.put(key::stream_name(file, name), encode_number(u64::from(stream.index)));
     meta.record(txn);

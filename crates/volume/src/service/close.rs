@@ -4,6 +4,7 @@ use super::commit::commit;
 use super::file_opens::Doomed;
 use super::halt::{Halt, Outcome};
 use super::information;
+use super::inheritance;
 use super::locks::LockOwner;
 use super::notify;
 use super::open::{LinkName, ParentLease};
@@ -157,11 +158,12 @@ pub fn remove_link(
     by: Option<ParentLease>,
 ) -> Result<Option<Unlinked>, Halt> {
     // The entry may be another file's by now.
-    match parts.fs.lookup(link.parent, &link.name) {
-        Ok(entry) if entry.file == file => {}
+    let entry = match parts.fs.lookup(link.parent, &link.name) {
+        Ok(entry) if entry.file == file => entry,
         Ok(_) | Err(FsError::NotFound | FsError::NotDirectory) => return Ok(None),
         Err(error) => return Err(error.into()),
-    }
+    };
+    let created = if entry.directory { None } else { Some(parts.fs.attributes(file)?.created) };
     let directory_path = if parts.watches.is_empty() { None } else { Some(parts.fs.path(link.parent)?) };
     let now = parts.time();
     let unlinked = match parts.fs.unlink(link.parent, &link.name, now) {
@@ -169,7 +171,9 @@ pub fn remove_link(
         Err(FsError::NotEmpty | FsError::NotFound) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    parts.names.tunnel(link.parent, &link.name, parts.agenda.clock.now());
+    if let Some(created) = created {
+        inheritance::keep(parts, link, created);
+    }
     if unlinked.last {
         parts.reclaims.add_file(file);
     }

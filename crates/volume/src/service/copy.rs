@@ -1,7 +1,7 @@
 //! Copies within the server: chunk by chunk through memory, or by sharing blocks (MS-FSA 2.1.5.10.5; MS-SMB2 3.3.5.15.6).
 
 use super::halt::{Halt, Outcome, status_of};
-use super::io::{check_read, check_write};
+use super::io::{check_end, check_read, check_write};
 use super::parts::Parts;
 use super::transfers::{Copy, InFlight};
 use super::turn::STEPS_PER_TURN;
@@ -32,6 +32,7 @@ pub fn copy_chunks(
         let range = ByteRange { offset: chunk.source_offset, len_bytes: chunk.len_bytes };
         check_read(parts, source, range)?;
         check_write(parts, target, chunk.target_offset, chunk.len_bytes)?;
+        check_end(parts, target_stream, chunk.target_offset.saturating_add(chunk.len_bytes))?;
     }
     let copy = of_chunks(operation, (source, source_stream), (target, target_stream), chunks);
     copy_next(parts, Box::new(copy));

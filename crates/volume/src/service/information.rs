@@ -23,13 +23,22 @@ pub fn file_information(found: &Attributes) -> FileInformation {
         changed: found.changed,
         attributes,
         end_of_file: found.end_of_file,
-        allocation_bytes: found.allocation_bytes,
+        allocation_bytes: allocation_told(found, found.end_of_file, found.allocation_bytes),
         link_count: found.link_count,
         delete_pending: false,
         directory: found.directory,
         reparse_tag: found.reparse_tag,
         extended_attribute_bytes: found.extended_attribute_bytes,
     }
+}
+
+/// Returns what clients are told is allocated of a stream: of a file that is not sparse at least what its bytes take, in whole blocks
+/// (MS-FSA 2.1.5.15.4), although those that were never written take nothing here.
+fn allocation_told(file: &Attributes, end_of_file: u64, allocation_bytes: u64) -> u64 {
+    if file.attributes & attribute::SPARSE_FILE != 0 {
+        return allocation_bytes;
+    }
+    allocation_bytes.max(end_of_file.next_multiple_of(BLOCK_BYTES as u64))
 }
 
 /// Returns the information of an open's file.
@@ -41,7 +50,8 @@ pub fn of_open(fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<FileInf
     if stream.index != 0 {
         let sizes = fs.stream_information(stream)?;
         information.end_of_file = sizes.end_of_file;
-        information.allocation_bytes = sizes.allocation_bytes;
+        information.allocation_bytes =
+            allocation_told(&attributes, sizes.end_of_file, sizes.allocation_bytes);
     }
     information.directory = open.directory;
     if let Some(node) = opens.file(stream.file) {
@@ -88,6 +98,7 @@ pub fn query(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply
 
 pub fn query_streams(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Halt> {
     let file = opens.open_for(id, 0)?.stream.file;
+    let attributes = fs.attributes(file)?;
     let streams = fs.streams(file)?;
     let entry = |stream: StreamInformation| {
         let mut name = vec![u16::from(b':')];
@@ -96,7 +107,7 @@ pub fn query_streams(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Resu
         StreamEntry {
             name: name.into(),
             end_of_file: stream.end_of_file,
-            allocation_bytes: stream.allocation_bytes,
+            allocation_bytes: allocation_told(&attributes, stream.end_of_file, stream.allocation_bytes),
         }
     };
     Ok(Reply::Streams(streams.into_iter().map(entry).collect()))

@@ -108,7 +108,11 @@ fn write(
     write_through: bool,
 ) -> Option<(Operation, Halt)> {
     let len_bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-    let (stream, offset) = match check_write(parts, id, offset, u64::from(len_bytes)) {
+    let checked = check_write(parts, id, offset, u64::from(len_bytes)).and_then(|(stream, offset)| {
+        check_end(parts, stream, offset + u64::from(len_bytes))?;
+        Ok((stream, offset))
+    });
+    let (stream, offset) = match checked {
         Ok(found) => found,
         Err(Halt::Status(status)) => {
             parts.agenda.events.done(operation, Err(status));
@@ -166,6 +170,15 @@ pub fn check_write(
     }
     check_range(parts, id, stream, ByteRange { offset, len_bytes })?;
     Ok((stream, offset))
+}
+
+/// Checks that the volume could ever hold a stream that ends there without holes, or that it has holes.
+#[inline]
+pub fn check_end(parts: &mut Parts<'_>, stream: StreamId, end: u64) -> Result<(), Halt> {
+    if end <= parts.fs.capacity_bytes() || parts.fs.has_room_for(stream, end)? {
+        return Ok(());
+    }
+    Err(NtStatus::DISK_FULL.into())
 }
 
 /// Checks that others let an open write a range of its stream.

@@ -4,6 +4,7 @@ use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect, Grant};
 use super::halt::{Halt, ea_status};
+use super::inheritance;
 use super::notify;
 use super::open::LinkName;
 use super::options;
@@ -115,13 +116,8 @@ impl<'a> Making<'a> {
         parts: &mut Parts<'_>,
         parent_descriptor: &SecurityDescriptor,
     ) -> Result<FileId, Halt> {
-        let now = parts.agenda.clock.now();
-        if let Some(long) = parts.names.tunnelled(self.link.parent, &self.link.name, now)
-            && matches!(parts.fs.lookup(self.link.parent, &long), Err(FsError::NotFound))
-        {
-            self.link.name = long;
-            self.target.link = Some(self.link.clone());
-        }
+        let inherited = if self.directory { None } else { inheritance::find(parts, &mut self.link)? };
+        self.target.link = Some(self.link.clone());
         check_extended_attributes(&self.create.extended_attributes).map_err(ea_status)?;
         let token = &self.create.caller.token;
         let security =
@@ -133,7 +129,9 @@ impl<'a> Making<'a> {
             now: parts.time(),
             security: &security,
         };
-        Ok(parts.fs.create(self.link.parent, &self.link.name, &new)?)
+        let file = parts.fs.create(self.link.parent, &self.link.name, &new)?;
+        inheritance::inherit(parts, file, &self.link, inherited);
+        Ok(file)
     }
 
     /// Tells watchers and holders of leases on the directory.

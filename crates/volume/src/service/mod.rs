@@ -49,8 +49,10 @@ mod file_opens;
 mod grant;
 mod halt;
 mod information;
+mod inheritance;
 mod intervals;
 mod io;
+mod lasting;
 mod listing;
 mod locks;
 mod make_file;
@@ -89,6 +91,7 @@ mod shown;
 mod tasks;
 mod timers;
 mod transfers;
+mod tunnel;
 mod turn;
 mod waiting_locks;
 mod walk;
@@ -116,13 +119,15 @@ use short_names::ShortNames;
 use std::time::Duration;
 use timers::Timer;
 use transfers::Transfers;
+use tunnel::Tunnel;
 use types::{FileTime, Monotonic};
 
+pub use lasting::LastingOpens;
 pub use propagation::{Propagation, PropagationReport, PropagationStep};
 pub use wildcard::PATTERN_UNITS_MAX;
 
 /// Limits that an administrator sets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ServiceConfig {
     /// Opens at once, those whose clients are away included; a user has no more than are free. Beyond, creates answer
     /// TOO_MANY_OPENED_FILES.
@@ -138,18 +143,24 @@ pub struct ServiceConfig {
     pub durable_timeout: Duration,
     /// The longest time that a client may ask for.
     pub durable_timeout_max: Duration,
+    /// Opens that outlast their connections, counted over all volumes that are given the same.
+    pub lasting: LastingOpens,
 }
+
+/// Opens of a volume if an administrator does not say.
+const OPENS_MAX: usize = 262_144;
 
 impl Default for ServiceConfig {
     fn default() -> Self {
         Self {
-            opens_max: 262_144,
+            opens_max: OPENS_MAX,
             parked_max: 65_536,
             locks_per_open: 4096,
             locks_per_session: 65_536,
             locks_max: 1 << 20,
             durable_timeout: Duration::from_secs(60),
             durable_timeout_max: Duration::from_secs(300),
+            lasting: LastingOpens::new(OPENS_MAX),
         }
     }
 }
@@ -164,6 +175,7 @@ pub struct Service {
     locks: Locks,
     watches: Watches,
     names: ShortNames,
+    tunnel: Tunnel,
     descriptors: Descriptors,
     replays: Replays,
     transfers: Transfers,
@@ -193,11 +205,12 @@ impl Service {
         };
         Self {
             fs,
-            opens: Opens::new(config.opens_max),
+            opens: Opens::new(config.opens_max, config.lasting),
             caching: Caching::default(),
             locks: Locks::new(limits),
             watches: Watches::default(),
             names: ShortNames::default(),
+            tunnel: Tunnel::default(),
             descriptors: Descriptors::default(),
             replays: Replays::default(),
             transfers: Transfers::default(),
@@ -272,6 +285,7 @@ impl Service {
             locks: &mut self.locks,
             watches: &mut self.watches,
             names: &mut self.names,
+            tunnel: &mut self.tunnel,
             descriptors: &mut self.descriptors,
             replays: &mut self.replays,
             transfers: &mut self.transfers,
@@ -409,6 +423,10 @@ impl Backend for Service {
             }
         }
         self.agenda.events.fetch(out);
+    }
+
+    fn lock_count(&self, open: OpenId) -> usize {
+        self.opens.get(open).map_or(0, |found| self.locks.count(found.stream, open))
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {

@@ -4,6 +4,7 @@
 
 use super::agenda::Agenda;
 use super::file_opens::{Doomed, FileNode};
+use super::lasting::LastingOpens;
 use super::open::{Open, places_of};
 use super::open_record::FixedTimes;
 use super::open_table::OpenTable;
@@ -43,9 +44,9 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`].
-    pub fn new(places_max: usize) -> Self {
-        Self { table: OpenTable::default(), files: HashMap::new(), owners: Owners::default(), places_max }
+    /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`]; `lasting`: the count of all volumes.
+    pub fn new(places_max: usize, lasting: LastingOpens) -> Self {
+        Self { table: OpenTable::default(), files: HashMap::new(), owners: Owners::new(lasting), places_max }
     }
 
     /// Sets the number of the volume's opening, before anything is opened.
@@ -215,7 +216,7 @@ impl Opens {
         let mut moved = Vec::new();
         self.change_each(file, |id, open, owners| {
             if let Some(path) = renamed(open) {
-                owners.resized(open, places_of(path.len()));
+                owners.resized(id, open, places_of(path.len()));
                 (open.path, open.renamed) = (path, true);
                 moved.push((id, open.path.clone()));
             }
@@ -244,13 +245,13 @@ impl Opens {
         if own == 0 { places <= free } else { places == 0 || own + 2 * places <= free }
     }
 
-    /// Whether a user may have one more open of a file that outlives the server: no user takes all that there may be of it. Beyond, an open is
-    /// granted as one that does not (MS-SMB2 3.3.5.9.10).
+    /// Whether a user may have one more open of a file that outlives the server: no user takes all that there may be of it, or of all volumes.
+    /// Beyond, an open is granted as one that does not (MS-SMB2 3.3.5.9.10).
     pub fn may_persist(&self, file: FileId, user: &Sid) -> bool {
         self.file(file).is_none_or(|node| {
             node.opens.persistent_len() < PERSISTENT_MAX
                 && node.opens.persistent_of(user) < PERSISTENT_PER_USER_MAX
-        })
+        }) && self.owners.may_last(user)
     }
 
     /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the
@@ -265,15 +266,18 @@ impl Opens {
         Ok(())
     }
 
-    /// Notes that the client of a durable open is gone: the open ends unless the client comes back in time.
+    /// Notes that the client of a durable open is gone: the open ends unless the client comes back in time. If the user has too many of those,
+    /// over all volumes, the longest away of them give way.
     pub fn disconnect(&mut self, id: OpenId, agenda: &mut Agenda) {
-        if let Some(open) = self.table.get_mut(id)
-            && let Some(durable) = open.durable
-        {
-            let at = agenda.clock.now().after(durable.timeout);
-            open.disconnected = Some(at);
-            self.owners.disconnected(id, open);
-            agenda.timers.set(at, Timer::Disconnected(id));
+        let Some(open) = self.table.get_mut(id) else { return };
+        let Some(durable) = open.durable else { return };
+        let at = agenda.clock.now().after(durable.timeout);
+        open.disconnected = Some(at);
+        self.owners.disconnected(id, open);
+        agenda.timers.set(at, Timer::Disconnected(id));
+        let token = open.token.clone();
+        while let Some(away) = self.owners.one_too_many(&token.user) {
+            self.revoke(away, agenda);
         }
     }
 

@@ -1,8 +1,10 @@
 //! Opens by owner: those of a session while it lasts, those of a user whether connected or not.
 //!
 //! Owns indexes, no open. Promises: the end of a session looks at nobody else's opens; a user holds no more opens than are left free for
-//! everybody else together, so that no user takes all. An open with a long path counts for several: [`Open::places`].
+//! everybody else together, so that no user takes all. An open with a long path counts for several: [`Open::places`]. What outlasts its
+//! connection is bounded over all volumes besides ([`super::lasting`]).
 
+use super::lasting::{LastingHere, LastingOpens};
 use super::open::Open;
 use crate::backend::{OpenId, SessionId};
 use std::collections::{BTreeSet, HashMap};
@@ -19,65 +21,85 @@ struct UserOpens {
 ///
 /// Invariant: an open that is connected stands with its session, one whose client is away with its user until it is about to be closed;
 /// every open counts with its user and with all. One that outlives the server is with its user in number only while its client is away.
-#[derive(Debug, Default)]
+/// `lasting` counts those that outlive the server, and those in a user's `away`.
+#[derive(Debug)]
 pub struct Owners {
     connected: HashMap<SessionId, BTreeSet<OpenId>>,
     users: HashMap<Sid, UserOpens>,
     /// Places of all users.
     count: usize,
+    lasting: LastingHere,
 }
 
 impl Owners {
+    /// Makes empty indexes; `lasting`: the count of all volumes.
+    pub fn new(lasting: LastingOpens) -> Self {
+        let lasting = LastingHere::new(lasting);
+        Self { connected: HashMap::new(), users: HashMap::new(), count: 0, lasting }
+    }
+
     /// Adds a new open, which is connected.
     pub fn opened(&mut self, id: OpenId, open: &Open) {
         self.connected.entry(open.session).or_default().insert(id);
         self.users.entry(open.token.user.clone()).or_default().count += open.places;
         self.count += open.places;
+        if open.persistent {
+            self.lasting.add(&open.token.user, open.places);
+        }
     }
 
     /// Counts an open whose path has another length for `places` from here on.
-    pub fn resized(&mut self, open: &mut Open, places: usize) {
+    pub fn resized(&mut self, id: OpenId, open: &mut Open, places: usize) {
         let before = std::mem::replace(&mut open.places, places);
         self.count = self.count - before + places;
-        if let Some(user) = self.users.get_mut(&open.token.user) {
-            user.count = user.count - before + places;
+        let Some(user) = self.users.get_mut(&open.token.user) else { return };
+        user.count = user.count - before + places;
+        if open.persistent || away_since(open).is_some_and(|since| user.away.contains(&(since, id))) {
+            self.lasting.remove(&open.token.user, before);
+            self.lasting.add(&open.token.user, places);
         }
     }
 
     /// Notes that the client of an open is gone: `open` says since when.
     pub fn disconnected(&mut self, id: OpenId, open: &Open) {
         self.leave_session(id, open);
-        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
-            user.away.insert((since, id));
+        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user))
+            && user.away.insert((since, id))
+        {
+            self.lasting.add(&open.token.user, open.places);
+        }
+    }
+
+    /// Takes an open from those that are away, if it is one of them.
+    fn leave_away(&mut self, id: OpenId, open: &Open) {
+        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user))
+            && user.away.remove(&(since, id))
+        {
+            self.lasting.remove(&open.token.user, open.places);
         }
     }
 
     /// Notes that an open which was disconnected is about to get a session again.
     pub fn reconnecting(&mut self, id: OpenId, open: &Open, session: SessionId) {
-        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
-            user.away.remove(&(since, id));
-        }
+        self.leave_away(id, open);
         self.connected.entry(session).or_default().insert(id);
     }
 
     /// Notes that an open is about to be closed: it cannot give way to another any more.
     pub fn closing(&mut self, id: OpenId, open: &Open) {
-        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
-            user.away.remove(&(since, id));
-        }
+        self.leave_away(id, open);
     }
 
     /// Removes an open that is gone.
     pub fn closed(&mut self, id: OpenId, open: &Open) {
         match away_since(open) {
-            Some(since) => {
-                if let Some(user) = self.users.get_mut(&open.token.user) {
-                    user.away.remove(&(since, id));
-                }
-            }
+            Some(_) => self.leave_away(id, open),
             None => self.leave_session(id, open),
         }
         self.count -= open.places;
+        if open.persistent {
+            self.lasting.remove(&open.token.user, open.places);
+        }
         if let Some(user) = self.users.get_mut(&open.token.user) {
             debug_assert!(
                 user.away.iter().all(|(_, away)| *away != id),
@@ -112,6 +134,16 @@ impl Owners {
     /// Counts the places of a user's opens, connected or not.
     pub fn count_of(&self, user: &Sid) -> usize {
         self.users.get(user).map_or(0, |user| user.count)
+    }
+
+    /// Whether a user may have one more open that outlives the server.
+    pub fn may_last(&self, user: &Sid) -> bool {
+        self.lasting.may_keep(user)
+    }
+
+    /// Finds the open that gives way, of a user who keeps too many of those that outlast their connections.
+    pub fn one_too_many(&self, user: &Sid) -> Option<OpenId> {
+        self.lasting.keeps_too_much(user).then(|| self.longest_away(user)).flatten()
     }
 
     /// Finds the open of this user whose client has been away longest.

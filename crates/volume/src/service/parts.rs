@@ -13,6 +13,7 @@ use super::reclaims::Reclaims;
 use super::replays::Replays;
 use super::short_names::ShortNames;
 use super::transfers::Transfers;
+use super::tunnel::Tunnel;
 use crate::backend::{AccessToken, OpenId};
 use crate::fs::{Attributes, FileId, FileSystem};
 use crate::security::SecurityDescriptor;
@@ -29,6 +30,7 @@ pub struct Parts<'a> {
     pub locks: &'a mut Locks,
     pub watches: &'a mut Watches,
     pub names: &'a mut ShortNames,
+    pub tunnel: &'a mut Tunnel,
     pub descriptors: &'a mut Descriptors,
     pub replays: &'a mut Replays,
     pub transfers: &'a mut Transfers,

@@ -2,6 +2,7 @@
 
 use super::caching::BreakRequest;
 use super::halt::Halt;
+use super::inheritance;
 use super::notify;
 use super::open::{LinkName, places_of};
 use super::parts::Parts;
@@ -13,7 +14,7 @@ use super::walk::{Target, walk};
 use crate::backend::{LeaseState, OpenId, WideString};
 use crate::fs::{FileId, FsError, StreamId, Unlinked, names_equal};
 use crate::security::{self, AccessRequest, rights};
-use types::{NtStatus, attribute};
+use types::{FileTime, NtStatus, attribute};
 
 /// A rename of the name by which an open was made.
 pub struct Renaming<'a> {
@@ -31,6 +32,9 @@ struct Move {
     new: LinkName,
     new_path: WideString,
     target: Target,
+    /// When a file was made, and the time that it inherits in its place; none of a directory, and if only the case of its name changes.
+    created: Option<FileTime>,
+    inherited: Option<FileTime>,
 }
 
 impl<'a> Renaming<'a> {
@@ -55,6 +59,10 @@ impl<'a> Renaming<'a> {
             Err(error) => return Err(error.into()),
         };
         reclaim_replaced(parts, replaced);
+        if let Some(created) = moved.created {
+            inheritance::keep(parts, old, created);
+            inheritance::inherit(parts, moved.file, new, moved.inherited);
+        }
         relabel_opens(parts, &moved, &roots);
         if moved.old.parent == moved.new.parent {
             parts.opens.note_renamed_entry(moved.old.parent, moved.file, &moved.old.name, &moved.new.name);
@@ -68,9 +76,17 @@ impl<'a> Renaming<'a> {
         let open = parts.opens.get(self.open).ok_or(NtStatus::FILE_CLOSED)?;
         let (file, directory, old_path) = (open.stream.file, open.directory, open.path.clone());
         let old = open.own_link().cloned().ok_or(NtStatus::INVALID_PARAMETER)?;
-        let (target, new) = target_of(parts, self.open, self.to)?;
+        let (target, mut new) = target_of(parts, self.open, self.to)?;
+        let same_name = old.parent == new.parent && names_equal(&old.name, &new.name);
+        let (mut created, mut inherited) = (None, None);
+        if !directory && !same_name {
+            created = Some(parts.fs.attributes(file)?.created);
+        }
+        if created.is_some() && target.file.is_none() {
+            inherited = inheritance::find(parts, &mut new)?;
+        }
         let new_path = path::join(target.directory.whole(), &new.name);
-        Ok(Move { file, directory, old, old_path, new, new_path, target })
+        Ok(Move { file, directory, old, old_path, new, new_path, target, created, inherited })
     }
 
     /// Checks everything, and lets others give up handles that are in the way.

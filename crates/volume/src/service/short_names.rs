@@ -3,16 +3,14 @@
 //! A name that already has the form is its own short name. Others get one made of a hash of the whole name, so that it stays the same
 //! without being stored, also when the volume is opened again. Promises: a short name that was told leads to its file as long as it is
 //! among the last ones told, and no two files of a directory are told the same; in memory this is bounded. What was told before
-//! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory. A file that is made under the short name
-//! of one deleted a moment ago gets that one's long name (MS-FSA 2.1.5.1.1, "tunneling").
+//! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory.
 
 use super::halt::Halt;
 use super::opens::Opens;
 use crate::backend::{OpenId, Reply, WideString};
 use crate::fs::{Entry, FileId, FileSystem, FsError, names_equal, upcase_unit};
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
-use types::{Monotonic, NtStatus};
+use types::NtStatus;
 
 /// Characters of a hash in a short name; with `~` and the character before it they fill eight.
 const HASH_CHARS: usize = 6;
@@ -28,23 +26,18 @@ const TOLD_MAX: usize = 16_384;
 /// Names of a directory looked at for one that was told in an earlier life.
 const SEARCHED_MAX: usize = 1024;
 const SEARCHED_AT_ONCE: usize = 128;
-/// A deleted name comes back for this time, as in NTFS.
-const TUNNEL_FOR: Duration = Duration::from_secs(15);
-const TUNNEL_MAX: usize = 256;
 
 type ShortName = (FileId, WideString);
 
-/// The short names that were told, and the names that were deleted since.
+/// The short names that were told.
 ///
-/// Invariant: `order` names each of `told` once; at most [`TOLD_MAX`] and [`TUNNEL_MAX`] are remembered.
+/// Invariant: `order` names each of `told` once; at most [`TOLD_MAX`] are remembered.
 #[derive(Debug, Default)]
 pub struct ShortNames {
     /// Long name by directory and short name.
     told: HashMap<ShortName, WideString>,
     /// In the order in which they are forgotten.
     order: VecDeque<ShortName>,
-    /// Deleted names, and until when they come back.
-    deleted: VecDeque<(Monotonic, ShortName, WideString)>,
 }
 
 fn is_short_char(unit: u16) -> bool {
@@ -205,36 +198,18 @@ impl ShortNames {
         only.ok_or(FsError::NotFound)
     }
 
-    /// Remembers a name that is deleted at `now`: for a while it comes back when its short name is made.
-    pub fn tunnel(&mut self, directory: FileId, long: &[u16], now: Monotonic) {
+    /// Returns the short name that was told of a name, if one was.
+    pub fn told_for(&self, directory: FileId, long: &[u16]) -> Option<WideString> {
         if self.told.is_empty() || is_short(long) {
-            return;
+            return None;
         }
         for again in 0..TRIES {
             let name = (directory, make(long, again));
-            let Some(told) = self.told.get(&name) else { return };
-            if names_equal(told, long) {
-                if self.deleted.len() >= TUNNEL_MAX {
-                    self.deleted.pop_front();
-                }
-                self.deleted.push_back((now.after(TUNNEL_FOR), name, long.into()));
-                return;
+            if names_equal(self.told.get(&name)?, long) {
+                return Some(name.1);
             }
         }
-    }
-
-    /// Returns the deleted name that a file made as `name` gets back.
-    pub fn tunnelled(&mut self, directory: FileId, name: &[u16], now: Monotonic) -> Option<WideString> {
-        if self.deleted.is_empty() || !is_made(name) {
-            return None;
-        }
-        self.deleted.retain(|(until, _, _)| *until > now);
-        let short = upper(name);
-        let at = self
-            .deleted
-            .iter()
-            .rposition(|(_, (parent, deleted), _)| *parent == directory && *deleted == short)?;
-        self.deleted.remove(at).map(|(_, _, long)| long)
+        None
     }
 }
 

@@ -109,7 +109,8 @@ impl Show {
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
         metrics.extend(metrics::show_lent(clients.tcp()));
         let copies = sessions::Copies::of(clients.tcp());
-        let sessions = server.sessions(now).into_iter();
+        // The disks that other nodes have open are told as such, and are nobody's files.
+        let sessions = server.sessions(now).into_iter().filter(|session| !session.is_nodes);
         let transferred = node.disks.transferred_bytes();
         Snapshot {
             sessions: sessions
@@ -128,7 +129,8 @@ impl Show {
 
 /// Shows what clients have open.
 pub(super) fn show_opens(frontend: &Frontend, now: Monotonic) -> Vec<OpenFile> {
-    frontend.server().opens(now).into_iter().map(sessions::show_open).collect()
+    let opens = frontend.server().opens(now).into_iter();
+    opens.filter(|open| !open.is_nodes).map(sessions::show_open).collect()
 }
 
 /// Shows the last protocol events of an RDMA connection.

@@ -3,6 +3,7 @@
 mod shares;
 mod users;
 
+use super::enumeration::answer_of_level;
 use super::ndr::{BadStub, Reader, Writer};
 use super::{Answer, Directory, RpcCaller, ServerEntry, Win32};
 pub(super) use shares::write_file_security;
@@ -92,20 +93,18 @@ fn disk_enum(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Vec<u8>, Bad
 fn server_get_info(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
     let level = reader.u32()?;
-    let mut out = Writer::default();
-    out.u32(level);
-    if !(100..=102).contains(&level) {
-        out.null();
-        out.u32(Win32::INVALID_LEVEL.0);
-        return Ok(out.into_stub());
-    }
-    let ServerEntry { name, comment, version_major, version_minor, .. } = directory.server();
-    out.pointer();
+    let found = if (100..=102).contains(&level) { Ok(directory.server()) } else { Err(Win32::INVALID_LEVEL) };
+    Ok(answer_of_level(level, found, |out, server| put_server(out, level, &server)))
+}
+
+/// Writes SERVER_INFO_level (MS-SRVS 2.2.4.40 to 2.2.4.42).
+fn put_server(out: &mut Writer, level: u32, server: &ServerEntry) {
+    let ServerEntry { name, comment, version_major, version_minor, .. } = server;
     out.u32(PLATFORM_NT);
     out.pointer();
     if level >= 101 {
-        out.u32(version_major);
-        out.u32(version_minor);
+        out.u32(*version_major);
+        out.u32(*version_minor);
         out.u32(SERVER_TYPE);
         out.pointer();
     }
@@ -116,15 +115,13 @@ fn server_get_info(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result
         }
         out.pointer();
     }
-    out.string(&name);
+    out.string(name);
     if level >= 101 {
-        out.string(&comment);
+        out.string(comment);
     }
     if level == 102 {
         out.string("C:\\");
     }
-    out.u32(Win32::SUCCESS.0);
-    Ok(out.into_stub())
 }
 
 /// NetrRemoteTOD (MS-SRVS 3.1.4.21): TIME_OF_DAY_INFO in UTC.

@@ -1,6 +1,6 @@
 //! Shares (MS-SRVS 3.1.4.7 to 3.1.4.15): listed, told of, and for administrators made, changed and deleted.
 
-use super::super::enumeration::Enumeration;
+use super::super::enumeration::{Enumeration, answer_of_level};
 use super::super::ndr::{BadStub, Reader, Writer};
 use super::super::{Answer, Directory, RpcCaller, RpcChange, ShareEntry, ShareKind, ShareSettings, Win32};
 
@@ -149,21 +149,10 @@ pub(super) fn share_get_info(
     let level = reader.u32()?;
     let found = check_level(level, false, caller)
         .and_then(|()| find(&name, directory).ok_or(Win32::NET_NAME_NOT_FOUND));
-    let mut out = Writer::default();
-    out.u32(level);
-    match found {
-        Ok(share) => {
-            out.pointer();
-            share_fixed(&mut out, level, &share);
-            share_targets(&mut out, level, &share);
-            out.u32(Win32::SUCCESS.0);
-        }
-        Err(status) => {
-            out.null();
-            out.u32(status.0);
-        }
-    }
-    Ok(out.into_stub())
+    Ok(answer_of_level(level, found, |out, share| {
+        share_fixed(out, level, &share);
+        share_targets(out, level, &share);
+    }))
 }
 
 /// NetrShareCheck (MS-SRVS 3.1.4.14): whether a directory is shared.
@@ -250,6 +239,12 @@ impl Filled {
         self.read_descriptor(reader, descriptor.0, descriptor.1)
     }
 
+    /// Whether it limits how many use the share at a time. A share without a limit is the only one there is; clients write 0 as well if they
+    /// mean none.
+    fn limits_uses(&self) -> bool {
+        !matches!(self.uses_max, None | Some(0 | USES_UNLIMITED))
+    }
+
     fn read_descriptor(
         &mut self,
         reader: &mut Reader<'_>,
@@ -280,32 +275,49 @@ fn with_parameter(is_asked: bool, status: Option<Win32>) -> Vec<u8> {
     out.into_stub()
 }
 
+/// A request to make or change a share.
+struct Request {
+    filled: Filled,
+    /// The client asks for the place of a wrong parameter.
+    is_asked: bool,
+}
+
+impl Request {
+    /// Reads what follows the names; the inner error is the answer if it is refused whatever share it is about.
+    fn read(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Result<Self, Answer>, BadStub> {
+        let filled = match Filled::read(reader)? {
+            Ok(filled) => filled,
+            Err(status) => return Ok(Err(with_parameter(false, Some(status)).into())),
+        };
+        let request = Self { filled, is_asked: reader.pointer()? };
+        Ok(if caller.is_administrator { Ok(request) } else { Err(request.refuse(Win32::ACCESS_DENIED)) })
+    }
+
+    fn refuse(&self, status: Win32) -> Answer {
+        with_parameter(self.is_asked, Some(status)).into()
+    }
+
+    fn later(&self, change: RpcChange, not_found: Win32) -> Answer {
+        Answer::Later { change, before_status: with_parameter(self.is_asked, None), not_found }
+    }
+}
+
 /// NetrShareAdd (MS-SRVS 3.1.4.7): `C:\VOLUME\DIRECTORY` is a directory of a volume.
 pub(super) fn share_add(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Answer, BadStub> {
     reader.optional_string()?;
-    let filled = Filled::read(reader)?;
-    if filled.is_err() {
-        return Ok(with_parameter(false, filled.err()).into());
-    }
-    let is_asked = reader.pointer()?;
-    let refuse = |status| Ok(with_parameter(is_asked, Some(status)).into());
-    if !caller.is_administrator {
-        return refuse(Win32::ACCESS_DENIED);
-    }
-    let Ok(Filled { name: Some(name), kind: Some(STYPE_DISK), path: Some(path), settings, uses_max }) =
-        filled
-    else {
-        return refuse(Win32::INVALID_PARAMETER);
+    let request = match Request::read(reader, caller)? {
+        Ok(request) => request,
+        Err(answer) => return Ok(answer),
     };
-    // A share without a limit is the only one there is; clients write 0 as well if they mean none.
-    if !matches!(uses_max, None | Some(0 | USES_UNLIMITED)) {
-        return refuse(Win32::NOT_SUPPORTED);
+    let Filled { name: Some(name), kind: Some(STYPE_DISK), path: Some(path), settings, .. } = &request.filled
+    else {
+        return Ok(request.refuse(Win32::INVALID_PARAMETER));
+    };
+    if request.filled.limits_uses() {
+        return Ok(request.refuse(Win32::NOT_SUPPORTED));
     }
-    Ok(Answer::Later {
-        change: RpcChange::CreateShare { name, path, settings },
-        before_status: with_parameter(is_asked, None),
-        not_found: Win32::UNKNOWN_DIRECTORY,
-    })
+    let (name, path, settings) = (name.clone(), path.clone(), settings.clone());
+    Ok(request.later(RpcChange::CreateShare { name, path, settings }, Win32::UNKNOWN_DIRECTORY))
 }
 
 /// NetrShareSetInfo (MS-SRVS 3.1.4.11).
@@ -316,34 +328,24 @@ pub(super) fn share_set_info(
 ) -> Result<Answer, BadStub> {
     reader.optional_string()?;
     let name = reader.string()?;
-    let filled = Filled::read(reader)?;
-    if filled.is_err() {
-        return Ok(with_parameter(false, filled.err()).into());
-    }
-    let is_asked = reader.pointer()?;
-    let refuse = |status| Ok(with_parameter(is_asked, Some(status)).into());
-    if !caller.is_administrator {
-        return refuse(Win32::ACCESS_DENIED);
-    }
-    let Some(share) = find(&name, directory) else { return refuse(Win32::NET_NAME_NOT_FOUND) };
-    let Ok(Filled { name: _, kind, path, settings, uses_max }) = filled else {
-        return refuse(Win32::INVALID_PARAMETER);
+    let request = match Request::read(reader, caller)? {
+        Ok(request) => request,
+        Err(answer) => return Ok(answer),
     };
-    let moves = path.is_some_and(|path| !path.eq_ignore_ascii_case(&share.path));
+    let Some(share) = find(&name, directory) else { return Ok(request.refuse(Win32::NET_NAME_NOT_FOUND)) };
+    let Filled { kind, path, settings, .. } = &request.filled;
+    let moves = path.as_ref().is_some_and(|path| !path.eq_ignore_ascii_case(&share.path));
     if share.is_special || kind.is_some_and(|kind| kind != share_type(&share)) || moves {
-        return refuse(Win32::INVALID_PARAMETER);
+        return Ok(request.refuse(Win32::INVALID_PARAMETER));
     }
-    if !matches!(uses_max, None | Some(0 | USES_UNLIMITED)) {
-        return refuse(Win32::NOT_SUPPORTED);
+    if request.filled.limits_uses() {
+        return Ok(request.refuse(Win32::NOT_SUPPORTED));
     }
-    if settings == ShareSettings::default() {
-        return refuse(Win32::SUCCESS);
+    if *settings == ShareSettings::default() {
+        return Ok(request.refuse(Win32::SUCCESS));
     }
-    Ok(Answer::Later {
-        change: RpcChange::SetShare { name: share.name, settings },
-        before_status: with_parameter(is_asked, None),
-        not_found: Win32::NET_NAME_NOT_FOUND,
-    })
+    let settings = settings.clone();
+    Ok(request.later(RpcChange::SetShare { name: share.name, settings }, Win32::NET_NAME_NOT_FOUND))
 }
 
 /// NetrShareDel and NetrShareDelSticky (MS-SRVS 3.1.4.12, 3.1.4.13).

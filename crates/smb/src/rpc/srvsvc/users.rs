@@ -1,6 +1,6 @@
 //! Sessions, their tree connects and their open files (MS-SRVS 3.1.4.1 to 3.1.4.6), for administrators.
 
-use super::super::enumeration::Enumeration;
+use super::super::enumeration::{Enumeration, answer_of_level};
 use super::super::ndr::{BadStub, Reader, Writer};
 use super::super::{
     Answer, ConnectionEntry, Directory, FileEntry, Files, RpcCaller, RpcChange, SessionEntry, Win32,
@@ -238,21 +238,10 @@ pub(super) fn file_get_info(
     } else {
         directory.file(id).ok_or(Win32::FILE_ID_NOT_FOUND)
     };
-    let mut out = Writer::default();
-    out.u32(level);
-    match found {
-        Ok(file) => {
-            out.pointer();
-            file_fixed(&mut out, level, &file);
-            file_targets(&mut out, level, &file);
-            out.u32(Win32::SUCCESS.0);
-        }
-        Err(status) => {
-            out.null();
-            out.u32(status.0);
-        }
-    }
-    Ok(out.into_stub())
+    Ok(answer_of_level(level, found, |out, file| {
+        file_fixed(out, level, &file);
+        file_targets(out, level, &file);
+    }))
 }
 
 /// NetrFileClose (MS-SRVS 3.1.4.4).

@@ -85,7 +85,6 @@ pub struct Data {
 
 impl Data {
     /// Whether nothing is being given back.
-    #[cfg(test)]
     pub fn gives_nothing_back(&self) -> bool {
         self.orphans.is_empty()
     }

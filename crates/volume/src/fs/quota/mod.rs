@@ -55,8 +55,14 @@ pub fn charge_of_metadata(len_bytes: u64) -> u64 {
     len_bytes / BLOCK
 }
 
+/// Blocks that a file's owner is charged with for a named stream: at least one, for its name, which may take a quarter of that.
 pub fn charge_of_stream(record: &StreamRecord) -> u64 {
-    charge_of(record.end_of_file, record.allocated_blocks)
+    charge_of_named(record.end_of_file, record.allocated_blocks)
+}
+
+/// As [`charge_of_stream`], by the stream's sizes.
+pub fn charge_of_named(end_of_file: u64, allocated_blocks: u64) -> u64 {
+    charge_of(end_of_file, allocated_blocks).max(1)
 }
 
 /// One user's place on the volume.

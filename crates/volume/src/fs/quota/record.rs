@@ -11,6 +11,9 @@ const NONE: u64 = u64::MAX;
 const COUNTED: u8 = 1;
 /// They include descriptors and extended attributes: those of programs that knew no such charges do not.
 const COUNTED_WHOLE: u8 = 2;
+/// They include the names of streams, likewise.
+const COUNTED_STREAMS: u8 = 4;
+const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_STREAMS;
 
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +42,7 @@ pub struct QuotaSettings {
     pub defaults: QuotaLimits,
     /// FILE_VC_LOG_* (MS-FSCC 2.5.2), kept for clients.
     pub log_flags: u32,
-    /// The counts of all users are those of the files. Counts without descriptors and extended attributes are not.
+    /// The counts of all users are those of the files. Counts without descriptors, extended attributes and names of streams are not.
     pub counted: bool,
 }
 
@@ -66,7 +69,7 @@ fn limits(reader: &mut Reader<'_>) -> Option<QuotaLimits> {
 
 impl QuotaSettings {
     pub fn encode(&self) -> Vec<u8> {
-        let counted = if self.counted { COUNTED | COUNTED_WHOLE } else { 0 };
+        let counted = if self.counted { COUNTED_ALL } else { 0 };
         let mut out = vec![VERSION, self.mode as u8, counted, 0];
         out.extend_from_slice(&self.log_flags.to_le_bytes());
         push_limits(&mut out, self.defaults);
@@ -82,7 +85,7 @@ impl QuotaSettings {
             2 => QuotaMode::Enforce,
             _ => return None,
         };
-        let counted = reader.u8()? & (COUNTED | COUNTED_WHOLE) == COUNTED | COUNTED_WHOLE;
+        let counted = reader.u8()? & COUNTED_ALL == COUNTED_ALL;
         reader.u8()?;
         Some(Self { mode, counted, log_flags: reader.u32()?, defaults: limits(&mut reader)? })
     }
@@ -126,5 +129,9 @@ mod tests {
             assert!((0..bytes.len()).all(|len| UserRecord::decode(&bytes[..len]).is_none()));
         }
         assert_eq!(QuotaSettings::decode(&[1, 9, 0, 0]), None);
+        // Counts of a program that charged for no names of streams are made anew.
+        let mut older = QuotaSettings { counted: true, ..QuotaSettings::default() }.encode();
+        older[2] &= !COUNTED_STREAMS;
+        assert_eq!(QuotaSettings::decode(&older).map(|settings| settings.counted), Some(false));
     }
 }

@@ -106,6 +106,37 @@ fn an_owner_is_charged_with_each_stream_up_to_its_end_and_no_longer_than_the_fil
 }
 
 #[test]
+fn a_named_stream_costs_a_block_for_its_name_until_it_is_gone() {
+    let mut bench = Bench::with(32, 1024, small());
+    let ann = user(1);
+    bench.enforce();
+    bench.limit(&ann, 3 * BLOCK);
+    let file = bench.create_of("file", &ann).file;
+    let make = |bench: &mut Bench, number: usize| {
+        bench.run(|fs| fs.create_stream(file, &wide(&format!("stream {number}")), FileTime(5)))
+    };
+    let streams: Vec<_> = (0..3).map(|number| make(&mut bench, number).unwrap()).collect();
+    assert_eq!(make(&mut bench, 3), Err(FsError::QuotaExceeded));
+    assert_eq!(bench.used_blocks(&ann), 3);
+    // Content that takes no more costs no more.
+    bench.write(streams[0], 0, &[1; 4096]).unwrap();
+    assert_eq!(bench.write(streams[0], 4096, &[1; 1]), Err(FsError::QuotaExceeded));
+    bench.flush_all().unwrap();
+    assert_eq!(bench.used_blocks(&ann), 3);
+    bench.check_clean();
+    bench.run(|fs| fs.unlink_stream(streams[1], FileTime(8))).unwrap();
+    bench.run(|fs| fs.reclaim_stream(streams[1])).unwrap();
+    for _ in 0..100 {
+        bench.poll();
+    }
+    assert_eq!(bench.used_blocks(&ann), 2);
+    make(&mut bench, 3).unwrap();
+    bench.remove("file");
+    assert_eq!(bench.used_blocks(&ann), 0);
+    bench.check_clean();
+}
+
+#[test]
 fn growth_beyond_a_limit_is_refused_and_changes_nothing() {
     let mut bench = Bench::with(32, 1024, small());
     let (ann, bob) = (user(1), user(2));

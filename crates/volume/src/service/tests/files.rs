@@ -333,3 +333,41 @@ fn a_volume_of_files_has_no_devices() {
         Operation::Control { open: file.open, code: 0x0009_2000, input: vec![0; 32], output_bytes_max: 64 };
     assert_eq!(bench.call(control).err(), Some(NtStatus::INVALID_DEVICE_REQUEST));
 }
+
+#[test]
+fn what_the_volume_could_never_hold_is_refused_of_a_file_without_holes() {
+    let mut bench = Bench::new();
+    let open = bench.create(open_if(1, "file")).expect("made").open;
+    let capacity = bench.service.file_system().capacity_bytes();
+    let grow = |bench: &mut Bench, bytes| bench.set(open, SetInformation::EndOfFile(bytes)).map(|_| ());
+    assert_eq!(grow(&mut bench, 1 << 40), Err(NtStatus::DISK_FULL));
+    assert_eq!(bench.write(open, 1 << 40, b"far").map(|_| ()), Err(NtStatus::DISK_FULL));
+    let free = bench.service.file_system().statistics().available_bytes;
+    assert_eq!(grow(&mut bench, free + (1 << 20)), Err(NtStatus::DISK_FULL));
+    assert_eq!(bench.information(open).end_of_file, 0);
+    // As large as the room that is free, and told as if all of it were taken.
+    assert_eq!(grow(&mut bench, free - 5000), Ok(()));
+    let told = bench.information(open);
+    assert_eq!(told.allocation_bytes, (free - 5000).next_multiple_of(4096));
+    assert_eq!(grow(&mut bench, 10), Ok(()));
+    assert_eq!(bench.information(open).allocation_bytes, 4096);
+    // Holes take nothing, and are told so.
+    bench.call(Operation::SetSparse { open, sparse: true }).expect("sparse");
+    assert_eq!(grow(&mut bench, 1 << 40), Ok(()));
+    bench.write(open, 1 << 41, b"far").expect("written");
+    assert!(bench.information(open).allocation_bytes < capacity);
+}
+
+#[test]
+fn a_file_that_is_made_again_in_the_room_of_a_deleted_one_may_be_as_large() {
+    let mut bench = Bench::new();
+    for _ in 0..3 {
+        let open = bench.create(open_if(1, "large")).expect("made").open;
+        bench.set(open, SetInformation::EndOfFile(150 << 20)).expect("it grows");
+        // The blocks of the one before come back by and by.
+        bench.pass(Duration::from_secs(5));
+        bench.set(open, SetInformation::Allocation(150 << 20)).expect("all of it is allocated");
+        bench.set(open, SetInformation::Disposition { flags: 1 }).expect("marked");
+        bench.close(open).expect("closed");
+    }
+}

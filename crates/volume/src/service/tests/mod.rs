@@ -14,7 +14,7 @@ mod random;
 mod review;
 mod short_names;
 
-use super::{Service, ServiceConfig};
+use super::{LastingOpens, Service, ServiceConfig};
 use crate::backend::*;
 use crate::fs::{Config, FileSystem, Format};
 use crate::security::{rights, volume_root};

@@ -83,6 +83,44 @@ fn an_open_gives_way_once() {
     assert_eq!(bench.create(open_if(7, "more")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
 }
 
+/// Two volumes of one server with room for so many opens that outlast their connections.
+fn volumes_with_lasting(opens_max: usize) -> [Bench; 2] {
+    let config = ServiceConfig { lasting: LastingOpens::new(opens_max), ..ServiceConfig::default() };
+    [(); 2].map(|()| {
+        let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
+        Bench::with(formatted(disk), config.clone())
+    })
+}
+
+#[test]
+fn a_user_whose_clients_are_away_keeps_one_share_over_all_volumes() {
+    let mut volumes = volumes_with_lasting(12);
+    for bench in &mut volumes {
+        for number in 0..6 {
+            bench.create(durable(u64::from(number) + 1, number)).unwrap();
+        }
+    }
+    for session in 1..7 {
+        for bench in &mut volumes {
+            end(bench, session);
+            bench.pass(Duration::from_secs(1));
+        }
+    }
+    let left = |volumes: &[Bench; 2]| volumes.iter().map(|bench| bench.service.open_count()).sum::<usize>();
+    assert_eq!(left(&volumes), 6, "half of all that there may be");
+    // Another user's are kept, and none of the first one's is lost to them.
+    let create = durable(7, 7);
+    let other = Create { caller: Caller { token: user(2), ..create.caller }, ..create };
+    volumes[1].create(other).unwrap();
+    end(&mut volumes[1], 7);
+    assert_eq!(left(&volumes), 7);
+    volumes.iter_mut().for_each(|bench| bench.pass(Duration::from_secs(120)));
+    assert_eq!(left(&volumes), 0, "they waited for their time and no longer");
+    volumes[0].create(durable(1, 1)).unwrap();
+    end(&mut volumes[0], 1);
+    assert_eq!(left(&volumes), 1);
+}
+
 #[test]
 fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     let mut bench = Bench::new();
@@ -118,6 +156,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
 fn what_one_user_asks_for_holds_up_another_by_one_turn() {
     let mut bench = Bench::new();
     let mine = bench.create(open_if(1, "mine")).unwrap().open;
+    bench.call(Operation::SetSparse { open: mine, sparse: true }).unwrap();
     bench.set(mine, SetInformation::EndOfFile(1 << 40)).unwrap();
     let other = bench.create(by_other(2, "other")).unwrap().open;
     bench.service.poll(&mut Vec::new());
