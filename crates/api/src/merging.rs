@@ -2,7 +2,7 @@
 
 use crate::model::{
     ClusterPerformance, Disk, Health, HealthIssue, HealthReport, Performance, Pool, Rdma, RdmaConnection,
-    RdmaDevice, RdmaInterface, RdmaListener, ServerPerformance, Volume,
+    RdmaDevice, RdmaInterface, RdmaListener, ServerPerformance, VOLUME_UNREACHED, Volume,
 };
 use crate::seconds::{ClusterSecond, LastSecond, ServerSecond};
 use serde::de::DeserializeOwned;
@@ -135,23 +135,35 @@ fn joined(parts: Parts, first: &str) -> Value {
     Value::Array(all)
 }
 
-/// Each element as the server tells it that knows it best: the one whose element has `key`. Of others the first by name counts.
+/// How well a server knows an element that it tells of: best the one whose element has `key`, then the one that has it by the records, then one to which
+/// that one is not out of reach.
+fn knowledge(element: &Value, key: &str, server: &str) -> u8 {
+    let text = |name: &str| element.get(name).and_then(Value::as_str);
+    match () {
+        () if element.get(key).is_some_and(|value| !value.is_null()) => 3,
+        () if !server.is_empty() && text("owner") == Some(server) => 2,
+        () if text("status") != Some("detached") => 1,
+        () => 0,
+    }
+}
+
+/// Each element as the server tells it that knows it best ([`knowledge`]). Of several the first by name counts.
 fn known_best(parts: Parts, key: &str, notes_server: bool) -> Value {
-    let mut best: BTreeMap<String, Value> = BTreeMap::new();
+    let mut best: BTreeMap<String, (u8, Value)> = BTreeMap::new();
     for (server, part) in parts.told {
         for mut element in elements(part) {
             let Some(id) = element.get("id").and_then(Value::as_str).map(str::to_owned) else { continue };
-            let knows = |element: &Value| element.get(key).is_some_and(|value| !value.is_null());
-            if best.get(&id).is_some_and(|known| knows(known) || !knows(&element)) {
+            let knowledge = knowledge(&element, key, &server);
+            if best.get(&id).is_some_and(|(known, _)| *known >= knowledge) {
                 continue;
             }
-            if notes_server && knows(&element) {
+            if notes_server && knowledge == 3 {
                 note_server(&mut element, &server);
             }
-            best.insert(id, element);
+            best.insert(id, (knowledge, element));
         }
     }
-    Value::Array(best.into_values().collect())
+    Value::Array(best.into_values().map(|(_, element)| element).collect())
 }
 
 fn sort_by_text(all: &mut Value, key: &str) {
@@ -191,6 +203,7 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
     let Parts { told, unanswered } = parts;
     let mut all: BTreeMap<(String, String, String), HealthIssue> = BTreeMap::new();
     let mut of_one: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
+    let all_told = told.len();
     for (server, part) in told {
         let report: HealthReport = serde_json::from_value(part).unwrap_or_default();
         for issue in report.issues {
@@ -212,6 +225,8 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
             }
         }
     }
+    // A server that some other one reaches, or that answers itself, serves what it has.
+    all.retain(|key, _| key.1 != VOLUME_UNREACHED || of_one.get(key).is_some_and(|by| by.len() == all_told));
     for (key, issue) in &mut all {
         // What several tell is the cluster's.
         issue.server = match of_one.get(key).map(|servers| servers.iter().collect::<Vec<_>>()).as_deref() {
@@ -380,6 +395,24 @@ mod tests {
         assert_eq!(whole.no_devices, "node-2: no driver; node-1: none");
         let whole = rdma(parts(&[("node-1", part("none", 0)), ("node-2", part("", 0))], &[]));
         assert_eq!(whole.no_devices, "");
+    }
+
+    #[test]
+    fn a_volume_whose_server_no_other_one_reaches_is_told_so_and_one_bad_link_is_not_that() {
+        let silent = || report(&[issue("unhealthy", VOLUME_UNREACHED, "volume v", 5)]);
+        let both = health(parts(&[("node-1", silent()), ("node-2", silent())], &["node-3"]));
+        assert_eq!((both.health, both.issues[0].target.as_str()), (Health::Unhealthy, "volume v"));
+        let one = health(parts(&[("node-1", silent()), ("node-2", report(&[]))], &["node-3"]));
+        assert!(one.issues.iter().all(|issue| issue.code != VOLUME_UNREACHED), "{one:?}");
+        let volume = |status: &str| json!([{"id": "v", "name": "v", "status": status, "owner": "node-3", "used_bytes": null}]);
+        let status = |told: &[(&str, Value)]| volumes(parts(told, &[]))[0]["status"].clone();
+        assert_eq!(status(&[("node-1", volume("detached")), ("node-2", volume("detached"))]), "detached");
+        assert_eq!(status(&[("node-1", volume("detached")), ("node-2", volume("ok"))]), "ok");
+        assert_eq!(
+            status(&[("node-1", volume("ok")), ("node-3", volume("detached"))]),
+            "detached",
+            "its own word"
+        );
     }
 
     #[test]

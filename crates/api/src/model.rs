@@ -169,6 +169,9 @@ pub enum Provisioning {
 }
 
 /// A virtual disk's OperationalStatus.
+/// Code of the issue that another server, which lives, has a volume and does not answer the one that tells it. Of a cluster it counts if all servers tell it.
+pub const VOLUME_UNREACHED: &str = "volume_unreached";
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeStatus {
@@ -182,7 +185,7 @@ pub enum VolumeStatus {
     NoRedundancy,
     /// A structure is damaged on all copies: files can be read, nothing can be changed.
     ReadOnly,
-    /// It cannot be served.
+    /// It cannot be served, or the server that has it does not answer.
     Detached,
 }
 

@@ -11,6 +11,7 @@
 
 mod accounts;
 mod checks;
+mod copies;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use crate::{
 };
 use accounts::{Known, malformed};
 use checks::{check_disk, check_pool, check_settings, check_volume, of_pool};
+pub use copies::latest_of;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, Epoch, PoolId, VolumeId};
 use uuid::Uuid;
@@ -118,6 +120,11 @@ pub enum ImportError {
          with --accept-missing if they are no majority), then erase this one and add it anew"
     )]
     Beyond { path: String, volume: String, promised: Epoch, recorded: Epoch },
+    #[error(
+        "disk {disk} was found more than once, and nothing tells which copy has what was written last: {copies}. Nothing was changed. Detach the copies that are \
+         not to count, or name each disk that is (--disk PATH)"
+    )]
+    Copies { disk: DiskId, copies: String },
     #[error("the records of pool '{0}' are damaged: {1}")]
     Damaged(String, String),
     #[error(
@@ -133,7 +140,8 @@ pub enum ImportError {
 /// [`ImportError`].
 pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan, ImportError> {
     let pool = choose_pool(found, wanted, searched)?;
-    let disks: Vec<&FoundDisk> = found.iter().filter(|disk| disk.pool == pool).collect();
+    let mut notes = Vec::new();
+    let disks = copies::latest(found.iter().filter(|disk| disk.pool == pool), &mut notes)?;
     let image = newest(pool, &disks)?;
     let damaged = |why: String| ImportError::Damaged(pool.to_string(), why);
     let record = image.records::<PoolRecord>().map_err(|error| damaged(error.to_string()))?;
@@ -142,7 +150,6 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
         .find(|record| record.id == pool)
         .ok_or_else(|| damaged("no pool in them".into()))?;
     check_pool(&record, &image.header)?;
-    let mut notes = Vec::new();
     let recorded = of_pool::<DiskRecord>(image, pool, &mut notes)?;
     if !image.header.exported && wanted.confirm.as_deref() != Some(record.name.as_str()) {
         let server = format!("{} ({})", image.header.host, image.header.server);
@@ -212,7 +219,8 @@ fn checked(
     // Without disks there is nothing to import, and the caller has refused that.
     let slab_bytes = disks.iter().map(|disk| disk.slab_bytes).min().unwrap_or(1);
     let volumes = of_pool::<VolumeRecord>(image, pool, notes)?;
-    volumes.iter().try_for_each(|volume| check_volume(volume, slab_bytes))?;
+    let known: BTreeSet<DiskId> = disks.iter().map(|disk| disk.id).collect();
+    volumes.iter().try_for_each(|volume| check_volume(volume, &known, slab_bytes))?;
     let deleted = of_pool::<DeletedVolume>(image, pool, notes)?;
     let settings = image.records::<ServerSettings>();
     let settings = settings.map_err(|error| ImportError::Damaged(pool.to_string(), error.to_string()))?;
@@ -300,7 +308,7 @@ fn newest<'a>(pool: PoolId, disks: &[&'a FoundDisk]) -> Result<&'a PoolImage, Im
 /// shares and users yet, it takes over the identity that SIDs on the disks belong to.
 ///
 /// # Errors
-/// `Exists` if the pool or its name is here already; those of state and key. Nothing is changed then.
+/// `Invalid` if the pool is here already, `Exists` if another one has its name; those of state and key. Nothing is changed then.
 pub fn commit(
     state: &impl BlockingState,
     key: &SealKey,
@@ -310,7 +318,13 @@ pub fn commit(
 ) -> Result<Report, AccountError> {
     let pools = state.list::<PoolRecord>()?;
     let taken = |name: &str| pools.iter().any(|pool| pool.value.name.to_lowercase() == name.to_lowercase());
-    if pools.iter().any(|pool| pool.value.id == plan.pool.id) || taken(&plan.pool.name) {
+    if let Some(here) = pools.iter().find(|pool| pool.value.id == plan.pool.id) {
+        return Err(AccountError::Invalid(format!(
+            "nothing was imported: the pool is on this server already, as '{}', and these are disks of it or copies of such",
+            here.value.name
+        )));
+    }
+    if taken(&plan.pool.name) {
         return Err(AccountError::Exists { kind: "pool", name: plan.pool.name.clone() });
     }
     let mut report = Report { notes: plan.notes.clone(), ..Report::default() };

@@ -535,6 +535,15 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     });
     let since = rig.now();
     let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });
+    // The others tell of a server that has the volume and does not answer, although it lives.
+    let silent = |rig: &Rig| {
+        rig.of(2).neighbours.owner_unreached_for(&rig.record(volume), since.after(Duration::from_secs(5)))
+    };
+    assert_eq!(silent(&rig), None);
+    rig.of(2).neighbours.set_unreached(BTreeMap::from([unreached(1)]));
+    assert_eq!(silent(&rig), Some(Duration::from_secs(5)));
+    rig.of(2).neighbours.set_unreached(BTreeMap::from([unreached(3)]));
+    assert_eq!(silent(&rig), None);
     // One bad link moves nothing.
     rig.of(1).neighbours.set_unreached(BTreeMap::from([unreached(2)]));
     rig.pass(Duration::from_secs(5));
@@ -665,6 +674,11 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     });
     assert!(rig.servers(volume).is_empty());
     assert_eq!([told(&rig, 2), told(&rig, 3)], [[volume], [volume]]);
+    // Shown with it is the server that the last record names, and none that is no member.
+    let left = VolumeRecord { owner: Some(NodeId(77)), ..rig.record(volume) };
+    assert_eq!(rig.of(2).neighbours.present_owner(&left), Some(NodeId(1)));
+    let unread = VolumeRecord { id: VolumeId::from_bytes([9; 16]), ..left };
+    assert_eq!(rig.of(2).neighbours.present_owner(&unread), None);
     assert_eq!(rig.of(2).neighbours.missing_of(&rig.record(volume)), ["node-1"]);
 }
 

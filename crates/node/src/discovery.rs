@@ -4,7 +4,7 @@
 //! devices may take their time. Never opens a disk for writing except to see that nobody else has it.
 
 use cluster::image::PoolImage;
-use cluster::import::FoundDisk;
+use cluster::import::{FoundDisk, latest_of};
 use disk::{FileDiskOptions, StandaloneDisk, partition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt;
@@ -19,13 +19,22 @@ const ENTRIES_MAX: usize = 4096;
 /// A device that does not answer within it is left alone.
 const TIME_BOUND: Duration = Duration::from_secs(5);
 
-/// Finds a disk that is not at `recorded` any more: among `search`, and beside `recorded` if that was a file.
+/// Finds a disk that is not at `recorded` any more: among `search`, and beside `recorded` if that was a file. Of several copies of it the one that was
+/// written last; none if they do not say which that is.
 pub fn find(id: DiskId, recorded: &Path, search: &[PathBuf]) -> Option<String> {
     let beside = recorded.parent().filter(|parent| !parent.starts_with("/dev")).map(Path::to_path_buf);
     let places: Vec<PathBuf> = beside.into_iter().chain(search.iter().cloned()).collect();
-    let found =
-        candidates(&places).into_iter().find(|path| identity(path).is_some_and(|(disk, _)| disk == id));
-    found.and_then(|path| path.to_str().map(str::to_owned))
+    let is_it = |path: &PathBuf| identity(path).is_some_and(|(disk, _)| disk == id);
+    let mut found: Vec<PathBuf> = candidates(&places).into_iter().filter(is_it).collect();
+    if found.len() > 1 {
+        let copies: Vec<FoundDisk> = found.iter().filter_map(|path| look(path)).collect();
+        let Some(latest) = latest_of(&copies) else {
+            tracing::warn!(disk = %id, ?found, "nothing tells which copy of a disk was written last: none is taken");
+            return None;
+        };
+        return Some(latest.path.clone());
+    }
+    found.pop().and_then(|path| path.to_str().map(str::to_owned))
 }
 
 fn identity(path: &Path) -> Option<(DiskId, types::PoolId)> {
@@ -57,7 +66,7 @@ fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     found.into_iter().filter(|(real, _)| !devices.contains(real)).map(|(_, path)| path).collect()
 }
 
-/// The disks that were found.
+/// The disks that were found: each path with one, so a disk and its copies are all there.
 #[derive(Debug, Default)]
 pub struct Discovery {
     pub disks: Vec<FoundDisk>,
@@ -77,10 +86,7 @@ pub fn discover(named: &[PathBuf], search: &[PathBuf]) -> Discovery {
         }
         seen.push(real);
         match examine(&path) {
-            Ok(disk) => match found.disks.iter().find(|other| other.disk == disk.disk) {
-                Some(other) => found.skipped.push(format!("{}: the same disk as {}", disk.path, other.path)),
-                None => found.disks.push(disk),
-            },
+            Ok(disk) => found.disks.push(disk),
             Err(why) => found.skipped.push(why),
         }
     }

@@ -95,6 +95,8 @@ pub struct Neighbours {
     unserved_since: RefCell<BTreeMap<VolumeId, Monotonic>>,
     /// Nodes that no connection of the bus reaches, and since when.
     unreached: RefCell<BTreeMap<NodeId, Unreached>>,
+    /// Disks of nodes that have left which were to come back at this one and may not, and why.
+    refused: RefCell<BTreeMap<DiskId, String>>,
 }
 
 impl Neighbours {
@@ -150,6 +152,26 @@ impl Neighbours {
     /// The node that a volume is recorded to be with.
     pub fn owner(&self, volume: VolumeId) -> Option<NodeId> {
         self.volumes.borrow().get(&volume)?.owner
+    }
+
+    /// The node of the cluster that a volume is with, which this one does not serve: by its record as it was read last, which `known` may be older than. `None`:
+    /// that node has left, as others do in a recovery.
+    pub fn present_owner(&self, known: &VolumeRecord) -> Option<NodeId> {
+        let volumes = self.volumes.borrow();
+        let owner = volumes.get(&known.id).map_or(known.owner, |record| record.owner)?;
+        let is_here =
+            Some(owner) == self.own() || !self.is_told.get() || self.nodes.borrow().contains_key(&owner);
+        is_here.then_some(owner)
+    }
+
+    /// Notes that a disk whose server has left may not come back, and why.
+    pub(crate) fn note_refused(&self, disk: DiskId, why: String) {
+        self.refused.borrow_mut().insert(disk, why);
+    }
+
+    /// Why the disk, whose server has left, was refused when it was to come back here.
+    pub fn refusal(&self, disk: DiskId) -> Option<String> {
+        self.refused.borrow().get(&disk).cloned()
     }
 
     /// The name of a node, as far as it is known: this one's, and those of nodes with disks.
@@ -333,6 +355,14 @@ impl Neighbours {
         unreached.iter().filter(long).map(|(node, found)| (*node, found.clone())).collect()
     }
 
+    /// For how long no connection of the bus has reached the other node that the volume is with, although that node lives, as a majority hears; `None`: it is
+    /// reached, or has not been for less than [`UNSERVED_AFTER`], in which it lets the volume go if it can.
+    pub fn owner_unreached_for(&self, volume: &VolumeRecord, now: Monotonic) -> Option<Duration> {
+        let owner = volume.owner.filter(|owner| Some(*owner) != self.own() && self.is_up(*owner))?;
+        let lasts = now.since(self.unreached.borrow().get(&owner)?.since);
+        (lasts >= UNSERVED_AFTER).then_some(lasts)
+    }
+
     /// Counts the pool's disks on other nodes that are up, and that do not leave the pool.
     pub(crate) fn usable_of(&self, pool: PoolId) -> usize {
         let disks = self.disks.borrow();
@@ -384,6 +414,7 @@ impl Neighbours {
         let homes = records.iter().filter_map(|record| Some((record.id, record.node?)));
         self.homes.replace(homes.collect());
         let disks = self.disks.borrow();
+        self.refused.borrow_mut().retain(|disk, _| disks.contains_key(disk));
         before.into_values().filter(|record| !disks.contains_key(&record.id)).collect()
     }
 

@@ -52,13 +52,17 @@ pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Do
     let (disk, shown, name) = (found.disk, found.path.clone(), parts.neighbours.name(own));
     match parts.state.change(move |state| reclaim(state, (own, &name), &found)).await? {
         Reclaimed::No => Ok(None),
-        Reclaimed::Ahead(volume) => Err(Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "{shown} has writes of volume {volume} that the cluster's state does not know, since it was recovered from an older copy. The disk is left as it is. \
-                 If what it has is to be kept, import the pool from the disks of the lost servers on another single server (`cenote pool import`), and copy it"
-            ),
-        )),
+        Reclaimed::Ahead(volume) => {
+            let why = format!(
+                "has writes of volume {volume} that the cluster's state does not know, since it was recovered from an older copy"
+            );
+            let told = format!(
+                "{shown} {why}. The disk is left as it is. If what it has is to be kept, import the pool from the disks of the lost servers on another single \
+                 server (`cenote pool import`), and copy it"
+            );
+            parts.neighbours.note_refused(disk, why);
+            Err(Error::new(ErrorKind::Conflict, told))
+        }
         Reclaimed::Taken => {
             tracing::info!(%disk, path = shown, "a disk whose server has left comes back at this one");
             let patience = parts.tasks.now().after(PATIENCE);

@@ -52,6 +52,9 @@ pub struct RemoteOptions {
     pub pauses: (Duration, Duration),
     /// How often peers are asked about their disks.
     pub status_interval: Duration,
+    /// How often a large message has to come through to a peer, and one back: a network may lose them from one moment to the next in one direction
+    /// only, and a peer that is asked for nothing large looks well meanwhile.
+    pub proof_interval: Duration,
     /// How many bytes may be under way.
     pub windows: Windows,
     /// Connections to each peer, spread over its addresses; `None`: one to each, and four at most.
@@ -72,6 +75,7 @@ impl Default for RemoteOptions {
             dial_timeout: Duration::from_secs(2),
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),
             status_interval: Duration::from_secs(1),
+            proof_interval: Duration::from_secs(5),
             windows: Windows::default(),
             channels: None,
             encrypt: false,

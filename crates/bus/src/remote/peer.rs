@@ -65,6 +65,9 @@ struct Ready {
     cursors: BTreeMap<DiskId, u64>,
     status_at: Monotonic,
     status_asked: bool,
+    /// When large messages have to come through again in both directions.
+    proof_at: Monotonic,
+    proof_asked: bool,
 }
 
 impl Ready {
@@ -450,6 +453,8 @@ impl PeerLink {
             cursors: BTreeMap::new(),
             status_at: common.now,
             status_asked: false,
+            proof_at: common.now.after(common.options.proof_interval),
+            proof_asked: false,
         }))
     }
 
@@ -468,6 +473,13 @@ impl PeerLink {
             }
             ready.channels.probe(ECHO, &self.options, common.now);
             ready.status_at = common.now.after(common.options.status_interval);
+        }
+        if common.now >= ready.proof_at {
+            if !std::mem::replace(&mut ready.proof_asked, true) {
+                let question = proof(ready.tree, ready.node);
+                ready.channels.submit_first(PROOF, question, &self.options, common.now);
+            }
+            ready.proof_at = common.now.after(common.options.proof_interval);
         }
         let is_formed = ready.channels.form(&self.making(common), common.options, common.now);
         let mut result = self.exchange(&mut ready, common, up);
@@ -532,12 +544,13 @@ impl PeerLink {
         self.counters.channels_lost += 1;
         let (place, leftovers) = ready.channels.take_lost(at, now);
         tracing::warn!(node = %self.peer.node, address = %place.address, %error, "a channel of the storage bus is lost");
-        let Ready { sessions, queue, channels, status_asked, .. } = ready;
+        let Ready { sessions, queue, channels, status_asked, proof_asked, .. } = ready;
         for Again { token, request, bytes, waiting } in
             sessions.channel_lost(leftovers, queue, &mut self.counters, up.answers)
         {
             match token {
                 STATUS => *status_asked = false,
+                PROOF => *proof_asked = false,
                 ECHO => {}
                 token => {
                     channels.submit(token, request, bytes, &self.options, now);
@@ -566,6 +579,8 @@ impl PeerLink {
                 up.events.push_back(BusEvent::Status { node: self.peer.node, disks });
             }
             CLOSE => {}
+            // Whatever the answer is: one that does not know the question has received it.
+            PROOF => ready.proof_asked = false,
             ECHO => ready.channels.probed(at),
             token => {
                 let Ready { sessions, queue, channels, .. } = ready;
@@ -619,7 +634,7 @@ impl PeerLink {
             Phase::Joining(joining) => joining.until.min(joining.channel.next_timeout(options.silence)),
             Phase::Ready(ready) => {
                 let others = [ready.channels.next_timeout(options.silence), ready.queue.next_timeout()];
-                others.into_iter().flatten().fold(ready.status_at, Monotonic::min)
+                others.into_iter().flatten().fold(ready.status_at.min(ready.proof_at), Monotonic::min)
             }
         })
     }

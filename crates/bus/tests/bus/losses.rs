@@ -5,7 +5,10 @@ use crate::world::{Carried, World, disk, peer_at};
 use bus::{BusEvent, PeerState};
 use space::fake_store::FakeFault;
 use space::message::{BusError, Operation, Response, Transport};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use types::{ChunkIndex, NodeId};
 
@@ -75,6 +78,59 @@ fn a_silent_peer_is_given_up_in_bounded_time() {
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::Unreachable);
     assert!(start.elapsed() < Duration::from_secs(2), "after {:?}", start.elapsed());
     world.nodes[1].serving = silent;
+    world.settle(0);
+}
+
+/// Leads to `target`; once `loses_large` is set, nothing more comes back behind a large answer, as TCP delivers nothing behind a packet that is lost.
+fn narrow_way_to(target: SocketAddr, loses_large: Arc<AtomicBool>) -> SocketAddr {
+    const LARGE: usize = 700;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let carry = |mut from: TcpStream, mut to: TcpStream, loses_large: Option<Arc<AtomicBool>>| {
+        let (mut bytes, mut is_blocked) = (vec![0; 65_536], false);
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            let loses = loses_large.as_ref().is_some_and(|loses| loses.load(Ordering::Relaxed));
+            is_blocked |= loses && len > LARGE;
+            if !is_blocked && to.write_all(&bytes[..len]).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(target) else { continue };
+            let (from, to, loses) =
+                (client.try_clone().unwrap(), server.try_clone().unwrap(), loses_large.clone());
+            std::thread::spawn(move || carry(from, to, None));
+            std::thread::spawn(move || carry(server, client, Some(loses)));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_peer_whose_large_answers_are_lost_is_given_up_although_nothing_large_is_asked_of_it() {
+    let mut world = World::with_options(2, Carried::Tcp, |options| {
+        options.silence = Duration::from_millis(200);
+        options.dial_timeout = Duration::from_millis(200);
+        options.status_interval = Duration::from_millis(20);
+        options.proof_interval = Duration::from_millis(50);
+    });
+    let loses_large = Arc::new(AtomicBool::new(false));
+    let address = narrow_way_to(world.nodes[1].serving.as_ref().unwrap().address, loses_large.clone());
+    world.nodes[0].remote.set_peers(vec![peer_at(2, address)]);
+    world.settle(0);
+    let connections = world.nodes[0].remote.peers()[0].counters.connections;
+    world.pass(Duration::from_millis(200));
+    let peers = world.nodes[0].remote.peers();
+    let found = (peers[0].state, peers[0].counters.connections);
+    assert_eq!(found, (PeerState::Ready, connections), "proofs disturb nothing");
+    loses_large.store(true, Ordering::Relaxed);
+    world.until("it is given up", |world| world.state(0, 2) != PeerState::Ready);
+    world.pass(Duration::from_millis(300));
+    let found = &world.nodes[0].remote.peers()[0];
+    assert!(found.state != PeerState::Ready && found.unreached_since.is_some(), "{found:?}");
+    loses_large.store(false, Ordering::Relaxed);
     world.settle(0);
 }
 

@@ -148,6 +148,7 @@ impl AccountBook {
                 ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
                 ImportError::TwoHistories { .. }
                 | ImportError::TooFewDisks { .. }
+                | ImportError::Copies { .. }
                 | ImportError::Beyond { .. } => ErrorKind::Conflict,
             };
             let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();

@@ -127,11 +127,15 @@ pub(super) fn check_disk(disk: &DiskRecord) -> Result<(), ImportError> {
     }
 }
 
-/// Holds a volume's record against itself and the smallest slabs of the pool's disks.
+/// Holds a volume's record against itself, the pool's disks and the smallest slabs of these.
 ///
 /// # Errors
 /// `Impossible`.
-pub(super) fn check_volume(volume: &VolumeRecord, slab_bytes: u64) -> Result<(), ImportError> {
+pub(super) fn check_volume(
+    volume: &VolumeRecord,
+    known: &BTreeSet<DiskId>,
+    slab_bytes: u64,
+) -> Result<(), ImportError> {
     let copies = u64::from(volume.resiliency.copies());
     let epoch_max = Stamp::EPOCH_MAX.0 - EPOCHS_LEFT_MIN;
     let size_max = VOLUME_BYTES_MAX.min(CHUNKS_MAX.saturating_mul(slab_bytes));
@@ -153,6 +157,10 @@ pub(super) fn check_volume(volume: &VolumeRecord, slab_bytes: u64) -> Result<(),
     let disks = volume.in_sync.iter().copied().chain(volume.stale.iter().map(|stale| stale.disk));
     if let Some(twice) = disks.into_iter().find(|disk| !members.insert(*disk)) {
         return Err(impossible(volume, format!("disk {twice} is a member twice")));
+    }
+    // A disk's record goes when no volume's record names it any more.
+    if let Some(foreign) = members.difference(known).next() {
+        return Err(impossible(volume, format!("disk {foreign} is a member, and no disk of the pool")));
     }
     let late = |epoch: Epoch| epoch > volume.epoch;
     if volume.stale.iter().any(|stale| late(stale.since) || late(stale.promised)) {

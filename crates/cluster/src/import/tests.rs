@@ -203,6 +203,7 @@ fn records_that_no_server_writes_are_refused_by_their_name() {
         DiskRecord { size_bytes: 0, ..disk(1) },
     ];
     let stale = crate::StaleDisk { disk: volume.in_sync[0], since: Epoch(0), promised: Epoch(0) };
+    let foreign = crate::StaleDisk { disk: OWN_DISK, ..stale };
     let volumes = [
         VolumeRecord { min_holders: 255, ..volume.clone() },
         VolumeRecord { min_copies: 0, ..volume.clone() },
@@ -214,6 +215,8 @@ fn records_that_no_server_writes_are_refused_by_their_name() {
         VolumeRecord { settled: Epoch(u64::MAX), ..volume.clone() },
         VolumeRecord { promised: Epoch(9), ..volume.clone() },
         VolumeRecord { stale: vec![stale], ..volume.clone() },
+        VolumeRecord { in_sync: [&volume.in_sync[..], &[OWN_DISK]].concat(), ..volume.clone() },
+        VolumeRecord { stale: vec![foreign], ..volume.clone() },
         VolumeRecord { building: vec![(volume.in_sync[0], types::ChunkIndex(u32::MAX))], ..volume.clone() },
         VolumeRecord { name: "\u{1b}[2J".into(), ..volume.clone() },
         VolumeRecord { warn_at_percent: Some(255), ..volume },
@@ -230,4 +233,69 @@ fn records_that_no_server_writes_are_refused_by_their_name() {
     volumes.iter().for_each(|record| refused(record.key(), record.encode()));
     pools.iter().for_each(|record| refused(record.key(), record.encode()));
     settings.iter().for_each(|record| refused(record.key(), record.encode()));
+}
+
+#[test]
+fn a_pool_that_is_here_is_not_said_to_have_a_taken_name() {
+    let server = Server::empty();
+    let image = Server::furnished().image();
+    import(&server, &image);
+    let renamed = super::Wanted { rename: Some("other".into()), ..yes() };
+    let plan = plan(&on_three(&image), &renamed, "").unwrap();
+    let refused = commit(&server.state, &server.key, None, &plan, 20).unwrap_err().to_string();
+    assert!(refused.contains("on this server already, as 'tank'") && !refused.contains("other"), "{refused}");
+}
+
+/// The disks of the server as they are, with the pool exported or not, copies of them at `place`.
+fn copies(server: &Server, place: &str, epoch: u64) -> Vec<FoundDisk> {
+    let image = server.image();
+    let copy = |number: u8| FoundDisk {
+        path: format!("/{place}/{number}"),
+        promised: std::collections::BTreeMap::from([(VOLUME, Epoch(epoch))]),
+        ..found(number, &image)
+    };
+    (1..=3).map(copy).collect()
+}
+
+#[test]
+fn of_copies_of_one_disk_the_one_that_was_written_last_counts() {
+    let server = Server::furnished();
+    let old = copies(&server, "old", 4);
+    let pool: Stored<PoolRecord> = server.state.read(&POOL.to_string()).unwrap().unwrap();
+    server.state.write(&PoolRecord { exported: true, ..pool.value }, pool.revision).unwrap();
+    let new = copies(&server, "new", 5);
+    for found in [[&old[..], &new[..]].concat(), [&new[..], &old[..]].concat()] {
+        // The older ones were not exported: they do not count.
+        let plan = plan(&found, &super::Wanted::default(), "").unwrap();
+        assert!(plan.disks.iter().all(|disk| disk.path.starts_with("/new/")), "{:?}", plan.disks);
+        assert_eq!(plan.notes.len(), 3, "{:?}", plan.notes);
+        assert!(
+            plan.notes[0].starts_with("/old/1 (records of 1970-01-01 00:00 UTC, generation 0"),
+            "{:?}",
+            plan.notes
+        );
+    }
+    // Clones of exported disks are all the same.
+    let found = [&new[..], &copies(&server, "clone", 5)[..]].concat();
+    assert!(plan(&found, &super::Wanted::default(), "").is_ok());
+}
+
+#[test]
+fn copies_of_one_disk_of_which_nothing_says_which_was_written_last_are_refused() {
+    let server = Server::furnished();
+    let one = copies(&server, "one", 5);
+    let refused = |found: &[FoundDisk]| match plan(found, &yes(), "") {
+        Err(error @ ImportError::Copies { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let told = refused(&[&one[..], &copies(&server, "two", 5)[..]].concat());
+    assert!(told.contains("/one/1 (records") && told.contains("/two/1 (records"), "{told}");
+    // Later epochs beside the same records tell it; with older records they do not.
+    let later = copies(&server, "two", 6);
+    assert_eq!(plan(&[&one[..], &later[..]].concat(), &yes(), "").unwrap().disks[0].path, "/two/1");
+    let volume: Stored<VolumeRecord> = server.state.read(&VOLUME.to_string()).unwrap().unwrap();
+    server.state.write(&VolumeRecord { min_holders: 2, ..volume.value }, volume.revision).unwrap();
+    refused(&[&copies(&server, "one", 5)[..], &later[..]].concat());
+    let unread = FoundDisk { image: Err("damaged".into()), ..later[0].clone() };
+    assert!(refused(&[one[0].clone(), unread]).contains("damaged"));
 }

@@ -137,6 +137,15 @@ impl Base {
         Err(FsError::Miss)
     }
 
+    /// Whether changes that need more room are refused for want of pages for metadata, however much room there is for data: no chunk can be
+    /// brought into use for them now.
+    pub fn lacks_metadata_room(&self, unstored: Unstored) -> bool {
+        let is_open = matches!(self.state, State::Open);
+        let may_come =
+            self.chunks.meta_room_may_come(&self.meta.allocator) && self.requests.size().available.0 > 0;
+        is_open && !may_come && !self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
+    }
+
     /// Why a new chunk is not brought into use, and since when. It is tried again, and nothing but new data waits for it.
     pub fn chunk_trouble(&self) -> Option<(&FsError, ::types::Monotonic)> {
         self.requests.probes_late_since().map(|since| (&FsError::Unavailable, since))

@@ -381,10 +381,13 @@ impl FileSystem {
         let preparing = base.meta.allocator.preparing.blocks();
         let free = base.unpromised_blocks(unstored) + base.free_chunk_blocks() + preparing;
         let total_bytes = base.requests.size().blocks.bytes();
+        let lacks_metadata_room = base.lacks_metadata_room(unstored);
+        let available = if lacks_metadata_room { 0 } else { base.available_blocks(unstored) + preparing };
         Statistics {
             total_bytes,
             used_bytes: total_bytes.saturating_sub(blocks(free)),
-            available_bytes: blocks(base.available_blocks(unstored) + preparing),
+            available_bytes: blocks(available),
+            lacks_metadata_room,
             cache_bytes: self.data.streams.cached_bytes(),
             dirty_bytes: blocks(unstored.blocks),
             journal_bytes: blocks(base.meta.journal.log.used_blocks()),

@@ -227,8 +227,10 @@ pub struct Statistics {
     pub total_bytes: u64,
     /// What files take, and the chunks of the journal and of metadata.
     pub used_bytes: u64,
-    /// What new data can still take: with what is used less than all if the pool is smaller than the volume.
+    /// What new data can still take: with what is used less than all if the pool is smaller than the volume, and nothing if metadata has no room.
     pub available_bytes: u64,
+    /// All that grows is refused for want of room for metadata, which free room of data is not.
+    pub lacks_metadata_room: bool,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,
     /// Bytes of metadata journal that opening would replay.

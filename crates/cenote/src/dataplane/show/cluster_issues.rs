@@ -36,11 +36,31 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
 /// Tells of disks that are recorded with servers which are in the cluster no more, as a recovery from the copy of one server leaves them.
 pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
     let left = node.neighbours.left_behind();
-    left.iter().map(|record| disk_left_behind(record, &node.pools.name(record.pool))).collect()
+    let told = |record: &DiskRecord| {
+        disk_left_behind(record, &node.pools.name(record.pool), node.neighbours.refusal(record.id).as_deref())
+    };
+    left.iter().map(|record| told(record)).collect()
 }
 
-fn disk_left_behind(record: &DiskRecord, pool: &str) -> HealthIssue {
+/// `refusal`: why it was refused when it was to be added.
+fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> HealthIssue {
     let (server, path, id) = (&record.fault_domain.node, &record.path, record.id);
+    if let Some(why) = refusal {
+        return HealthIssue {
+            // What several servers tell of it is told once: that one refused it counts.
+            health: Health::Unhealthy,
+            code: "disk_left_behind".to_owned(),
+            target: format!("disk {id}"),
+            server: None,
+            since_unix_s: SINCE_SEEN,
+            what: format!("{path} of server '{server}' cannot come back: it {why}"),
+            meaning: "Volumes that wait for it are not served, and those that do without it lack what it alone has.".to_owned(),
+            action: format!(
+                "Do not erase it: if what it has is to be kept, import the pool from the disks of the lost servers on another single server (`cenote pool \
+                 import`), and copy it. Then `cenote disk retire {id}` on any server gives this disk up."
+            ),
+        };
+    }
     HealthIssue {
         health: Health::Warning,
         code: "disk_left_behind".to_owned(),
@@ -76,9 +96,29 @@ mod tests {
             since_unix_s: 0,
             scrubbed_unix_s: 0,
         };
-        let issue = disk_left_behind(&record, "tank");
+        let issue = disk_left_behind(&record, "tank", None);
         assert!(issue.action.contains("cenote disk add /dev/sdb --pool tank`"), "{issue:?}");
         assert!(!issue.action.contains("NAME"), "{issue:?}");
+    }
+
+    #[test]
+    fn a_disk_that_was_refused_is_not_advised_to_be_added() {
+        let record = DiskRecord {
+            id: types::DiskId::from_bytes([3; 16]),
+            pool: PoolId::from_bytes([2; 16]),
+            node: None,
+            path: "/dev/sdq".to_owned(),
+            size_bytes: 1 << 30,
+            slab_bytes: 1 << 20,
+            fault_domain: cluster::FaultDomain::default(),
+            state: cluster::DiskState::Healthy,
+            since_unix_s: 0,
+            scrubbed_unix_s: 0,
+        };
+        assert!(disk_left_behind(&record, "tank", None).action.contains("cenote disk add /dev/sdq"));
+        let refused = disk_left_behind(&record, "tank", Some("has writes of volume plans"));
+        assert!(refused.what.ends_with("it has writes of volume plans"), "{refused:?}");
+        assert!(refused.health == Health::Unhealthy && !refused.action.contains("disk add"), "{refused:?}");
     }
 
     #[test]

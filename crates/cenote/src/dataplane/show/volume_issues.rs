@@ -1,8 +1,9 @@
 //! Health issues of volumes: why each is not served, or not as it should be.
 
 use super::SINCE_SEEN;
-use api::model::{Health, HealthIssue};
+use api::model::{Health, HealthIssue, VOLUME_UNREACHED};
 use cluster::{VolumeRecord, WARN_AT_PERCENT};
+use std::time::Duration;
 use types::BLOCK_BYTES;
 use types::size::show_size;
 use volume::fs::{FsError, Statistics};
@@ -39,8 +40,11 @@ pub(super) fn degraded_volume(
     }
 }
 
-/// Tells that the volume is used to more than its threshold.
+/// Tells that the volume is used to more than its threshold, or takes nothing more, whatever is used.
 pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<HealthIssue> {
+    if found.lacks_metadata_room {
+        return Some(volume_without_metadata_room(record, found));
+    }
     let threshold = record.warn_at_percent.unwrap_or(WARN_AT_PERCENT);
     let percent = u128::from(found.used_bytes) * 100 / u128::from(found.total_bytes.max(1));
     if percent < u128::from(threshold) {
@@ -65,6 +69,45 @@ pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<H
              --warn-at PERCENT`)."
         ),
     })
+}
+
+fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> HealthIssue {
+    let (name, used, total) = (&record.name, show_size(found.used_bytes), show_size(found.total_bytes));
+    HealthIssue {
+        health: Health::Warning,
+        code: "volume_metadata_full".to_owned(),
+        target: format!("volume {name}"),
+        since_unix_s: SINCE_SEEN,
+        server: None,
+        what: format!("it is full: its names and the maps of its files have no more room, though only {used} of {total} are used"),
+        meaning: "New files and directories, and writes that need more room, are refused to everybody (STATUS_DISK_FULL). What is there stays right, \
+                  and can be read and deleted."
+            .to_owned(),
+        action: format!(
+            "Let it grow (`cenote volume resize {name} --size SIZE`), or delete files and directories; `cenote quota list {name}` says whose they \
+             are, and a limit there bounds how many one user makes."
+        ),
+    }
+}
+
+/// Tells that the server which has the volume lives and does not answer: whether the volume is served is not known here.
+pub(super) fn unreached_volume(record: &VolumeRecord, owner: &str, lasts: Duration) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: VOLUME_UNREACHED.to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: SINCE_SEEN,
+        server: None,
+        what: format!(
+            "server {owner}, which serves it, has not answered for {} s, although its heartbeats arrive",
+            lasts.as_secs()
+        ),
+        meaning: "Reads and writes of its files wait, or fail. No other server takes it over while that one lives and has not let it go.".to_owned(),
+        action: format!(
+            "See to the network of {owner}: cables, MTU, firewall. If that takes long, stop the service there: another server that has all data \
+             takes the volume over then."
+        ),
+    }
 }
 
 /// Tells why changes stay in memory. `absent`: paths of members that are not there; `full_mounts`: full file systems that members' files lie in.
@@ -235,6 +278,35 @@ mod tests {
         assert!(issue.health == Health::Warning && issue.what.contains("threshold is 90 %"), "{issue:?}");
         record.warn_at_percent = Some(50);
         assert!(full_volume(&record, &used(500)).is_some() && full_volume(&record, &used(499)).is_none());
+    }
+
+    #[test]
+    fn health_tells_of_a_volume_that_takes_nothing_more_although_little_is_used() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let found = Statistics {
+            total_bytes: 1000,
+            used_bytes: 750,
+            lacks_metadata_room: true,
+            ..Statistics::default()
+        };
+        let issue = full_volume(&record, &found).expect("an issue");
+        assert_eq!((issue.code.as_str(), issue.health), ("volume_metadata_full", Health::Warning));
+        assert!(issue.meaning.contains("STATUS_DISK_FULL"), "{issue:?}");
+    }
+
+    #[test]
+    fn health_names_a_volume_whose_server_lives_and_does_not_answer() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let issue = unreached_volume(&record, "node-3", Duration::from_secs(12));
+        assert_eq!((issue.health, issue.target.as_str()), (Health::Unhealthy, "volume plans"));
+        assert!(
+            issue.what.starts_with("server node-3, which serves it, has not answered for 12 s"),
+            "{issue:?}"
+        );
     }
 
     #[test]

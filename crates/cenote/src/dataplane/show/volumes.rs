@@ -1,14 +1,16 @@
 //! Volumes as the control plane is shown them.
 
 use super::volume_issues::{
-    degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unwritten_changes,
+    degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unreached_volume,
+    unwritten_changes,
 };
 use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
 use cluster::VolumeRecord;
-use node::Node;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
+use node::{Neighbours, Node};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::{BLOCK_BYTES, DiskId, Lba, NodeId, VolumeId};
 use volume::fs::FsError;
 
@@ -39,6 +41,10 @@ struct Looked {
     is_served: bool,
     /// Another node that is up has it.
     is_elsewhere: bool,
+    /// For how long that node has not answered.
+    unreached_for: Option<Duration>,
+    /// A disk of the pool misses writes of the volume.
+    has_stale: bool,
     copies: Copies,
     /// The damage that lets it only be read, and since when (Unix seconds).
     read_only: Option<(FsError, u64)>,
@@ -67,15 +73,23 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
     let copies = Copies { in_work, ..copies.unwrap_or_default() };
     let is_elsewhere =
         entry.is_elsewhere && node.neighbours.owner(id).is_some_and(|owner| node.neighbours.is_up(owner));
-    Some(Looked { record, is_served, is_elsewhere, copies, read_only, statistics })
+    let unreached_for = match is_elsewhere {
+        true => node.neighbours.owner_unreached_for(&record, node.tasks.now()),
+        false => None,
+    };
+    let (slots, others) = (node.disks.slots(), node.neighbours.disks());
+    let is_of_pool = |disk: &DiskId| slots.contains_key(disk) || others.contains_key(disk);
+    let has_stale = record.stale.iter().any(|stale| is_of_pool(&stale.disk));
+    Some(Looked { is_served, is_elsewhere, unreached_for, has_stale, copies, read_only, statistics, record })
 }
 
 impl Looked {
     fn status(&self) -> VolumeStatus {
         let Copies { few, in_work, .. } = self.copies;
-        let (copies, has_stale) = (self.record.resiliency.copies(), !self.record.stale.is_empty());
+        let (copies, has_stale) = (self.record.resiliency.copies(), self.has_stale);
         match () {
             () if !self.is_served && !self.is_elsewhere => VolumeStatus::Detached,
+            () if self.unreached_for.is_some() => VolumeStatus::Detached,
             () if self.read_only.is_some() => VolumeStatus::ReadOnly,
             () if few > 0 && copies > 1 && !has_stale && in_work => VolumeStatus::InService,
             () if few > 0 && copies == 2 => VolumeStatus::NoRedundancy,
@@ -95,6 +109,7 @@ fn show_volume(
     add_issues(node, id, entry, &looked, issues);
     let status = looked.status();
     let Looked { record, is_served, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
+    let owner = if is_served { record.owner } else { node.neighbours.present_owner(&record) };
     let slab_bytes = node.pools.slab_bytes(record.pool).unwrap_or(BLOCK_BYTES as u64);
     let copies = record.resiliency.copies();
     let bytes = |(disk, count): (DiskId, u64)| (disk, count * slab_bytes);
@@ -103,8 +118,9 @@ fn show_volume(
         id,
         name: record.name,
         pool: record.pool,
-        owner: record.owner.map(|owner| node.neighbours.name(owner)),
+        owner: owner.map(|owner| node.neighbours.name(owner)),
         health: match status {
+            VolumeStatus::Ok if statistics.is_some_and(|found| found.lacks_metadata_room) => Health::Warning,
             VolumeStatus::Ok => Health::Healthy,
             VolumeStatus::Detached | VolumeStatus::ReadOnly => Health::Unhealthy,
             _ => Health::Warning,
@@ -155,7 +171,9 @@ fn add_issues(
     if let Some(why) = &entry.failure {
         issues.push(detached_volume(record, why));
     } else if !looked.is_served && !looked.is_elsewhere {
-        issues.push(waiting_volume(record, &node.disks));
+        issues.push(waiting_volume(record, &node.disks, &node.neighbours));
+    } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
+        issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts));
     } else if copies.few > 0 {
         let chunks = (copies.few, copies.chunks, copies.without_room);
         issues.push(degraded_volume(record, chunks, copies.in_work));
@@ -224,11 +242,19 @@ fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
     HealthIssue { what, ..detached_volume(record, "") }
 }
 
-fn waiting_volume(record: &VolumeRecord, disks: &Disks) -> HealthIssue {
+fn waiting_volume(record: &VolumeRecord, disks: &Disks, neighbours: &Neighbours) -> HealthIssue {
     let absent = absent_members(record, disks);
     let what = match absent.is_empty() {
         true => "it is being opened".to_owned(),
         false => format!("it waits for disks that hold what was written last: {absent}"),
     };
-    HealthIssue { what, ..detached_volume(record, "") }
+    let issue = HealthIssue { what, ..detached_volume(record, "") };
+    let Some(refused) = record.in_sync.iter().find(|disk| neighbours.refusal(**disk).is_some()) else {
+        return issue;
+    };
+    let action = format!(
+        "Disk {refused}, which it may wait for, was refused and does not come back: see what health says of that disk. If the volume is not opened without it, \
+         what is on the disks of the lost servers can be imported on another single server."
+    );
+    HealthIssue { action, ..issue }
 }
