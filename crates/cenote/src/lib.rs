@@ -13,8 +13,6 @@ pub mod dataplane;
 mod descriptors;
 pub mod directory;
 pub mod entry;
-#[cfg(feature = "fault-injection")]
-pub mod faults;
 mod limits;
 pub mod logon_lines;
 pub mod manager;

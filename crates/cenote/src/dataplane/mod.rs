@@ -202,7 +202,7 @@ impl Plane {
 
 /// Puts opened disks on the loop; test builds put faults between.
 #[cfg(feature = "fault-injection")]
-const ON_LOOP: node::OnLoop = crate::faults::disk;
+const ON_LOOP: node::OnLoop = disk::steered::steered;
 #[cfg(not(feature = "fault-injection"))]
 const ON_LOOP: node::OnLoop = node::on_loop;
 

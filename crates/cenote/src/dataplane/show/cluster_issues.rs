@@ -39,7 +39,7 @@ pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
     let told = |record: &DiskRecord| {
         disk_left_behind(record, &node.pools.name(record.pool), node.neighbours.refusal(record.id).as_deref())
     };
-    left.iter().map(|record| told(record)).collect()
+    left.iter().map(told).collect()
 }
 
 /// `refusal`: why it was refused when it was to be added.
