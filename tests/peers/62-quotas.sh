@@ -37,7 +37,7 @@ refuses "and no other one's" ACCESS_DENIED as_ann -u "$user"
 refuses "and changes none" ACCESS_DENIED as_ann -S UQLIM:ann:0/99999999
 says "free space is what the quota leaves" '2441 blocks of size 4096. 1673 blocks available' ann ls
 refuses "a file beyond the limit" DISK_FULL ann "put nine nine"
-says "is not counted" 'ann +: +3145728/' quotas -u ann
+says "is not counted but for its name" 'ann +: +3149824/' quotas -u ann
 check "smbcquotas gives a limit" quotas -S UQLIM:ann:1000000/20000000
 check "within which it is written" ann "put nine nine"
 says "and counted" 'ann +: +12582912/ +1000000/ +20000000' quotas -u ann

@@ -10,6 +10,7 @@ use super::inodes::{apply, inode, new_inode, put_inode};
 use super::meta::record::{EntryRecord, Inode, decode_number, encode_number};
 use super::meta::{Charge, Store, Transaction, key};
 use super::metadata::Metadata;
+use super::quota::charge_of_inode;
 use super::times::Times;
 use super::types::{
     AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
@@ -230,7 +231,7 @@ pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry
 /// same transaction; it is returned. A name that is the file's already stays as it is.
 ///
 /// # Errors
-/// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks` and those of [`Namespace::create`].
+/// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks`, `QuotaExceeded` and those of [`Namespace::create`].
 pub fn link(
     meta: &mut Metadata,
     file: FileId,
@@ -250,7 +251,7 @@ pub fn link(
         Ok(_) if !replace => return Err(FsError::Exists),
         Ok(old) if old.directory => return Err(FsError::IsDirectory),
         Ok(old) if old.file == file => return Ok(None),
-        Ok(_) => Some(remove_link(&mut meta.store, &mut txn, parent, name, now)?),
+        Ok(_) => Some(remove_link(meta, &mut txn, parent, name, now)?),
     };
     let mut inode = inode(&mut meta.store, &txn, file)?;
     if inode.link_count >= LINKS_MAX {
@@ -259,7 +260,10 @@ pub fn link(
     if inode.link_count == 0 {
         return Err(FsError::NotFound);
     }
+    let before = charge_of_inode(&inode);
     inode.link_count += 1;
+    let charges = (before, charge_of_inode(&inode));
+    meta.quotas.charge_metadata(&mut meta.store, &mut txn, (file, &inode), charges)?;
     inode.changed = now;
     put_inode(&mut txn, file, &inode);
     put_link(&mut txn, file, false, parent, name);
@@ -276,7 +280,7 @@ pub fn link(
 pub fn unlink(meta: &mut Metadata, parent: FileId, name: &[u16], now: FileTime) -> Result<Unlinked, FsError> {
     let mut txn = Transaction::new();
     let directory = directory_inode(&mut meta.store, &txn, parent)?;
-    let unlinked = remove_link(&mut meta.store, &mut txn, parent, name, now)?;
+    let unlinked = remove_link(meta, &mut txn, parent, name, now)?;
     touch_directory(&mut txn, parent, directory, now);
     meta.record(txn);
     Ok(unlinked)
@@ -343,14 +347,13 @@ pub fn rename(
     renaming: &Renaming,
     now: FileTime,
 ) -> Result<Option<Unlinked>, FsError> {
-    let store = &mut meta.store;
     let mut txn = Transaction::new();
     let replaced = match renaming.replaces {
-        true => Some(remove_link(store, &mut txn, to.parent, to.name, now)?),
+        true => Some(remove_link(meta, &mut txn, to.parent, to.name, now)?),
         false => None,
     };
     let file = renaming.file;
-    let mut inode = inode(store, &txn, file)?;
+    let mut inode = inode(&mut meta.store, &txn, file)?;
     inode.changed = now;
     put_inode(&mut txn, file, &inode);
     txn.delete(key::entry(from.parent, from.name));
@@ -475,18 +478,21 @@ fn put_link(txn: &mut Transaction, file: FileId, directory: bool, parent: FileId
 }
 
 fn remove_link(
-    store: &mut Store,
+    meta: &mut Metadata,
     txn: &mut Transaction,
     parent: FileId,
     name: &[u16],
     now: FileTime,
 ) -> Result<Unlinked, FsError> {
+    let Metadata { store, quotas, .. } = meta;
     let record = entry(store, txn, parent, name)?;
     let mut inode = inode(store, txn, record.file)?;
     if inode.directory && !has_no_entries(store, txn, record.file)? {
         return Err(FsError::NotEmpty);
     }
+    let before = charge_of_inode(&inode);
     inode.link_count = inode.link_count.saturating_sub(1);
+    quotas.charge(store, txn, (record.file, inode.security), (before, charge_of_inode(&inode)))?;
     inode.changed = now;
     let last = inode.link_count == 0;
     put_inode(txn, record.file, &inode);

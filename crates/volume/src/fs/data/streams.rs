@@ -15,7 +15,7 @@ use crate::fs::base::Base;
 use crate::fs::inodes::{apply, inode, put_inode, stream_record};
 use crate::fs::meta::{Transaction, key};
 use crate::fs::metadata::Metadata;
-use crate::fs::quota::{charge_of, charge_of_inode, charge_of_named, charge_of_stream};
+use crate::fs::quota::{charge_of, charge_of_inode, charge_of_stream};
 use crate::fs::types::{FileId, FsError, StreamId};
 
 /// Streams kept in memory before idle ones are forgotten.
@@ -131,9 +131,8 @@ impl Stream {
 
     /// Blocks that the owner will be charged with beyond those of the published sizes, once the stream ends at `end_of_file`.
     pub fn unpublished_charge(&self, end_of_file: u64) -> u64 {
-        let charge = if self.id.index == 0 { charge_of } else { charge_of_named };
-        let published = charge(self.published_end, self.allocated_blocks);
-        charge(end_of_file, self.allocated_blocks).saturating_sub(published)
+        let published = charge_of(self.published_end, self.allocated_blocks);
+        charge_of(end_of_file, self.allocated_blocks).saturating_sub(published)
     }
 
     /// Notes how much of what was promised is not charged yet, after sizes were published.

@@ -1,10 +1,11 @@
 //! Quotas by owner: which user has how much on the volume, and how much each may have.
 //!
 //! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
-//! with those that are allocated if they are more. So the charge follows from a stream's record alone, as NTFS charges sparse
+//! with those that are allocated if they are more, and with one at least, so that names are bounded too: an empty file, a directory, and each
+//! further name of a file cost a block. So, but for further names, the charge follows from a stream's record alone, as NTFS charges sparse
 //! files by their nominal size; blocks that files share are charged to each owner. Of a
 //! security descriptor, of extended attributes and of reparse data, each whole block is charged to the owner of every file that has them, directories
-//! included; what is shorter, and names, are free. A file that is deleted is charged until its space is given back.
+//! included; what is shorter is free. A file that is deleted is charged until its space is given back.
 //!
 //! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
 //! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
@@ -40,14 +41,16 @@ const LOADED_AT_ONCE: usize = 256;
 /// Owners of descriptors that are remembered.
 const OWNERS_MAX: usize = 4096;
 
-/// Blocks that a stream's owner is charged with.
+/// Blocks that an owner is charged with for a file's stream by its sizes, or for a directory: at least one, for the name, which takes up to a
+/// quarter of that, and for the record behind it.
 pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
-    end_of_file.div_ceil(BLOCK).max(allocated_blocks)
+    end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(1)
 }
 
-/// Blocks that a file's owner is charged with for its unnamed stream.
+/// Blocks that an owner is charged with for a file's unnamed stream and its first name, or for a directory, and one for each further name.
 pub fn charge_of_inode(inode: &Inode) -> u64 {
-    charge_of(inode.end_of_file, inode.allocated_blocks)
+    let further_names = u64::from(inode.link_count.saturating_sub(1));
+    charge_of(inode.end_of_file, inode.allocated_blocks) + further_names
 }
 
 /// Blocks that an owner is charged with for what is not data of a file: those that it fills.
@@ -55,14 +58,9 @@ pub fn charge_of_metadata(len_bytes: u64) -> u64 {
     len_bytes / BLOCK
 }
 
-/// Blocks that a file's owner is charged with for a named stream: at least one, for its name, which may take a quarter of that.
+/// Blocks that a file's owner is charged with for a named stream.
 pub fn charge_of_stream(record: &StreamRecord) -> u64 {
-    charge_of_named(record.end_of_file, record.allocated_blocks)
-}
-
-/// As [`charge_of_stream`], by the stream's sizes.
-pub fn charge_of_named(end_of_file: u64, allocated_blocks: u64) -> u64 {
-    charge_of(end_of_file, allocated_blocks).max(1)
+    charge_of(record.end_of_file, record.allocated_blocks)
 }
 
 /// One user's place on the volume.
@@ -304,9 +302,10 @@ impl Quotas {
     /// `QuotaExceeded` if the owner may not have so much.
     pub fn charge_of_new(&self, descriptor: &[u8]) -> Result<Option<(Sid, u64)>, FsError> {
         let named = Named::by(descriptor);
-        let Some(owner) = named.owner.filter(|_| self.is_on() && named.blocks > 0) else { return Ok(None) };
-        self.check_growth(&owner, named.blocks)?;
-        Ok(Some((owner, named.blocks)))
+        let Some(owner) = named.owner.filter(|_| self.is_on()) else { return Ok(None) };
+        let blocks = charge_of(0, 0) + named.blocks;
+        self.check_growth(&owner, blocks)?;
+        Ok(Some((owner, blocks)))
     }
 
     /// Has a transaction charge a file's owner for what hangs on the file: with `after` blocks in place of `before`.
@@ -478,7 +477,8 @@ impl Quotas {
     }
 }
 
-/// Files of administrators and of the system are counted, and bound by no limit, as on NTFS.
+/// Files whose owner is the group Administrators or the system are counted, and bound by no limit, as on NTFS. What a member of Administrators makes is the
+/// member's own.
 fn is_exempt(owner: &Sid) -> bool {
     *owner == Sid::administrators() || *owner == Sid::local_system()
 }

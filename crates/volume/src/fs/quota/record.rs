@@ -11,9 +11,9 @@ const NONE: u64 = u64::MAX;
 const COUNTED: u8 = 1;
 /// They include descriptors and extended attributes: those of programs that knew no such charges do not.
 const COUNTED_WHOLE: u8 = 2;
-/// They include the names of streams, likewise.
-const COUNTED_STREAMS: u8 = 4;
-const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_STREAMS;
+/// They include names: of files, directories and streams, and further ones of files, likewise.
+const COUNTED_NAMES: u8 = 4;
+const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES;
 
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ pub struct QuotaSettings {
     pub defaults: QuotaLimits,
     /// FILE_VC_LOG_* (MS-FSCC 2.5.2), kept for clients.
     pub log_flags: u32,
-    /// The counts of all users are those of the files. Counts without descriptors, extended attributes and names of streams are not.
+    /// The counts of all users are those of the files. Counts without descriptors, extended attributes and names are not.
     pub counted: bool,
 }
 
@@ -129,9 +129,9 @@ mod tests {
             assert!((0..bytes.len()).all(|len| UserRecord::decode(&bytes[..len]).is_none()));
         }
         assert_eq!(QuotaSettings::decode(&[1, 9, 0, 0]), None);
-        // Counts of a program that charged for no names of streams are made anew.
+        // Counts of a program that charged for no names are made anew.
         let mut older = QuotaSettings { counted: true, ..QuotaSettings::default() }.encode();
-        older[2] &= !COUNTED_STREAMS;
+        older[2] &= !COUNTED_NAMES;
         assert_eq!(QuotaSettings::decode(&older).map(|settings| settings.counted), Some(false));
     }
 }

@@ -239,13 +239,12 @@ fn a_descriptor_is_charged_to_the_owner_by_the_block() {
         }
         assert!(made < 100);
     };
-    assert_eq!((refused, made), (FsError::QuotaExceeded, (1 << 20) / (14 * 4096)));
+    assert_eq!((refused, made), (FsError::QuotaExceeded, (1 << 20) / (15 * 4096)));
     bench.check_clean();
     let small_one = owned(1000, 500);
     let name = wide("small");
     let new = NewFile { security: &small_one, ..file(5) };
-    let small_file =
-        bench.run(|fs| fs.create(FileId::ROOT, &name, &new)).expect("short descriptors are free");
+    let small_file = bench.run(|fs| fs.create(FileId::ROOT, &name, &new)).expect("a name has room");
     let large = owned(1001, 61_000);
     assert_eq!(bench.run(|fs| fs.set_security(small_file, &large, FileTime(8))), Err(FsError::QuotaExceeded));
     bench

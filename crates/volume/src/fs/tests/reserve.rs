@@ -64,6 +64,21 @@ pub fn everything_can_be_removed_from_a_full_pool() {
 }
 
 #[test]
+fn a_volume_that_metadata_has_filled_tells_no_room_until_names_are_gone() {
+    let mut bench = Bench::with(4, 1024, small());
+    let names = fill(&mut bench, 0);
+    let full = bench.fs.statistics();
+    assert!(full.used_bytes < full.total_bytes, "there is room for data: {full:?}");
+    assert_eq!((full.available_bytes, full.lacks_metadata_room), (0, true));
+    for name in &names {
+        bench.remove(name);
+    }
+    bench.sleep(Duration::from_secs(10));
+    let empty = bench.fs.statistics();
+    assert!(empty.available_bytes > 0 && !empty.lacks_metadata_room, "{empty:?}");
+}
+
+#[test]
 pub fn blocks_that_are_given_back_one_by_one_on_a_full_pool_leave_room_for_checkpoints() {
     const BLOCKS: u64 = 40_000;
     let mut bench = crowded_of(240, 166);
