@@ -1,6 +1,6 @@
 """Servers of a cluster as processes of the test's own: formed as an administrator forms one, killed, stopped, cut off from power, and started
 again."""
-import json, os, pathlib, signal, socket, subprocess, time
+import concurrent.futures, json, os, pathlib, signal, socket, subprocess, time
 
 USER, PASSWORD, SHARE, VOLUME = "tester", "Pa55 w%rd", "demo", "demo"
 
@@ -191,7 +191,7 @@ class Cluster:
         def find():
             for node in self.running():
                 try:
-                    volume = node.json("volume", "show", name)
+                    volume = node.json("--local", "volume", "show", name)
                 except (Trouble, ValueError, subprocess.TimeoutExpired):
                     continue
                 if len(self.nodes) == 1 or volume["owner"] == node.name and volume["status"] != "detached":
@@ -229,6 +229,36 @@ class Cluster:
                         return [self.complaint]
                 time.sleep(0.3)
         return []
+
+    # What is the cluster's, and the same whichever server is asked.
+    TOLD = (("health",), ("disk", "list"), ("job", "list"), ("session", "list"))
+
+    def told(self, nodes):
+        """The bytes that each of these servers answers, of each question those of all; all are asked at once."""
+        def ask(node, words):
+            done = subprocess.run([*node.within, node.binary, "--data", str(node.data), "--json", *words], capture_output=True, stdin=subprocess.DEVNULL,
+                                  timeout=20)
+            # Health has an exit status of its own.
+            return done.stdout or done.stderr
+        with concurrent.futures.ThreadPoolExecutor(len(self.TOLD) * len(nodes)) as pool:
+            asked = {words: [pool.submit(ask, node, words) for node in nodes] for words in self.TOLD}
+            return {" ".join(words): [answer.result() for answer in answers] for words, answers in asked.items()}
+
+    def agree(self, nodes, since, seconds):
+        """Until these servers have told the same to each question, byte by byte: for how long after `since`, by question, and what they told."""
+        after, agreed = {}, {}
+        while len(agreed) < len(self.TOLD):
+            if time.monotonic() - since > seconds:
+                raise Trouble("; ".join(f"{words} differs: {[answer.decode(errors='replace')[:1500] for answer in answers]}" for words, answers in differing.items()))
+            differing = {}
+            for words, answers in self.told(nodes).items():
+                if len(set(answers)) > 1:
+                    differing[words] = answers
+                elif words not in agreed:
+                    after[words], agreed[words] = time.monotonic() - since, json.loads(answers[0])
+            # One that agreed once may have moved on since.
+            differing = {words: answers for words, answers in differing.items() if words not in agreed}
+        return after, agreed
 
     def check_copies(self):
         """What `volume check` finds; nothing if all copies are identical."""

@@ -1,8 +1,8 @@
 """The parts of torture.py: what is done to the cluster, and what is measured meanwhile."""
-import hashlib, os, random, shutil, signal, struct, subprocess, threading, time
+import hashlib, json, os, random, shutil, signal, struct, subprocess, threading, time
 
 import smb
-from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, until
+from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, children, tell, until
 from history import BLOCK, History, content, stamp_of
 from load import Load
 from namespaces import Refused
@@ -14,6 +14,10 @@ WHOLE_S = 120
 SERVED_S = 30
 # The volume beside the one that clients use.
 SECOND = "second"
+# After a fault: until all servers tell the same of the cluster, and until health tells of it.
+AGREED_S, TOLD_S = 2, 10
+# `cluster status` may ask for a second.
+STATUS_S = 1.5
 # How many events are played between two checks of the histories.
 CHECK_EVERY = 5
 
@@ -401,7 +405,7 @@ class Frozen(Torture):
 
     @staticmethod
     def serves(node):
-        volume = node.json("volume", "show", VOLUME)
+        volume = node.json("--local", "volume", "show", VOLUME)
         return volume["owner"] == node.name
 
 
@@ -559,6 +563,65 @@ class Partition(Torture):
         self.network.close()
 
 
+class Truth(Torture):
+    """After each fault every server that runs tells the same of the cluster."""
+
+    def play(self):
+        for _ in range(self.args.count):
+            self.one_truth()
+
+    def agreed(self, fault, nodes, since, code=None):
+        """All servers that run tell the same soon after a fault, and `code` is in their health then, or soon."""
+        try:
+            after, told = self.cluster.agree(nodes, since, 3 * AGREED_S)
+            late = [f"{words} after {seconds:.1f} s" for words, seconds in after.items() if seconds > AGREED_S]
+            self.judge(f"{fault}: the servers tell the same, byte by byte, within {AGREED_S} s", late)
+            times = ", ".join(f"{words} {seconds:.2f} s" for words, seconds in after.items())
+            self.say(f"{fault}: byte-equal after: {times}; health says {[issue['code'] for issue in told['health']['issues']]}")
+        except Trouble as trouble:
+            self.fail(f"{fault}: {trouble}")
+        if code:
+            found = until(f"'{code}' in health", TOLD_S, lambda: next(
+                (issue for issue in json.loads(self.cluster.told(nodes)["health"][0])["issues"] if issue["code"] == code), None))
+            self.say(f"{fault}: '{code}' {time.monotonic() - since:.1f} s after it")
+            # What is equal while nobody has noticed the fault says little.
+            self.agreed(f"{fault}, and told", nodes, time.monotonic())
+            return found
+
+    def one_truth(self):
+        """After each fault every server that runs tells the same of the cluster. Clients wait meanwhile: what they read is counted, a server at a time."""
+        self.cluster.whole(WHOLE_S)
+        self.load.halt()
+        nodes = self.cluster.nodes
+        # What was asked just before is counted.
+        time.sleep(1)
+        self.agreed("at rest", nodes, time.monotonic())
+        victim = self.cluster.owner()
+        others = [node for node in nodes if node is not victim]
+        since = time.monotonic()
+        victim.kill()
+        self.agreed(f"{victim.name}, the owner, killed", others, since, "node_down")
+        victim.start()
+        self.cluster.whole(WHOLE_S)
+        victim = next(node for node in nodes if node is not self.cluster.owner())
+        others = [node for node in nodes if node is not victim]
+        since = victim.freeze(True)
+        self.agreed(f"{victim.name} stopped, with its etcd", others, since, "node_down")
+        began = time.monotonic()
+        others[0].cli("cluster", "status")
+        took = time.monotonic() - began
+        self.judge(f"`cluster status` waits for nobody that is stopped ({took:.2f} s)", [f"{took:.2f} s"] if took > STATUS_S else [])
+        victim.thaw()
+        self.cluster.whole(WHOLE_S)
+        etcd = children(victim.process.pid)
+        since = time.monotonic()
+        tell(etcd, signal.SIGSTOP)
+        found = self.agreed(f"etcd of {victim.name} stopped", nodes, since, "cluster_state_member")
+        self.judge("health has the command that helps", [] if any(f"kill -CONT {pid}" in found["action"] for pid in etcd) else [found["action"]])
+        tell(etcd, signal.SIGCONT)
+        self.load.resume()
+
+
 class Short(Owner):
     """An event of each common kind, on one cluster."""
 
@@ -571,4 +634,4 @@ class Short(Owner):
             kind.play(self)
 
 
-ALL = {"short": Short, "replica": Replica, "owner": Owner, "frozen": Frozen, "wire": Wire, "power": Power, "partition": Partition}
+ALL = {"short": Short, "replica": Replica, "owner": Owner, "frozen": Frozen, "wire": Wire, "power": Power, "partition": Partition, "truth": Truth}

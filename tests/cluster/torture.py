@@ -8,6 +8,7 @@ usage: torture.py PART [--count N] [--seed N] --cenote BINARY --work DIR
   wire       tshark reads what the servers say to each other
   power      the power of all servers is cut at random moments (a binary with fault injection)
   short      one kill of a replica's server, one of the owner, one stop of the owner
+  truth      each server tells the same of the cluster after a server is killed or stopped, or an etcd
   partition  frames between chosen servers are dropped, one way or both (root: network namespaces of its own)
 
 What has to hold in all of them: each block of the files is a register that all clients see alike (no acknowledged write is lost, none is read

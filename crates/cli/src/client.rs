@@ -359,7 +359,8 @@ mod tests {
         assert!(!is_held(&path));
         lock.try_lock().unwrap();
         assert!(is_held(&path));
-        drop(lock);
+        // Not by its end: a test beside this one may start a process at this moment, which has the file open until it runs another program.
+        lock.unlock().unwrap();
         assert!(!is_held(&path));
     }
 }

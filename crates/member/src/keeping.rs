@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 /// Between two looks if nothing changes, and while this server drains.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const LOOK_SOON: Duration = Duration::from_secs(1);
+/// Between two questions to a member of etcd that has not answered.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// How long one wait for a change lasts, after which it is seen whether anybody still looks.
 const WAIT: Duration = Duration::from_secs(1);
 /// Changes in so short a time are looked at together.
@@ -40,11 +42,12 @@ async fn ask_own_etcd(control: Arc<ClusterControl>) {
     let Some(credentials) = control.credentials() else { return };
     let server = credentials.facts().name;
     loop {
-        let engine = control.engine();
+        let (engine, asked_at) = (control.engine(), Instant::now());
         let asked = tokio::task::spawn_blocking(move || engine.ask_own(own_etcd::PATIENCE)).await;
         let Ok(found) = asked else { return };
-        control.own_etcd.note(found, &server);
-        tokio::time::sleep(LOOK_SOON).await;
+        control.own_etcd.note(found, &server, asked_at);
+        let pause = if control.own_etcd.is_silent() { ASK_AGAIN } else { LOOK_SOON };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a member may take to say how it is: it takes milliseconds, and an election does not keep it from saying how it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// One that says nothing for longer is told of: three questions on a loaded machine.
+/// One that says nothing for longer is told of: three questions, on a loaded machine.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
 
 /// What is known of this server's member of etcd from its process and from itself.
@@ -46,6 +46,7 @@ struct Silence {
 /// When a look was, and whose member it was at.
 struct Look<'a> {
     server: &'a str,
+    asked_at: Instant,
     now: Instant,
     now_unix_s: u64,
     /// The kernel's letter for what a process does.
@@ -58,14 +59,20 @@ impl OwnEtcd {
         self.watched(|watched| watched.issue.clone())
     }
 
+    /// Whether it has not answered for a while.
+    pub fn is_silent(&self) -> bool {
+        self.watched(|watched| watched.silent.is_some())
+    }
+
     /// Whether it votes; `None`: this server runs none, or it is not known yet.
     pub fn votes(&self) -> Option<bool> {
         self.watched(|watched| watched.votes)
     }
 
-    /// Takes notice of what was found out now. `server`: whose member it is, by name.
-    pub fn note(&self, found: Option<OwnAnswer>, server: &str) {
-        let look = Look { server, now: Instant::now(), now_unix_s: unix_now_s(), letter: &letter_of };
+    /// Takes notice of what was found out now. `server`: whose member it is, by name; `asked_at`: when the question began.
+    pub fn note(&self, found: Option<OwnAnswer>, server: &str, asked_at: Instant) {
+        let look =
+            Look { server, asked_at, now: Instant::now(), now_unix_s: unix_now_s(), letter: &letter_of };
         self.watched(|watched| watched.note(found, &look));
     }
 
@@ -95,7 +102,7 @@ impl Watched {
         }
         self.votes = Some(false);
         let Look { now, now_unix_s, .. } = *look;
-        let silence = *self.silent.get_or_insert(Silence { since: now, since_unix_s: now_unix_s });
+        let silence = *self.silent.get_or_insert(Silence { since: look.asked_at, since_unix_s: now_unix_s });
         if now.saturating_duration_since(silence.since) >= TOLD_AFTER {
             let texts = texts(&process, look);
             let found = issue(Health::Warning, MEMBER_CODE, format!("server {}", look.server), texts);
@@ -162,7 +169,13 @@ mod tests {
             let status = if *answers { Ok(status(7)) } else { Err("silence".to_owned()) };
             let found = OwnAnswer { process: process.clone(), status };
             let now = began + Duration::from_secs(*second);
-            let look = Look { server: "node-2", now, now_unix_s: 100 + second, letter: &|_| Some(letter) };
+            let look = Look {
+                server: "node-2",
+                asked_at: now,
+                now,
+                now_unix_s: 100 + second,
+                letter: &|_| Some(letter),
+            };
             watched.note(Some(found), &look);
         }
         watched.issue
