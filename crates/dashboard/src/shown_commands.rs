@@ -39,6 +39,7 @@ fn filled(word: &str) -> String {
         "DENY" => "7:write",
         "MODE" => "track",
         "PROTECTION" => "signed",
+        "ROLE" => "reader",
         "RESILIENCY" => "simple",
         _ => "7",
     };
@@ -182,8 +183,10 @@ fn every_command_of_a_message_is_one_of_the_command_line() {
 
 /// A value instead of the field of a format string.
 fn unbraced(word: &str) -> String {
-    if word == "{kind}" {
-        return "user".to_owned();
+    match word {
+        "{kind}" => return "user".to_owned(),
+        "{role}" => return "reader".to_owned(),
+        _ => (),
     }
     match (word.find('{'), word.rfind('}')) {
         (Some(begin), Some(end)) if begin < end => format!("{}7{}", &word[..begin], &word[end + 1..]),
