@@ -522,7 +522,7 @@ fn a_volume_is_handed_over_to_the_node_that_is_named() {
     assert!(refused.message.contains("node 2 has volume data"), "{}", refused.message);
     let care = rig.of(2).volume_care.clone();
     let refused = rig.run(2, async move { care.move_to(volume, NodeId(7)).await }).expect_err("nobody");
-    assert!(refused.message.contains("not another node"), "{}", refused.message);
+    assert!(refused.message.contains("not another server of the cluster"), "{}", refused.message);
     assert_eq!(rig.servers(volume), [2]);
 }
 
