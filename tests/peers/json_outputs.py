@@ -22,6 +22,7 @@ WITHOUT = {
     "job cancel": "needs a job that lasts; a message as that of `session close`",
     "job resume": "needs a job that was stopped; as `job cancel`",
     "witness serve": "runs a witness",
+    "disk forget-promises": "needs a disk that somebody has written an impossible promise to",
 }
 tried = set()
 
@@ -195,6 +196,16 @@ def rdma():
     shows("RdmaPing", "rdma", "ping", listener, "--count", "3")
     shows("RdmaTrace", "rdma", "trace", "1")
     shows("RdmaCounterSets", "rdma", "counters")
+
+
+@test
+def tokens_of_the_api():
+    made = shows("CreatedToken", "token", "create", "monitoring", "--role", "reader", "--expires", "90d")
+    listed = shows(["TokenView"], "token", "list")
+    assert [(token["name"], token["role"]) for token in listed] == [("monitoring", "reader")], listed
+    assert made["token"] not in json.dumps(listed)
+    shows("Message", "token", "delete", "monitoring")
+    assert shows(["TokenView"], "token", "list") == []
 
 
 @test
