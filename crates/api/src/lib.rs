@@ -52,6 +52,7 @@ pub use management::{
     Answer, ApiError, ClusterManagement, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject,
 };
 pub use merging::owner_names;
+pub use paths::percent_encoded;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use sockets::{SocketError, asynchronous};

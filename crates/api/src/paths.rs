@@ -1,5 +1,12 @@
 //! Parts of a request's path.
 
+/// A name as part of a URL's path or query.
+pub fn percent_encoded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let shown = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    name.bytes().map(shown).collect()
+}
+
 /// `None`: it is no text.
 pub(crate) fn percent_decoded(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
@@ -19,6 +26,11 @@ pub(crate) fn percent_decoded(part: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_of_any_name_is_found_by_its_path() {
+        assert_eq!(percent_encoded("my pool/\u{fc}"), "my%20pool%2F%C3%BC");
+    }
 
     #[test]
     fn names_are_decoded_or_refused() {

@@ -6,6 +6,7 @@ use crate::args::Global;
 use crate::data_files::{address_of, data_directory, demand_own};
 pub use crate::failure::Failure;
 use crate::listener::Listener;
+pub use api::percent_encoded as escaped;
 use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, UNANSWERED, https};
 use rustix::fs::{major, minor};
 use serde::Serialize;
@@ -311,19 +312,6 @@ fn unreadable(error: ureq::Error) -> Failure {
     Failure::new(format!(
         "the API's answer is not understood: {error}; are server and command of one version?"
     ))
-}
-
-/// A name as part of a URL's path or query.
-pub fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

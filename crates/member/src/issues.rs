@@ -335,7 +335,7 @@ fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::record;
+    use crate::tests::{record, status};
     use cluster::etcd::members::{EtcdMember, EtcdStatus};
 
     fn codes(members: &[NodeRecord], down: &[u32], alarms: &[EtcdAlarm]) -> Vec<String> {
@@ -417,17 +417,7 @@ mod tests {
             let (peer_urls, client_urls) = (vec![found.peer_url], vec![found.client_url]);
             let member =
                 EtcdMember { id: number, name: found.name, peer_urls, client_urls, is_learner: false };
-            let status = EtcdStatus {
-                id: number,
-                version: String::new(),
-                leader: Some(1),
-                revision: 1,
-                applied: 1,
-                file_bytes: 0,
-                used_bytes: 0,
-                is_learner: false,
-                errors: Vec::new(),
-            };
+            let status = EtcdStatus { leader: Some(1), ..status(number) };
             let status = if works { Ok(status) } else { Err("silence".into()) };
             MemberHealth { member, status, differs_from: None }
         };
