@@ -60,7 +60,7 @@ rm -rf "$work/node-2" "$work/node-3"
 refuses "a recovery without the cluster's name" "confirm|--yes|name" "$CENOTE" --data "$work/node-1" cluster recover --yes other
 # As one that was cut off leaves it.
 touch "$work/node-1/cluster/recovering"
-refuses "a start behind a recovery that was cut off" "did not come to its end" "$CENOTE" serve --config "$work/node-1.toml"
+refuses "a start behind a recovery that was cut off" "was interrupted, so its records are incomplete" "$CENOTE" serve --config "$work/node-1.toml"
 check "the recovery is given again, and comes to its end" bash -c "'$CENOTE' --data '$work/node-1' cluster recover --yes C >'$work/recovered'"
 for kind in two three; do check "it names volume $kind, which waits for the others' disks" grep -q "disks of the others:.* $kind" "$work/recovered"; done
 start_node 1

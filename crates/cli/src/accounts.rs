@@ -106,12 +106,13 @@ fn ways_around(shares: &[ShareView], name: &str) -> Vec<String> {
         let who = if access.is_empty() { "nobody".to_owned() } else { access };
         if is_within(made, other) {
             notes.push(format!(
-                "the files of '{name}' are reached by share '{}' ({path}) as well, which lets in: {who}; access lists of files hold in both (`cenote acl`)",
+                "share '{}' ({path}) also reaches the files of '{name}', and lets in: {who}; the files' access lists apply to \
+                 both (`cenote acl`)",
                 other.name
             ));
         } else if is_within(other, made) {
             notes.push(format!(
-                "'{name}' reaches the files of share '{}' ({path}) as well, which lets in by itself: {who}",
+                "'{name}' also reaches the files of share '{}' ({path}), which lets in: {who}",
                 other.name
             ));
         }
@@ -524,9 +525,9 @@ mod tests {
             [share("all", "", "Everyone"), share("pay", "Pay", "ann"), share("payroll", "payroll", "bob")];
         let notes = ways_around(&shares, "pay");
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(notes[0].contains("by share 'all'") && notes[0].contains("Everyone:full"), "{notes:?}");
+        assert!(notes[0].contains("share 'all'") && notes[0].contains("Everyone:full"), "{notes:?}");
         let deeper = [share("pay", "Pay", "ann"), share("year", "pay\\2026", "bob")];
-        assert!(ways_around(&deeper, "year")[0].contains("by share 'pay'"), "case does not matter");
+        assert!(ways_around(&deeper, "year")[0].contains("share 'pay'"), "case does not matter");
         assert!(ways_around(&deeper, "pay")[0].contains("the files of share 'year'"));
         let apart = [share("a", "a", "ann"), share("b", "b", "bob")];
         assert!(ways_around(&apart, "b").is_empty());

@@ -235,7 +235,7 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
                 false => String::new(),
                 true => {
                     let what = format!(
-                        "volumes that have copies on server '{}' alone are not served while it is stopped",
+                        "volumes whose only copies are on server '{}' are not served while it is stopped",
                         node.name
                     );
                     confirm(&what, &node.name, confirmation.yes.as_deref())?;
@@ -259,7 +259,7 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             say(
                 as_json,
                 format!(
-                    "server '{}' has volumes again when one is made there, or another server dies",
+                    "server '{}' may serve volumes again: those that are made there, or that it takes over when another server dies",
                     node.name
                 ),
             )

@@ -155,7 +155,7 @@ fn unknown_end(id: Option<u64>) -> String {
 fn forgotten(id: Option<u64>) -> Failure {
     let what = id.map_or_else(|| "a job".to_owned(), |id| format!("job {id}"));
     Failure::new(format!(
-        "{what} is not known any more: its server has started again since, and may do the same work under another number. {}",
+        "nobody knows {what} any more: its server has restarted, and may do the same work under another number. {}",
         unknown_end(id)
     ))
 }

@@ -563,7 +563,7 @@ fn show_damage(damage: &VolumeDamage) {
     let rows = damage.files.iter().flat_map(|file| file.ranges.iter().map(|range| row(&file.path, range)));
     table(&columns, rows.collect(), "no file is damaged, as far as is known");
     if damage.other_bytes > 0 {
-        println!("{} bytes that no file has are damaged, too", damage.other_bytes);
+        println!("{} damaged bytes belong to no file", damage.other_bytes);
     }
     if damage.unreadable_pages > 0 {
         println!(
@@ -604,8 +604,9 @@ fn repair_volume(
         _ => return Err(Failure::new(format!("the check did not end: {}", found.message))),
     }
     let what = format!(
-        "the check of volume '{}' found: {}\nThe repair writes copies of these blocks again from intact ones, the newest first; where nothing \
-         tells which is newer, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
+        "the check of volume '{}' found: {}\nThe repair rewrites damaged and older copies of these blocks from the newest \
+         intact one. If nothing tells which copy is newer, it takes that of the disk with the lowest ID, and the others are \
+         lost. It changes no structures",
         volume.name, found.message
     );
     if !as_json {

@@ -541,8 +541,8 @@ impl ClusterControl {
         match count.await? {
             0 => Ok(()),
             count => Err(ControlError(conflict(format!(
-                "this server has {count} users and shares of its own, which would be lost: delete them first (the cluster's hold on all of \
-                 its servers)"
+                "this server has {count} users and shares of its own, which would be lost: delete them first (the cluster's \
+                 own users and shares are on all of its servers)"
             )))),
         }
     }
@@ -553,7 +553,7 @@ impl ClusterControl {
         let node = self.node_named(&name).await?;
         let unavailable = |why: String| {
             let message = format!(
-                "server '{name}' alone can do that, and does not answer: {why}; try again, or ask it itself: cenote --api https://... on '{name}'"
+                "only server '{name}' can do that, and it does not answer: {why}; try again, or give the command on '{name}'"
             );
             ControlError(ApiError::new(ErrorKind::Unavailable, message))
         };

@@ -165,8 +165,8 @@ pub enum EngineError {
     #[error("this server is in a cluster already")]
     InCluster,
     #[error(
-        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and did not come to its end, so its state is not to be relied on: \
-         give the command again, which goes on with it; then start the server"
+        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and was interrupted, so its records \
+         are incomplete: give the command again to finish it, then start the server"
     )]
     Recovering,
 }
@@ -209,7 +209,7 @@ pub fn open_state(
             tracing::warn!(
                 cluster = identity.facts.cluster,
                 %error,
-                "a cluster that this server was making cannot be made: that is taken back, and this server is the single one that it was"
+                "the cluster that this server was making cannot be made: this server is a single server again, as before"
             );
             let state = open_own(&places.file)?;
             take_back(identity.directory.parent().unwrap_or(Path::new(".")), &state)?;

@@ -93,7 +93,8 @@ impl Seat<'_> {
                 let id = listed.map_or(NO_MEMBER, |member| member.member.id);
                 if !have_majority_without(self.listed, id) {
                     return Err(
-                        "this server's member of etcd has lost its data, has others than the leader, or was removed, and is made anew when most of the others answer"
+                        "this server's member of etcd has lost its data, differs from the leader, or was removed: the server \
+                         makes it anew when most of the others answer"
                             .into(),
                     );
                 }
@@ -102,7 +103,7 @@ impl Seat<'_> {
                     ?process,
                     is_listed = listed.is_some(),
                     differs = listed.is_some_and(|member| member.differs_from.is_some()),
-                    "this server's member of etcd has lost its data, has others than the leader, or was removed: another one is made in its place"
+                    "this server's member of etcd has lost its data, differs from the leader, or was removed: another one is made in its place"
                 );
                 self.engine.end_member();
                 clear(&self.identity()?)?;

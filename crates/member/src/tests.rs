@@ -490,7 +490,7 @@ async fn a_dead_server_is_removed_unless_its_copies_count_and_its_disks_are_reti
     first.state.write(&on_two, 0).unwrap();
     let revision = first.state.write(&volume(2, &[2, 3]), 0).unwrap();
     let error = control.remove_node("node-2".into()).await.unwrap_err();
-    assert!(error.message.contains("counted on by data"), "{error}");
+    assert!(error.message.contains("that data depend on"), "{error}");
     // Another server took it over, and expelled the dead one's disk.
     first.state.write(&volume(3, &[3]), revision).unwrap();
     control.remove_node("node-2".into()).await.unwrap();

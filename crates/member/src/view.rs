@@ -105,8 +105,8 @@ impl Holdings {
             return Ok(());
         }
         Err(format!(
-            "copies on server '{}' are counted on by {}: either a volume is being taken over, and this goes by itself (`cenote volume list`), or \
-             its last copies are there: start the server again, or delete the volume",
+            "server '{}' has copies that {} depend on. If another server is taking a volume over, wait (`cenote volume \
+             list`). If a volume's last copies are there, start the server again, or delete the volume",
             node.name,
             names.join(", ")
         ))

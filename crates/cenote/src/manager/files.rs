@@ -33,7 +33,7 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
     };
     let change = match is_behind {
         true => {
-            " The last change of accounts or shares may or may not have been made; what was is in force once the state is read."
+            " It is not known whether the last change of accounts or shares was made; if it was, it applies when the state can be read again."
         }
         false => "",
     };
@@ -45,8 +45,8 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         server: None,
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(
-            "{served} What needs the state waits or is refused: taking a failed disk out of its \
-             volumes (writes to them wait meanwhile), opening volumes, changes of accounts, shares and pools.{change}"
+            "{served} Changes to the server's records wait or are refused: taking a failed disk out of its volumes (writes to \
+             them wait meanwhile), opening volumes, changing accounts, shares and pools.{change}"
         ),
         action: match &trouble.place {
             StatePlace::Etcd(_) => {
@@ -70,7 +70,7 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
         since_unix_s: trouble.since_unix_s,
         server: None,
         what: format!("the audit log cannot be written: {}; {} lines are missing", trouble.why, trouble.lost),
-        meaning: "What administrators do and whose logons fail is not written down, but in the daemon's own log.".to_owned(),
+        meaning: "Actions of administrators and failed logons are recorded in the daemon's own log only.".to_owned(),
         action: "See to the file system that the data directory is on: room, permissions, errors. Each new line is tried again."
             .to_owned(),
     }

@@ -19,7 +19,7 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
         target: format!("volume {}", record.name),
         server: None,
         since_unix_s: SINCE_SEEN,
-        what: "no server serves it: the one that had it is down or has let it go, and no other one has taken it over".to_owned(),
+        what: "no server serves it: its last server is down or gave it up, and no other server has taken it over".to_owned(),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: match missing.is_empty() {
             true => "All servers with its copies are up: see the log of each for why it does not open the volume, and restart the service of one that \
@@ -54,7 +54,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
             server: None,
             since_unix_s: SINCE_SEEN,
             what: format!("{path} of server '{server}' cannot come back: it {why}"),
-            meaning: "Volumes that wait for it are not served, and those that do without it lack what it alone has.".to_owned(),
+            meaning: "Volumes that wait for this disk are not served; other volumes lack the data that only this disk has.".to_owned(),
             action: format!(
                 "Do not erase it: if what it has is to be kept, import the pool from the disks of the lost servers on another single server (`cenote pool \
                  import`), and copy it. Then `cenote disk retire {id}` on any server gives this disk up."

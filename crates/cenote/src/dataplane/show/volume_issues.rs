@@ -79,7 +79,8 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> He
         target: format!("volume {name}"),
         since_unix_s: SINCE_SEEN,
         server: None,
-        what: format!("it is full: its names and the maps of its files have no more room, though only {used} of {total} are used"),
+        what: format!("its metadata is full: there is no more space for names and for the maps of its files, though only \
+            {used} of {total} are used"),
         meaning: "New files and directories, and writes that need more room, are refused to everybody (STATUS_DISK_FULL). What is there stays right, \
                   and can be read and deleted."
             .to_owned(),
@@ -117,8 +118,8 @@ pub(super) fn unwritten_changes(
     (absent, full_mounts): (&str, &str),
     since_unix_s: u64,
 ) -> HealthIssue {
-    let waits = "Nothing is lost: what was acknowledged as durable is on the disks, the rest stays in memory and would be lost in a crash, as \
-                 always. What is there can be read. Who waits for a write is answered with the error after half a minute.";
+    let waits = "Nothing is lost: durable data is on the disks, and the rest is in memory, where a crash would lose it, as \
+                 always. Files can be read. A client that waits for a write gets an error after half a minute.";
     let again = "It is tried again by itself, every 30 seconds at the latest.";
     let (what, meaning, action) = match error {
         FsError::NoSpace | FsError::Unavailable if !full_mounts.is_empty() => (
@@ -143,8 +144,8 @@ pub(super) fn unwritten_changes(
         ),
         error => (
             format!("changes in memory cannot be written: {error}"),
-            "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or close a \
-             file; what memory has no room for is refused.",
+            "A crash may lose data that clients do not yet take for durable. Clients get the error when they flush or close a \
+             file; writes are refused when memory is full.",
             format!("See to the disks that are named. {again}"),
         ),
     };
