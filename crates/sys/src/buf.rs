@@ -318,7 +318,7 @@ impl Buf {
                 shared.allocation().has_own_pages(),
                 "memory is lent that is used for something else later"
             );
-            // Whoever drops the last reference, or asks for it to be writable, sees this: it happens before this reference is dropped.
+            // A thread that drops the last reference, or asks for a writable buffer, sees this: it happens before this reference is dropped.
             shared.allocation().is_lent.store(true, Ordering::Relaxed);
         }
         self

@@ -135,7 +135,7 @@ pub enum DriverKind {
     Fallback,
 }
 
-/// What the kernel is asked to do.
+/// A request to the kernel.
 #[derive(Debug)]
 pub enum Operation {
     /// Answers [`Outcome::Accepted`] for each connection, until it fails or is cancelled.
