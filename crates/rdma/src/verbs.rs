@@ -53,7 +53,7 @@ pub enum Transport {
     InfiniBand,
 }
 
-/// What is known of a connection.
+/// Facts about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionInfo {
     pub transport: Transport,
@@ -112,7 +112,7 @@ pub struct Completion {
     pub invalidated: Option<RegionKey>,
 }
 
-/// What a provider has done since its start: the counters that Windows names "RDMA Activity".
+/// Work of a provider since its start: the counters that Windows names "RDMA Activity".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
     /// Requests of peers that this end took.
@@ -318,7 +318,7 @@ pub trait Verbs {
     fn wants_poll(&self) -> bool {
         false
     }
-    /// What a provider does not count is zero.
+    /// Returns the counters; those that a provider does not have are zero.
     fn activity(&self) -> Activity {
         Activity::default()
     }

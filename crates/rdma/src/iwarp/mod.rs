@@ -588,7 +588,7 @@ impl Verbs for IwarpProvider {
                 sys::prefetch(pair);
             }
         }
-        // What they point to, once they are there.
+        // The connections that the pairs point to, once the pairs are in the cache.
         for completion in &completions {
             if let Some(slot) = self.slot(QueuePairId(completion.token >> 2))
                 && let Some(pair) = self.pairs[slot].as_mut()
