@@ -84,7 +84,7 @@ fn without_markers(stream: &[u8], crc: bool) -> Vec<u8> {
             at += 4;
             left -= 4;
         }
-        // What reads it has no markers to count.
+        // The reader has no markers to count.
         let end = plain.len() - 4;
         let sum = crc32c(&plain[begins..end]);
         plain[end..].copy_from_slice(&sum);

@@ -33,7 +33,7 @@ pub enum Expected {
 /// Where a receive is to put the bytes of the stream: the pieces in order, and behind them what comes next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What the lent bytes are of; none while there is no plan.
+    /// Place that the lent bytes belong to; none while there is no plan.
     pub target: Option<Target>,
     pub pieces: Vec<Expected>,
 }

@@ -93,7 +93,7 @@ pub struct Completion {
     pub status: WorkStatus,
     /// Payload bytes.
     pub len_bytes: usize,
-    /// What a receive brought, or its buffer where it was flushed.
+    /// The received bytes, or the receive's buffer if it was flushed.
     pub buffer: Option<Buf>,
     pub invalidated: Option<Invalidate>,
     pub solicited: bool,
@@ -237,7 +237,7 @@ impl Connection {
         self.start.role()
     }
 
-    /// What was agreed; meaningful once established.
+    /// Returns the agreed settings; meaningful once established.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
@@ -500,7 +500,7 @@ impl Connection {
         }
     }
 
-    /// What happened since the last call, one at a time.
+    /// Returns the next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -52,7 +52,7 @@ impl Posted {
             }
             // It is longer than its first bytes said.
             Room::Buffer(short) => {
-                // What was planned lies behind what is filled.
+                // Planned bytes lie behind those that are filled.
                 let mut whole = BufMut::for_overwrite(len_bytes);
                 whole[..short.len()].copy_from_slice(short);
                 self.room = Room::Buffer(whole);

@@ -126,7 +126,7 @@ pub(super) struct Transmitter {
     outstanding: VecDeque<OutstandingRead>,
     inbound: VecDeque<InboundRead>,
     current: Option<Message>,
-    /// What was cut as it was posted; its room is that of the FPDUs that were sent last.
+    /// FPDUs that were cut when they were posted; their memory is that of the FPDUs that were sent last.
     outgoing: Outgoing,
     /// All FPDUs in `outgoing`.
     cut: Cut,
@@ -368,7 +368,7 @@ fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
 /// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
 
-/// What became of the bytes that were to be sent.
+/// Outcome of sending some bytes.
 #[derive(Debug)]
 pub enum Transmitted {
     /// There were none.
