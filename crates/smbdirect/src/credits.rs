@@ -29,7 +29,7 @@ pub struct Credits {
     posted: u16,
     /// Most receives of ours.
     receive_max: u16,
-    /// What the peer wants.
+    /// Credits that the peer asked for.
     peer_target: u16,
     /// The peer is kept at [`TARGET_MIN`].
     throttled: bool,

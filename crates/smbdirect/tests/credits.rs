@@ -36,7 +36,7 @@ enum Step {
     Send(usize),
 }
 
-/// What may happen next in a state of the two ends.
+/// Steps that are possible in this state of the two ends.
 fn steps(ends: &[End; 2]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (at, end) in ends.iter().enumerate() {
