@@ -30,7 +30,7 @@ enum State {
     Over,
 }
 
-/// What to do after a server's token.
+/// The next step after a server's token.
 pub enum InitiatorStep {
     /// Send the token in the next SESSION_SETUP.
     Send(Vec<u8>),

@@ -32,7 +32,7 @@ const MARK: [u8; 7] = *b"CENOTE\x01";
 const HELLO: u8 = 1;
 const ANSWER: u8 = 2;
 const PROOF: u8 = 3;
-/// What signatures and keys are made for, so that they are good for nothing else.
+/// Purpose of signatures and keys, so that they are good for nothing else.
 const PURPOSE: &[u8] = b"Cenote: logon of a node, version 1: ";
 
 /// Why a node's proof is none.
@@ -98,7 +98,7 @@ enum Role {
     Server,
 }
 
-/// What both ends said in the clear.
+/// Facts that both ends have sent in the clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parties {
     cluster: [u8; 16],

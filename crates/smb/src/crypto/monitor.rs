@@ -23,7 +23,7 @@ thread_local! {
     static USED: RefCell<HashMap<(KeyName, [u8; 16]), u64>> = RefCell::default();
 }
 
-/// What was used so far may be used again: a test starts a world of its own, whose keys may come from the same seed.
+/// Forgets used nonces: a test starts a world of its own, whose keys may come from the same seed.
 pub fn forget_nonces() {
     USED.with_borrow_mut(HashMap::clear);
 }

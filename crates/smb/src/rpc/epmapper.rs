@@ -130,7 +130,7 @@ fn map(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
 
 /// ept_lookup (C706 appendix O): all interfaces; a client goes on by a handle, which is a place in the list.
 fn lookup(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
-    // What is asked for is not told apart: all are answered, and clients look for theirs.
+    // The interface that the client asks for is ignored: the answer has all of them, and clients look for theirs.
     reader.u32()?;
     skip_uuid_pointer(reader)?;
     if reader.pointer()? {

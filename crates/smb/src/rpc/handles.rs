@@ -7,7 +7,7 @@ use types::Sid;
 /// Most handles on one pipe.
 const HANDLES_MAX: usize = 64;
 
-/// What a handle is of.
+/// The object of a handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     /// lsarpc's policy.
