@@ -28,7 +28,7 @@ struct Queue {
     is_given_up: bool,
 }
 
-/// What to do with a connection after a message of it came.
+/// Decision about a connection after one of its messages came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,

@@ -25,7 +25,7 @@ const GUESTS_DIVISOR: usize = 16;
 /// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
 
-/// Whom memory is counted against: the clients of one host, and of them those of one user if that is known.
+/// The party that memory counts against: the clients of one host, and of them those of one user if the user is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Party {
     pub host: PeerHost,
@@ -59,7 +59,7 @@ pub struct Waiting {
     order: u64,
 }
 
-/// What is known of one party.
+/// The account of one party.
 struct Account<C> {
     party: Party,
     connections: usize,

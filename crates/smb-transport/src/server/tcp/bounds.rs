@@ -302,7 +302,7 @@ mod tests {
         taking.wait(at(1));
         (2..100).for_each(|s| taking.take(10, 1000, at(s)));
         assert_eq!(taking.since, at(1), "980 bytes in 98 s");
-        // What waits meanwhile waits already.
+        // A second wait keeps the time of the first.
         taking.wait(at(100));
         assert_eq!(taking.since, at(1));
         taking.take(20, 1000, at(101));
