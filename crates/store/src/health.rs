@@ -2,7 +2,7 @@
 
 use disk::DiskError;
 
-/// What bytes were written for.
+/// Purpose of written bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// Journal batches.

@@ -44,7 +44,7 @@ enum State {
     HealingJournal,
 }
 
-/// What a flush makes durable.
+/// Structures that a flush makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     InPlace,
