@@ -28,7 +28,7 @@ pub use file::{
 use std::fmt;
 use sys::{BufMut, Payload};
 
-/// What a caller asks of a disk. Offsets and lengths are bytes, multiples of [`DiskInfo::block_bytes`].
+/// A caller's request to a disk. Offsets and lengths are bytes, multiples of [`DiskInfo::block_bytes`].
 #[derive(Debug)]
 pub enum DiskOperation {
     /// Fills the buffer from `offset`.
