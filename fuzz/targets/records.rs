@@ -32,7 +32,7 @@ fn packed(lines: &[u8]) -> Vec<u8> {
 fuzz_target!(|input: &[u8]| {
     let _ = PoolImage::parse(input);
     let Ok(image) = PoolImage::parse(&packed(input)) else { return };
-    // What was read can be written, and is read again.
+    // A record that was read can be written, and is read again.
     if let Some(bytes) = image.encode(ROOM) {
         let again = PoolImage::parse(&bytes).expect("it was written here");
         assert!(again.entries.len() <= image.entries.len());

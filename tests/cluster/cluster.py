@@ -84,7 +84,7 @@ cache_bytes = "96MiB"
         self.process.wait()
 
     def cut_power(self, seed):
-        """What was not flushed is lost, kept or torn. Whether it was this that ended the server."""
+        """Cuts the power: writes that were not flushed are lost, kept or torn. Returns whether this ended the server."""
         try:
             with socket.socket(socket.AF_UNIX) as plug:
                 plug.settimeout(20)
@@ -216,7 +216,7 @@ class Cluster:
         return time.monotonic() - began
 
     def healthy(self, seconds=60):
-        """What health still finds after so long; nothing if it is clean. `self.complaint` has what it said before."""
+        """Health's complaint after that time; nothing if health is clean. `self.complaint` has the one before."""
         end, self.complaint = time.monotonic() + seconds, ""
         for node in self.nodes:
             while True:
@@ -230,7 +230,7 @@ class Cluster:
                 time.sleep(0.3)
         return []
 
-    # What is the cluster's, and the same whichever server is asked.
+    # Answers about the whole cluster, which are the same at every server.
     TOLD = (("health",), ("disk", "list"), ("job", "list"), ("session", "list"))
 
     def told(self, nodes):
@@ -261,7 +261,7 @@ class Cluster:
         return after, agreed
 
     def check_copies(self):
-        """What `volume check` finds; nothing if all copies are identical."""
+        """Findings of `volume check`; nothing if all copies are identical."""
         try:
             self.owner().cli("volume", "check", VOLUME, "--watch", seconds=600)
             return []

@@ -410,7 +410,7 @@ class Frozen(Torture):
 
 
 class Wire(Torture):
-    """What the servers say to each other is SMB as tshark knows it."""
+    """tshark knows the messages between the servers as SMB."""
 
     # Elsewhere tshark takes the length of a frame for that of NetBIOS, which has 17 bits.
     smb_port = 445
@@ -584,7 +584,7 @@ class Truth(Torture):
             found = until(f"'{code}' in health", TOLD_S, lambda: next(
                 (issue for issue in json.loads(self.cluster.told(nodes)["health"][0])["issues"] if issue["code"] == code), None))
             self.say(f"{fault}: '{code}' {time.monotonic() - since:.1f} s after it")
-            # What is equal while nobody has noticed the fault says little.
+            # Equal answers say little while nobody has noticed the fault.
             self.agreed(f"{fault}, and told", nodes, time.monotonic())
             return found
 
@@ -593,7 +593,7 @@ class Truth(Torture):
         self.cluster.whole(WHOLE_S)
         self.load.halt()
         nodes = self.cluster.nodes
-        # What was asked just before is counted.
+        # The requests of just before are counted by then.
         time.sleep(1)
         self.agreed("at rest", nodes, time.monotonic())
         victim = self.cluster.owner()

@@ -125,7 +125,7 @@ for away in a b c; do
     reads_right "without $away.img"
     stop_server
     mv "gone/$away.img" .
-    # What was written without it is brought to it before another one goes: else that one may have the only copy of something.
+    # The disk gets the writes that it missed before another disk goes: else that one may have the only copy of something.
     serve || { not_ok "starts with $away.img again"; summary; }
     check "with $away.img again: health is clean" clean_within 20
     stop_server

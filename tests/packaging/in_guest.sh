@@ -1,5 +1,5 @@
 #!/bin/bash
-# What tests/packaging/systemd.sh has done in its virtual machine.
+# The part of tests/packaging/systemd.sh that runs in its virtual machine.
 ok() { echo "ok      $1"; }
 not_ok() { echo "not ok  $1"; sed 's/^/        /' <<<"${2:-}"; }
 check() {

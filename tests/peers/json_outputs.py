@@ -37,7 +37,7 @@ def cenote(*words, status=(0,)):
 
 
 def shows(schema, *words, noun=2, status=(0,), text=None):
-    """What a command shows, which has the schema: NAME, or [NAME] for a list of them."""
+    """A command's output, which has the schema: NAME, or [NAME] for a list of them."""
     tried.add(" ".join(words[:noun]))
     value = json.loads(cenote(*words, status=status) if text is None else text)
     SCHEMAS.hold(schema, value)
