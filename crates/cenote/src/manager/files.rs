@@ -50,12 +50,12 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         ),
         action: match &trouble.place {
             StatePlace::Etcd(_) => {
-                "See why a majority of etcd's members does not answer, or not this server: servers that are down, the network between \
-                 them, the clock. It is used again by itself as soon as it answers."
+                "Check why most members of etcd do not answer this server: servers that are down, the network between them, \
+                 the clock. This server goes on by itself as soon as they answer."
             }
             StatePlace::File(_) | StatePlace::Memory => {
-                "See to the file system that the data directory is on: room, permissions, errors. The file is opened again by \
-                 itself, every ten seconds at the latest."
+                "Check the file system of the data directory: free space, permissions, errors. The server opens the file \
+                 again by itself, every ten seconds at the latest."
             }
         }
         .to_owned(),
@@ -71,7 +71,7 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
         server: None,
         what: format!("the audit log cannot be written: {}; {} lines are missing", trouble.why, trouble.lost),
         meaning: "Actions of administrators and failed logons are recorded in the daemon's own log only.".to_owned(),
-        action: "See to the file system that the data directory is on: room, permissions, errors. Each new line is tried again."
+        action: "Check the file system of the data directory: free space, permissions, errors. The server tries again with each new line."
             .to_owned(),
     }
 }

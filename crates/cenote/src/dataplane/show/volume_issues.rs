@@ -28,8 +28,8 @@ pub(super) fn degraded_volume(
         },
         action: if without_room > 0 && !working {
             format!(
-                "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
-                 made by themselves."
+                "{without_room} of them find no space on a disk in another fault domain: add a disk, or delete data. The \
+                 server then makes the copies by itself."
             )
         } else if working {
             "Copies are being made: see `cenote job list`.".to_owned()
@@ -123,9 +123,9 @@ pub(super) fn unwritten_changes(
     let again = "It is tried again by itself, every 30 seconds at the latest.";
     let (what, meaning, action) = match error {
         FsError::NoSpace | FsError::Unavailable if !full_mounts.is_empty() => (
-            format!("it waits for room in the file system that disks' files lie in: {full_mounts}"),
+            format!("it waits for space in the file system of the disks' files: {full_mounts}"),
             waits,
-            format!("Make room in {full_mounts}: a new disk there does not help. {again}"),
+            format!("Free space in {full_mounts}: a new disk there does not help. {again}"),
         ),
         FsError::NoSpace => (
             "it waits for room in the pool".to_owned(),
@@ -140,7 +140,7 @@ pub(super) fn unwritten_changes(
         FsError::Unavailable => (
             "it waits for copies: too few can be reached".to_owned(),
             waits,
-            format!("See to the disks and to the cluster state, as other issues name them. {again}"),
+            format!("Follow the other issues about disks and the cluster state. {again}"),
         ),
         error => (
             format!("changes in memory cannot be written: {error}"),
@@ -324,7 +324,7 @@ mod tests {
             assert!(issue.what.contains(what) && issue.action.contains(action), "{issue:?}");
             assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
             let full = unwritten_changes(&record, &FsError::NoSpace, ("", "/srv"), 7);
-            assert!(full.what.contains("/srv") && full.action.starts_with("Make room in /srv"), "{full:?}");
+            assert!(full.what.contains("/srv") && full.action.starts_with("Free space in /srv"), "{full:?}");
             assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
         }
     }
