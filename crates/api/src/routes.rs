@@ -335,14 +335,15 @@ async fn check_volume(
     .await
 }
 
-/// What of the volume has no intact copy, by file.
+/// Lists the parts of the volume without an intact copy, by file.
 #[utoipa::path(get, path = "/volumes/{name}/damage", params(("name" = String, Path)), responses((status = OK, description = "Damaged files", body = VolumeDamage)))]
 async fn volume_damage(State(m): State<Shared>, Name(name): Name<String>) -> Reply<VolumeDamage> {
     m.volume_damage(name).await.map(Json)
 }
 
 /// The volume's quotas by owner.
-#[utoipa::path(get, path = "/volumes/{name}/quotas", params(("name" = String, Path)), responses((status = OK, description = "Settings, and each user's use and bounds", body = QuotaReport)))]
+#[utoipa::path(get, path = "/volumes/{name}/quotas", params(("name" = String, Path)), responses((status = OK, description = "Settings, \
+    and each user's use and limits", body = QuotaReport)))]
 async fn quotas(State(m): State<Shared>, Name(name): Name<String>) -> Reply<QuotaReport> {
     m.quotas(name, None).await.map(Json)
 }
@@ -448,7 +449,8 @@ async fn acl(State(m): State<Shared>, Name(name): Name<String>, Query(at): Query
 }
 
 /// Changes the security descriptor of a file or directory.
-#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Changed; what is below follows in a job", body = AclChanged)))]
+#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Changed; \
+    files and directories below follow in a job", body = AclChanged)))]
 async fn set_acl(
     State(m): State<Shared>,
     peer: Peer,
@@ -513,7 +515,7 @@ async fn close_file(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) ->
 }
 
 /// Lists the storage jobs.
-#[utoipa::path(get, path = "/jobs", responses((status = OK, description = "Jobs that run, and the last that ended", body = Vec<Job>)))]
+#[utoipa::path(get, path = "/jobs", responses((status = OK, description = "Running jobs, and those that ended last", body = Vec<Job>)))]
 async fn jobs(State(m): State<Shared>) -> Reply<Vec<Job>> {
     part(&m, |snapshot| snapshot.jobs).await
 }
