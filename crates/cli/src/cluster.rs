@@ -146,7 +146,7 @@ fn what_may_fail(view: &ClusterView) -> String {
         ),
     };
     match view.at_risk.first() {
-        None => format!("{now}; any one of those that are up may fail, and all volumes are served on"),
+        None => format!("{now}; any one of them may fail, and all volumes stay served"),
         Some(first) => format!("{now}; no further server may fail: {first}"),
     }
 }
@@ -427,7 +427,7 @@ mod tests {
         let whole = view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "up")], &[]);
         assert_eq!(
             what_may_fail(&whole),
-            "all servers are up; any one of those that are up may fail, and all volumes are served on"
+            "all servers are up; any one of them may fail, and all volumes stay served"
         );
         let one_down =
             view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "down")], &["with one more server ..."]);

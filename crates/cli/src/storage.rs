@@ -21,7 +21,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
     match command {
         args::Disk::List => {
             let disks: Vec<Disk> =
-                client.get_whole("/disks", "disks there are shown as the records have them")?;
+                client.get_whole("/disks", "its disks are shown as the records have them")?;
             if as_json {
                 return json(&disks);
             }
@@ -243,7 +243,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
     match command {
         args::Pool::List => {
             let pools: Vec<Pool> =
-                client.get_whole("/pools", "pools are shown without what disks there hold")?;
+                client.get_whole("/pools", "pools are shown without the figures of its disks")?;
             if as_json {
                 return json(&pools);
             }
@@ -424,7 +424,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     match command {
         args::Volume::List => {
             let volumes: Vec<Volume> =
-                client.get_whole("/volumes", "volumes there are shown as the records have them")?;
+                client.get_whole("/volumes", "its volumes are shown as the records have them")?;
             if as_json {
                 return json(&volumes);
             }
