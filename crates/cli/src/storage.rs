@@ -21,7 +21,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
     match command {
         args::Disk::List => {
             let disks: Vec<Disk> =
-                client.get_whole("/disks", "its disks are shown as the records have them")?;
+                client.get_whole("/disks", "disks there are shown as last recorded")?;
             if as_json {
                 return json(&disks);
             }
@@ -424,7 +424,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     match command {
         args::Volume::List => {
             let volumes: Vec<Volume> =
-                client.get_whole("/volumes", "its volumes are shown as the records have them")?;
+                client.get_whole("/volumes", "volumes there are shown as last recorded")?;
             if as_json {
                 return json(&volumes);
             }
