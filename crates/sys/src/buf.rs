@@ -278,7 +278,7 @@ impl Buf {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
 
-    /// A word for each page of this view, if it is whole pages of a larger allocation: whoever computes from a page what others
+    /// A word for each page of this view, if it is whole pages of a larger allocation: a caller that computes from a page what others
     /// will want again leaves it there. Zero: nobody did. All views of the allocation share the words, and they are gone once it is
     /// written again.
     pub fn page_words(&self) -> Option<&[AtomicU32]> {

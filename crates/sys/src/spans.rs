@@ -536,7 +536,7 @@ impl Spans {
     }
 }
 
-/// Gives memory to the kernel; what is read there later are zeroes. Whoever takes it next relies on that, and it held bytes of clients: if
+/// Gives memory to the kernel; later reads there give zeroes. The next owner relies on that, and it held bytes of clients: if
 /// the kernel does not take it (memory that is locked, a filter of system calls), it is cleared here.
 ///
 /// # Safety
