@@ -265,7 +265,7 @@ pub trait Verbs {
         id: WorkId,
         len_bytes: usize,
     ) -> Result<(), PostError>;
-    /// Messages may be so long from now on, and no longer than their receives. A provider whose receives have their memory when they are
+    /// Messages may have this length from now on, and no longer than their receives. A provider whose receives have their memory when they are
     /// posted does nothing.
     fn set_receive_bytes_max(&mut self, _queue_pair: QueuePairId, _bytes: usize) {}
     /// `invalidate`: a registration of the peer that ends with this message.

@@ -288,7 +288,7 @@ impl CompletionQueue {
         self.queue.as_ptr()
     }
 
-    /// Takes the notices that wait, and asks for one of the next completion. What came before is to be polled for after this.
+    /// Takes the notices that wait, and asks for one of the next completion. Earlier completions are to be polled for after this.
     pub fn arm(&self) -> io::Result<()> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let mut notices = 0u32;
