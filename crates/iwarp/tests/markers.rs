@@ -12,7 +12,7 @@ use iwarp::{Connection, CrcPolicy, SendFlags, Stag, TerminateCode, WorkId};
 use proptest::prelude::*;
 use types::Monotonic;
 
-/// A Send whose ULPDU is so long.
+/// A Send whose ULPDU has `ulpdu_bytes`.
 fn send(sequence: u32, ulpdu_bytes: usize) -> Outgoing {
     let header = Header::Untagged {
         opcode: Opcode::Send,

@@ -364,7 +364,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Send messages may be so long from now on, and no longer than their receives: a peer that is not trusted yet makes this end take
+    /// Send messages may have this length from now on, and no longer than their receives: a peer that is not trusted yet makes this end take
     /// memory for its first ones.
     pub fn set_receive_bytes_max(&mut self, bytes: usize) {
         self.receive_bytes_max = bytes;

@@ -4,7 +4,7 @@
 use super::{Shape, WorkId};
 use sys::BufMut;
 
-/// Payload at least so long begins at a page, if that is asked for.
+/// Payload of at least this length begins at a page, if that is asked for.
 pub(super) const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 
 /// A posted receive, or several alike that have no memory yet.

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// As [`Self::handle_input`] of the first `len_bytes` of a buffer. Short messages that came whole are given as views of it, if that does
-    /// not keep too much memory: whoever takes them up later finds them in the processor's cache, one behind the other.
+    /// not keep too much memory: the owner that takes them up later finds them in the processor's cache, one behind the other.
     pub fn handle_shared_input(
         &mut self,
         input: &Buf,

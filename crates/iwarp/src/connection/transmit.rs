@@ -363,7 +363,7 @@ fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
     if behind > room / 8 || !behind.is_multiple_of(4) { room } else { room - behind }
 }
 
-/// A tagged message at least so long has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: if a
+/// A tagged message of at least this length has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: if a
 /// kernel puts them at the start of a page, it copies from the start of one page to behind the start of another. Some processors (AMD Zen 3)
 /// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
