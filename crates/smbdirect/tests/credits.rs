@@ -1,4 +1,4 @@
-//! Two ends with credits: whatever the order of events, whoever has data gets to send it, and idle ends fall silent.
+//! Two ends with credits: in any order of events, an end with data gets to send it, and idle ends fall silent.
 
 use smbdirect::credits::Credits;
 use std::collections::{HashSet, VecDeque};
