@@ -168,7 +168,7 @@ impl Initiator {
     }
 }
 
-/// The node is in. What proves that to have come from the other node is the signature of the message with the session's key.
+/// The node is in. The proof that it came from the other node is the signature of the message with the session's key.
 fn welcomed(token: &[u8], key: SessionKey) -> Result<InitiatorStep, InitiateError> {
     match parse_resp(token)?.state {
         Some(NegState::AcceptCompleted) => Ok(InitiatorStep::Done(key)),

@@ -7,7 +7,7 @@
 //! | proof | client | its certificate, its signature |
 //!
 //! Each signature covers the signer's role, the preauthentication integrity hash of all messages so far, the cluster, both nodes, both
-//! ephemeral keys and the signer's certificate. Promises: whoever stands between can hand messages on, and no more: it has no key of the
+//! ephemeral keys and the signer's certificate. Promises: a listener in between can hand messages on, and no more: it has no key of the
 //! session, and neither end takes the logon for one at or of another node, on another connection, in another dialect, or in the other
 //! role. A node is no peer of itself. Never decides who is a node: [`NodeProver`] does.
 
@@ -269,7 +269,7 @@ impl NodeAcceptor {
         let heard = heard.ok_or(DeniedReason::NoPreauthIntegrity)?;
         let hello = Hello::parse(token).ok_or(DeniedReason::Malformed)?;
         let own = self.prover.own();
-        // Nothing is computed for whoever does not even know whom it asks.
+        // The server computes nothing for a client that does not even know whom it asks.
         if hello.cluster != self.prover.cluster() || hello.server != own || hello.client == own {
             return Err(DeniedReason::OtherNode);
         }

@@ -363,7 +363,7 @@ impl SealingKey {
     }
 }
 
-/// Whether the parts are so long together.
+/// Checks that the parts have this length together.
 fn check_length(parts: &[&[u8]], len: usize) -> Result<(), CryptoError> {
     let found: usize = parts.iter().map(|part| part.len()).sum();
     if found == len { Ok(()) } else { Err(CryptoError::CutShort) }

@@ -1,4 +1,4 @@
-//! A monitor of nonces, for test builds (feature `nonce-monitor`): whoever signs by AES-GMAC as a server, or encrypts, twice with
+//! A monitor of nonces, for test builds (feature `nonce-monitor`): a party that signs by AES-GMAC as a server, or encrypts, twice with
 //! one key and one nonce but other content panics, because two such messages together give the key's authentication away.
 //!
 //! Keys are told apart by their bytes, not by the objects that hold them: a key that is derived again and starts counting again is
