@@ -28,7 +28,7 @@ impl Pace {
     }
 }
 
-/// How fast a client takes what is sent to it. What it says itself does not count, nor does a byte now and then.
+/// How fast a client takes what is sent to it. Its own messages do not count, nor does a byte now and then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taking {
     /// Since then it has taken `bytes`, fewer than [`TcpLimits::pace_bytes`].
