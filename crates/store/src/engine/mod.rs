@@ -342,7 +342,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint.request();
     }
 
-    /// Tries again what found no room under a thin disk; to be called now and then. What waits in the journal goes in place, and slabs that
+    /// Tries writes again that found no space under a thin disk; to be called now and then. Blocks that wait in the journal go in place, and slabs that
     /// were given back can be allocated, without waiting for the next change.
     pub fn retry(&mut self) {
         if self.checkpoint.retry() {
