@@ -135,7 +135,7 @@ impl CrashDisk {
         self.state().faults.iter().filter(|fault| fault.times > 0).count()
     }
 
-    /// Removes all rules. What hangs goes on hanging.
+    /// Removes all rules. Hanging operations go on hanging.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }

@@ -138,7 +138,7 @@ impl FileDisk {
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
             std::thread::sleep(crate::release::RELEASE_PAUSE);
-            // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
+            // This very loop may still hold the file. A failure of the loop shows at the first operation.
             let _ = driver.wait(Some(Duration::ZERO));
         })?;
         Ok(Self::new(driver, opened))
@@ -272,7 +272,7 @@ impl FileDisk {
         self.answers.push(DiskCompletion { token, result });
     }
 
-    /// Whether doing the operation a second time is the same as doing it once. What a flush, or a write through the page cache, reported as
+    /// Whether doing the operation a second time is the same as doing it once. Data that a flush, or a write through the page cache, reported as
     /// failed may be forgotten by the kernel, and succeed the second time without having happened.
     fn may_try_again(&self, kind: &Kind) -> bool {
         match kind {
