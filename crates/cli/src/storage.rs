@@ -20,8 +20,7 @@ use types::{DiskId, PoolId};
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
         args::Disk::List => {
-            let disks: Vec<Disk> =
-                client.get_whole("/disks", "disks there are shown as last recorded")?;
+            let disks: Vec<Disk> = client.get_whole("/disks", "disks there are shown as last recorded")?;
             if as_json {
                 return json(&disks);
             }
