@@ -65,8 +65,7 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was changed"))?;
         }
         args::Share::Delete { name, confirmation } => {
-            let what =
-                format!("this takes share '{name}' away from its clients; its files stay on the volume");
+            let what = format!("this deletes share '{name}'; its files stay on the volume");
             delete(client, "shares", &what, &name, &confirmation)?;
             say(as_json, format!("share '{name}' is gone"))?;
         }
@@ -472,7 +471,7 @@ fn change_acl(
     }
     match changed.job {
         Some(job) if below.detach => {
-            println!("what is below follows; `cenote job watch {job}` shows how far it is");
+            println!("files and directories below follow; `cenote job watch {job}` shows the progress");
             Ok(())
         }
         Some(job) => watch(client, Some(job)),

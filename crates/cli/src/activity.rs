@@ -92,7 +92,7 @@ pub(crate) fn at_its_server(
         several => {
             let names: Vec<&str> = several.iter().filter_map(Option::as_deref).collect();
             Err(Failure::new(format!(
-                "{} have one of this number: ask the right one alone, with --local and its --data or --api",
+                "servers {} each have one with this number: ask the right server with --local and its --data or --api",
                 names.join(" and ")
             )))
         }

@@ -266,7 +266,7 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
         }
         args::Node::Remove { name, confirmation } => {
             let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
-            let what = format!("this takes server '{}' out of the cluster for good", node.name);
+            let what = format!("this removes server '{}' from the cluster for good", node.name);
             confirm(&what, &node.name, confirmation.yes.as_deref())?;
             let name = escaped(&node.name);
             client.delete(&format!("/nodes/{name}?confirm={name}"))?;

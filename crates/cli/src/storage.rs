@@ -77,7 +77,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let disk = disk_id(client, &disk)?;
             let () = client.post(&format!("/disks/{disk}/acknowledge"), &())?;
             let message =
-                format!("the errors of disk {disk} are acknowledged; health tells of those that come after");
+                format!("the errors of disk {disk} are acknowledged; health reports only later ones");
             say(as_json, message)?;
         }
         args::Disk::ForgetPromises { disk, yes } => forget_promises(client, as_json, &disk, yes.as_deref())?,
@@ -382,7 +382,7 @@ fn delete_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) ->
 
 fn export_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) -> Result<(), Failure> {
     let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
-    let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
+    let what = format!("this removes pool '{}' with its volumes and shares from this server", pool.name);
     confirm(&what, &pool.name, yes)?;
     let name = escaped(&pool.name);
     let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
