@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 CENOTE=${CENOTE_FAULTY:-$target/release/cenote-faults}
 [[ -x $CENOTE ]] || {
-    echo "no binary at $CENOTE: cargo build --release -p cenote --features fault-injection --bin cenote-faults"
+    echo "no binary at $CENOTE: cargo build --release -p cenote-faultserver"
     exit 77
 }
 export CENOTE_FAULTS=$work/faults.sock

@@ -9,12 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the command that the process was started with, and prints what went wrong.
-pub fn main() -> ExitCode {
+///
+/// `on_loop` puts each opened disk on the data plane's event loop: [`node::on_loop`], or a test's function that puts faults between.
+pub fn main(on_loop: node::OnLoop) -> ExitCode {
     let priority = if service_manager::logs_to_journal() { "<3>" } else { "" };
-    cli::main(priority, run)
+    cli::main(priority, |command, global| run(command, global, on_loop))
 }
 
-fn run(command: Own, global: &Global) -> Result<(), Failure> {
+fn run(command: Own, global: &Global, on_loop: node::OnLoop) -> Result<(), Failure> {
+    let start = |options| crate::dataplane::start(options, on_loop);
     match command {
         Own::Quickstart(options) if options.nodes.is_some() => {
             log_to_stderr("warn");
@@ -23,7 +26,7 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
         }
         Own::Quickstart(options) => {
             log_to_stderr("warn");
-            crate::quickstart::run(&options, &quickstart_directory(global)?, crate::dataplane::start)
+            crate::quickstart::run(&options, &quickstart_directory(global)?, start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Serve(options) => {
@@ -32,8 +35,7 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
             if options.end_with_stdin {
                 crate::trial::end_with_stdin().map_err(|error| Failure::new(error.to_string()))?;
             }
-            crate::daemon::serve(&config, crate::dataplane::start)
-                .map_err(|error| Failure::new(error.to_string()))
+            crate::daemon::serve(&config, start).map_err(|error| Failure::new(error.to_string()))
         }
         Own::Witness(args::Witness::Serve(options)) => {
             log_to_stderr("info");

@@ -15,8 +15,6 @@ pub mod memory;
 pub mod partition;
 mod random;
 mod release;
-#[cfg(feature = "fault-injection")]
-pub mod steered;
 pub mod users;
 pub mod volatile;
 

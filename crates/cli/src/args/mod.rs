@@ -23,14 +23,9 @@ pub use tokens::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-#[cfg(not(feature = "fault-injection"))]
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-#[cfg(feature = "fault-injection")]
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " with fault injection, for tests only");
-
 /// Cenote: pooled, mirrored storage of local disks, served as SMB3 shares.
 #[derive(Debug, Parser)]
-#[command(name = "cenote", version = VERSION, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "cenote", version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
