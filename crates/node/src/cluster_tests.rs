@@ -11,7 +11,7 @@ use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
 use cluster::membership::Offer;
-use cluster::membership::shell::Claim;
+use cluster::membership::shell::{Claim, Retreat};
 use cluster::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
+
+mod retreat;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,6 +84,9 @@ struct Heart {
     began: Instant,
     offer: Cell<Option<Offer>>,
     words: Words,
+    retreat: RefCell<Retreat>,
+    /// What it tells the others of its data.
+    reaches_most: Cell<bool>,
 }
 
 impl Heart {
@@ -112,6 +117,15 @@ impl Heartbeats for Heart {
         let mut words = self.words.borrow_mut();
         let word = words.entry(self.node).or_default();
         word.applied = if word.is_mute { word.applied } else { revision };
+    }
+    fn note_reach(&self, reach_most: bool) {
+        self.reaches_most.set(reach_most);
+    }
+    fn retreat(&self, is_wanted: bool) {
+        self.retreat.borrow_mut().is_wanted = is_wanted;
+    }
+    fn retreating(&self) -> Retreat {
+        self.retreat.borrow().clone()
     }
 }
 
@@ -219,7 +233,8 @@ impl Rig {
     fn start_as(&mut self, id: NodeId, is_node: bool) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
         let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
-        let heart = Rc::new(Heart { node: id, began, offer, words });
+        let (retreat, reaches_most) = Default::default();
+        let heart = Rc::new(Heart { node: id, began, offer, words, retreat, reaches_most });
         let membership = membership(id, &heart, &ends);
         let options = Options {
             driver: self.driver.clone(),

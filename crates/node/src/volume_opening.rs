@@ -324,6 +324,18 @@ impl VolumeOpener {
         });
     }
 
+    /// Takes a volume out of service for a while, as this node's death would: commands on it are answered that it is gone. It is tried again later if it is this
+    /// node's then.
+    pub(crate) fn suspend(&self, volume: VolumeId, why: &str) {
+        let Some(record) = self.neighbours.record(volume) else { return };
+        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        tracing::error!(%volume, name = record.name, why, "a volume is withdrawn");
+        served.dismount();
+        self.volumes.note_stopped(volume, self.tasks.now());
+        let (opener, why) = (self.clone(), why.to_owned());
+        self.tasks.spawn(async move { opener.end(record, served, why).await });
+    }
+
     /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory
     /// may be ahead of it.
     pub(crate) fn end_stopped(&self) {
