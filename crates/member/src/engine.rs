@@ -6,13 +6,15 @@
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
 use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
-use crate::own_etcd::OwnAnswer;
+use crate::own_etcd::{OwnAnswer, OwnMember};
 use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
 use cluster::etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
-use cluster::etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, initial_members, version_of};
+use cluster::etcd::process::{
+    EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of,
+};
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
 use cluster::nodes::ClusterRecord;
@@ -102,6 +104,14 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
+    /// Ends this server's member, which keeps its data, or begins it again.
+    ///
+    /// # Errors
+    /// Why it was not begun.
+    fn pause_member(&self, _pauses: bool) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Ends this server's member; the caller removes its data.
     fn end_member(&self);
 
@@ -117,16 +127,6 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// Why they did not move; starting the server anew finds out which engine has them.
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError>;
-}
-
-/// What the member of etcd that this server is to run does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnMember {
-    /// It was not started: there is none, or it has no data.
-    Absent,
-    Runs,
-    /// The other members removed it, and it has ended.
-    Removed,
 }
 
 /// Where the engine and its parts are.
@@ -659,6 +659,14 @@ impl Engine for Etcd {
             Some(EtcdProcessState::Removed) => OwnMember::Removed,
             Some(_) => OwnMember::Runs,
         }
+    }
+
+    fn pause_member(&self, pauses: bool) -> Result<(), String> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        // One whose data are gone meanwhile never runs again under its number.
+        process.take_if(|process| !pauses && !has_data(&process.options().directory));
+        let done = process.as_mut().map(|process| process.set_paused(pauses)).transpose();
+        done.map(|_| ()).map_err(|error| error.to_string())
     }
 
     fn end_member(&self) {

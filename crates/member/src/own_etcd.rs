@@ -25,6 +25,16 @@ pub struct OwnAnswer {
     pub status: Result<EtcdStatus, String>,
 }
 
+/// What the member of etcd that this server is to run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnMember {
+    /// It was not started: there is none, or it has no data.
+    Absent,
+    Runs,
+    /// The other members removed it, and it has ended.
+    Removed,
+}
+
 /// What was found out last.
 #[derive(Default)]
 pub(crate) struct OwnEtcd(Mutex<Watched>);

@@ -15,7 +15,8 @@
 
 use crate::applicant::free_etcd_ports;
 use crate::credentials::Credentials;
-use crate::engine::{Engine, OwnMember};
+use crate::engine::Engine;
+use crate::own_etcd::OwnMember;
 use cluster::admission::{self, EtcdAddresses};
 use cluster::etcd::members::{MemberHealth, have_majority_without};
 use cluster::etcd::process::has_data;

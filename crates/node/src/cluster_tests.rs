@@ -11,7 +11,7 @@ use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
 use cluster::membership::Offer;
-use cluster::membership::shell::Claim;
+use cluster::membership::shell::{Claim, Retreat};
 use cluster::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
+
+mod retreat;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,6 +84,9 @@ struct Heart {
     began: Instant,
     offer: Cell<Option<Offer>>,
     words: Words,
+    retreat: RefCell<Retreat>,
+    /// What it tells the others of its data.
+    reaches_most: Cell<bool>,
 }
 
 impl Heart {
@@ -112,6 +117,15 @@ impl Heartbeats for Heart {
         let mut words = self.words.borrow_mut();
         let word = words.entry(self.node).or_default();
         word.applied = if word.is_mute { word.applied } else { revision };
+    }
+    fn note_reach(&self, reach_most: bool) {
+        self.reaches_most.set(reach_most);
+    }
+    fn retreat(&self, is_wanted: bool) {
+        self.retreat.borrow_mut().is_wanted = is_wanted;
+    }
+    fn retreating(&self) -> Retreat {
+        self.retreat.borrow().clone()
     }
 }
 
@@ -219,7 +233,8 @@ impl Rig {
     fn start_as(&mut self, id: NodeId, is_node: bool) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
         let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
-        let heart = Rc::new(Heart { node: id, began, offer, words });
+        let (retreat, reaches_most) = Default::default();
+        let heart = Rc::new(Heart { node: id, began, offer, words, retreat, reaches_most });
         let membership = membership(id, &heart, &ends);
         let options = Options {
             driver: self.driver.clone(),
@@ -998,7 +1013,10 @@ fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administra
     let beyond = Epoch(4_294_967_000);
     rig.of(2).disks.slots()[&disk].store().expect("it is there").promise(volume, beyond);
     rig.kill(1);
+    let before = rig.record(volume).epoch.0;
     rig.pass(Duration::from_secs(4));
+    let claims = rig.record(volume).epoch.0 - before;
+    assert!((1..=4).contains(&claims), "it is claimed again and again, {claims} times in four seconds");
     assert_eq!(rig.servers(volume), [0; 0], "the disk refuses every owner");
     assert_eq!(rig.of(2).promises.beyond(disk).len(), 1);
     let found = forget(&mut rig, false).expect("what is to be forgotten");
