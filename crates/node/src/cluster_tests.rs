@@ -22,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
@@ -608,6 +609,20 @@ fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed(
 }
 
 #[test]
+fn a_node_that_stops_hands_its_volumes_over_before_it_ends() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let (draining, deadline) = (rig.of(1).draining_of_node.clone(), rig.now().after(PATIENCE));
+    let handed_over = async move {
+        draining.hand_over_all(deadline).await;
+        Ok(())
+    };
+    rig.run(1, handed_over).expect("it lives");
+    assert!(!rig.of(1).volumes.is_served(volume));
+    rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
+}
+
+#[test]
 fn a_node_that_drains_keeps_what_no_other_node_would_have() {
     let (mut rig, _, volume) = Rig::with_volume(2, Resiliency::TwoWay);
     rig.draining = BTreeSet::from([NodeId(1), NodeId(2)]);
@@ -671,6 +686,54 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
         let record = rig.record(volume);
         record.in_sync.len() == 3 && record.min_homes == 3
     });
+}
+
+/// Keeps what this thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn tells(&self, parts: &[&str]) -> bool {
+        let lines = self.0.lock().expect("no thread panics while it holds it");
+        lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line.push_str(&format!(" {field}={value:?}"));
+        });
+        self.0.lock().expect("no thread panics while it holds it").push(line);
+    }
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+#[test]
+fn a_server_that_is_away_for_a_moment_is_in_the_log_with_its_disk_by_their_names() {
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+        rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+        rig.kill(3);
+        rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
+        rig.revive(3);
+        rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
+    });
+    let disk = ["volume=\"data\"", "disk=\"node-3:"];
+    assert!(log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat()), "{:?}", log.0);
+    assert!(log.tells(&[&["INFO", "has every write of a volume again"], &disk[..]].concat()), "{:?}", log.0);
+    assert!(log.tells(&["WARN", "a node is down", "node=\"node-3\""]), "{:?}", log.0);
 }
 
 #[test]

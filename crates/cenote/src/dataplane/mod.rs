@@ -128,6 +128,8 @@ fn run(options: DataPlaneOptions, on_loop: node::OnLoop, ready: &Ready) -> Resul
     while !turns.plane.ended.get() {
         turns.turn(true)?;
     }
+    // A command that came last may still run. Its ports are wanted at once, if the server goes on as a part of a cluster.
+    turns.plane.node.tasks.end();
     Ok(())
 }
 
