@@ -202,21 +202,25 @@ fn no_service_is_there() {
 #[test]
 fn interfaces_are_found_on_their_pipes() {
     let mut pipe = bound("epmapper");
-    let mut handle = vec![0; 20];
-    let mut found = 0;
-    for _ in 0..20 {
-        let ask = [words(&[0, 0, 0, 1]), handle.clone(), words(&[1])].concat();
-        let answer = call(&mut pipe, &FILER, 2, &ask);
-        if last_word(&answer) != 0 {
-            break;
+    let mut list = |entries_max: u32| {
+        let (mut handle, mut found) = (vec![0; 20], 0);
+        for asked in 1..20 {
+            let ask = [words(&[0, 0, 0, 1]), handle, words(&[entries_max])].concat();
+            let answer = call(&mut pipe, &FILER, 2, &ask);
+            let shown = u32::from_le_bytes(answer[20..24].try_into().unwrap());
+            handle = answer[..20].to_vec();
+            found += shown;
+            assert_eq!(handle == [0; 20], last_word(&answer) != 0, "the handle ends with the list");
+            if last_word(&answer) != 0 {
+                assert_eq!(last_word(&answer), 0x16C9_A0D6);
+                return (found, asked);
+            }
+            assert_eq!(shown, entries_max, "fewer are the last ones");
         }
-        found += 1;
-        handle = answer[..20].to_vec();
-        if handle == [0; 20] {
-            break;
-        }
-    }
-    assert_eq!(found, 8, "each interface but that of every pipe, one at a time");
+        panic!("a list without end");
+    };
+    // Eight interfaces: each but that of every pipe.
+    assert_eq!([list(1), list(3), list(8), list(10)], [(8, 9), (8, 3), (8, 2), (8, 1)]);
     let management = bound_to(Interface::Management, "samr", false);
     let answer = call(&mut { management }, &FILER, 0, &[]);
     let samr = Interface::Samr.syntax().uuid;
