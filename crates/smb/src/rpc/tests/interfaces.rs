@@ -3,13 +3,13 @@
 use super::interface::Interface;
 use super::*;
 
-fn handle_of(answer: &[u8]) -> Vec<u8> {
+pub(super) fn handle_of(answer: &[u8]) -> Vec<u8> {
     assert_eq!(last_word(answer), 0);
     answer[answer.len() - 24..answer.len() - 4].to_vec()
 }
 
 /// RPC_UNICODE_STRING as it lies in a request.
-fn unicode(name: &str) -> Vec<u8> {
+pub(super) fn unicode(name: &str) -> Vec<u8> {
     let (len, units) = (2 * name.len() as u32, name.len() as u32);
     let mut out = words(&[len << 16 | len, 1, units, 0, units]);
     name.encode_utf16().for_each(|unit| out.extend_from_slice(&unit.to_le_bytes()));
@@ -133,7 +133,7 @@ fn builtin_is_a_domain_with_its_newer_members() {
     let answer = call(&mut pipe, &FILER, 15, &stub);
     assert!(contains(&answer, "Remote Management Users") && contains(&answer, "Remote Desktop Users"));
     assert_eq!(answer[answer.len() - 8..], words(&[3, 0]), "all three are known");
-    for name in ["builtin", "BUILTIN\\BUILTIN", ""] {
+    for name in ["builtin", "BUILTIN\\BUILTIN", "BUILTIN\\", ""] {
         let mut stub = [policy.clone(), words(&[1, 1])].concat();
         stub.extend(unicode(name));
         stub.extend(words(&[0, 0, 1, 0]));
