@@ -121,8 +121,8 @@ impl fmt::Display for StateError {
             Self::Open(why) => write!(f, "the cluster state cannot be opened: {why}"),
             Self::NoRoom(pool) => write!(
                 f,
-                "the disks of pool {pool} have no room for the records of one more: without these an import would lose some. Delete users, shares \
-                 or volumes that nobody needs"
+                "the disks of pool {pool} have no room for the records of one more: without these an import would lose some. Each disk keeps 256 KiB \
+                 of records, some 3,000 users beside a few volumes. Delete users, shares or volumes that nobody needs"
             ),
         }
     }

@@ -12,6 +12,8 @@ const HANDLES_MAX: usize = 64;
 pub(super) enum Object {
     /// lsarpc's policy.
     Policy,
+    /// lsarpc's account, which has privileges.
+    PrivilegedAccount(Sid),
     /// samr's server.
     SamServer,
     SamDomain(Sid),

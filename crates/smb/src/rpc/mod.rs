@@ -24,6 +24,7 @@ mod winreg;
 mod wkssvc;
 
 pub use interface::is_known as is_pipe;
+pub use lsarpc::privileges_told_of;
 pub use pipe::{Pipe, PipeError, PipeRead};
 
 use crate::auth::NtHash;
