@@ -102,6 +102,35 @@ pub struct NodeView {
     pub bus: Option<BusPeer>,
 }
 
+impl NodeView {
+    /// A server of which no more is told than its name and number, for tests: it is up, at a port of this machine, and runs a member of etcd.
+    #[doc(hidden)]
+    pub fn of_test(name: &str, id: u32) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Self {
+            name: name.to_owned(),
+            state: NodeStatus::Up,
+            id: types::NodeId(id),
+            addresses: vec![address.ip()],
+            pid: None,
+            smb: address,
+            rdma: None,
+            cluster: address,
+            runs_etcd: true,
+            is_witness: false,
+            rack: String::new(),
+            chassis: String::new(),
+            version: String::new(),
+            joined_unix_s: 0,
+            certificate_ends_unix_s: None,
+            disks: 0,
+            volumes: Vec::new(),
+            false_deaths: None,
+            bus: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BusState {

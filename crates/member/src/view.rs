@@ -289,31 +289,9 @@ pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     fn node(name: &str, state: NodeStatus) -> NodeView {
-        let place = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9447);
-        NodeView {
-            name: name.to_owned(),
-            state,
-            id: NodeId(1),
-            addresses: Vec::new(),
-            pid: None,
-            smb: place,
-            rdma: None,
-            cluster: place,
-            runs_etcd: true,
-            is_witness: false,
-            rack: String::new(),
-            chassis: String::new(),
-            version: String::new(),
-            joined_unix_s: 0,
-            certificate_ends_unix_s: None,
-            disks: 1,
-            volumes: Vec::new(),
-            false_deaths: None,
-            bus: None,
-        }
+        NodeView { state, disks: 1, ..NodeView::of_test(name, 1) }
     }
 
     #[test]

@@ -574,6 +574,7 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
         let other = 1 - at;
         let peer = ::bus::Peer {
             node: NodeId(other as u32 + 1),
+            name: format!("node-{}", other + 1),
             addresses: vec![addresses[other]],
             rdma: Vec::new(),
         };
