@@ -23,8 +23,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// The receiver of changes.
-#[derive(Debug, Clone)]
+/// The receivers of changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Receivers {
+    pub webhook: Option<Webhook>,
+}
+
+/// A receiver of changes by HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// `http://` or `https://`.
     pub url: String,
@@ -126,6 +132,8 @@ impl Pending {
 struct Outbox {
     pending: Mutex<Pending>,
     filled: Notify,
+    /// The receiver is another one now: the next try is due.
+    redirected: Notify,
 }
 
 impl Outbox {
@@ -134,20 +142,33 @@ impl Outbox {
     }
 }
 
-/// Watches until the task is dropped.
-pub async fn watch(management: Arc<dyn Management>, server: String, webhook: Option<Webhook>) {
+/// Watches until the task is dropped. Receivers may change meanwhile.
+pub async fn watch(
+    management: Arc<dyn Management>,
+    server: String,
+    receivers: tokio::sync::watch::Receiver<Receivers>,
+) {
     let outbox = Outbox::default();
-    match webhook {
-        Some(webhook) => drop(tokio::join!(
-            look(&*management, Some(&outbox)),
-            deliver(&outbox, &server, RETRY_MIN, |notice| post(webhook.clone(), notice))
-        )),
-        None => look(&*management, None).await,
-    }
+    let posting = |body| {
+        let webhook = receivers.borrow().webhook.clone();
+        async move {
+            match webhook {
+                Some(webhook) => post(webhook, body).await,
+                None => Ok(()),
+            }
+        }
+    };
+    let redirecting = async {
+        let mut receivers = receivers.clone();
+        while receivers.changed().await.is_ok() {
+            outbox.redirected.notify_waiters();
+        }
+    };
+    tokio::join!(look(&*management, &outbox), deliver(&outbox, &server, RETRY_MIN, posting), redirecting);
 }
 
 /// Looks again and again, and logs what has changed.
-async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
+async fn look(management: &dyn Management, outbox: &Outbox) {
     let mut told = Told::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -155,8 +176,7 @@ async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
         let report = figures.health;
         let (appeared, resolved) = told.changes(&report);
         log(&appeared, &resolved);
-        let has_changed = !appeared.is_empty() || !resolved.is_empty();
-        if let Some(outbox) = outbox.filter(|_| has_changed) {
+        if !appeared.is_empty() || !resolved.is_empty() {
             outbox.pending().note(&appeared, &resolved, &report);
             outbox.filled.notify_one();
         }
@@ -186,8 +206,10 @@ where
             Err(why) => {
                 tracing::warn!(why, retry_s = retry_after.as_secs(), "health was not told");
                 outbox.pending().put_back(taken);
-                tokio::time::sleep(retry_after).await;
-                retry_after = (retry_after * 2).min(RETRY_MAX);
+                tokio::select! {
+                    () = tokio::time::sleep(retry_after) => retry_after = (retry_after * 2).min(RETRY_MAX),
+                    () = outbox.redirected.notified() => retry_after = retry_min,
+                }
                 outbox.filled.notify_one();
             }
         }

@@ -32,6 +32,7 @@ mod revocable;
 mod routes;
 mod seats;
 pub mod seconds;
+pub mod sections;
 mod server;
 mod sockets;
 pub mod tls;

@@ -16,6 +16,7 @@ use crate::control::{
 };
 use crate::directory::SharedDirectory;
 use crate::quotas;
+use crate::reload::InEffect;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
@@ -40,7 +41,6 @@ use refusals::{
     absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
 };
 use smb::rpc::{RpcDone, RpcRefusal};
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -50,9 +50,7 @@ pub struct Manager {
     accounts: Arc<AccountBook>,
     control: ControlHandle,
     audit: Arc<AuditLog>,
-    config: String,
-    /// Places to look for disks.
-    search: Vec<PathBuf>,
+    in_effect: Arc<InEffect>,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
@@ -62,23 +60,21 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect.
     pub fn new(
         state: State,
         key: Arc<SealKey>,
         directory: SharedDirectory,
         control: ControlHandle,
         audit: Arc<AuditLog>,
-        config: &Config,
+        in_effect: Arc<InEffect>,
         cluster: Arc<dyn ClusterManagement>,
     ) -> Self {
-        let accounts = AccountBook::new(state, key, directory, config.password_policy());
+        let accounts = AccountBook::new(state, key, directory, in_effect.clone());
         Self {
             accounts: Arc::new(accounts),
             control,
             audit,
-            config: config.documented(),
-            search: config.disks.search.clone(),
+            in_effect,
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
@@ -250,12 +246,12 @@ impl Management for Manager {
     }
 
     fn config(&self) -> String {
-        self.config.clone()
+        self.in_effect.get(Config::documented)
     }
 
     fn config_values(&self) -> Configuration {
-        // It was written from values, and reads back.
-        toml::from_str(&self.config).unwrap_or_default()
+        // It is written from values, and reads back.
+        toml::from_str(&self.config()).unwrap_or_default()
     }
 
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
@@ -377,7 +373,7 @@ impl Management for Manager {
             }
             let named = paths(&request.disks)?;
             let search = match (request.search.is_empty(), named.is_empty()) {
-                (true, true) => self.search.clone(),
+                (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => paths(&request.search)?,
             };
             let _importing = self.moving.lock().await;

@@ -20,6 +20,7 @@
 //! | `own_etcd` | this server's member of etcd, asked each second: one that hangs is told of |
 //! | `figures` | what metrics tell of the cluster |
 //! | `unserved` | what is told when most of the others are not heard |
+//! | `section` | the configuration's keys of it |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -44,6 +45,7 @@ mod preflight;
 mod questions;
 mod renewal;
 mod seat;
+pub mod section;
 mod surroundings;
 mod tls;
 mod undoing;
