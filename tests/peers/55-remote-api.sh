@@ -115,6 +115,11 @@ for _ in $(seq 600); do grep -q '"health":"healthy"' notices && break; sleep 0.1
 check "its return is told too" grep -q '"resolved":\[{[^]]*"disk_lost"' notices
 check "and that all is well in the end" grep -q '"health":"healthy".*"issues":\[\]' notices
 
+# --- Trying the receivers ------------------------------------------------------------------------------------------------
+check "a notice is sent as a test" remote alert test
+for _ in $(seq 300); do grep -q '"test":true' notices && break; sleep 0.1; done
+check "and arrives as one" grep -q '"test":true' notices
+
 # --- A configuration that is read again --------------------------------------------------------------------------------
 said() { for _ in $(seq 300); do grep -q "$1" server.err && return; sleep 0.1; done; return 1; }
 shows() { for _ in $(seq 300); do remote config show --effective | grep -q "$1" && return; sleep 0.1; done; return 1; }
@@ -125,8 +130,8 @@ check "a file that cannot be used changes nothing, and the log says why" said "t
 certificate server DNS:localhost,IP:127.0.0.1,DNS:renewed && kill -HUP "$server_pid"
 check "one that can is read again, and keys that need a restart are named" said "some keys need a restart.*needs_restart=\"smb.listen\""
 check "the receiver of notices is in force" shows 'webhook = .*/other'
-check "the log's level too" said " DEBUG "
 check "and the certificate" serves_renewed
+check "and the log's level" said " DEBUG "
 for _ in $(seq 200); do kill -HUP "$server_pid"; done
 check "signals in a loop end nothing" remote disk list
 stop_server

@@ -16,6 +16,7 @@ pub mod health_watch;
 pub mod https;
 pub mod latency;
 mod lists;
+pub mod mail;
 pub mod management;
 mod merging;
 mod metrics;

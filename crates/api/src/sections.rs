@@ -3,6 +3,7 @@
 //! Owns their keys, defaults and documentation, and refuses values that make no sense. Never opens anything.
 
 use crate::health_watch::{Receivers, Webhook};
+use crate::mail::{ANSWER_WITHIN, Mail, Protection, check_address, host_and_port};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,13 @@ pub struct ApiSection {
 pub struct HealthSection {
     pub webhook: String,
     pub webhook_ca_file: PathBuf,
+    pub mail_server: String,
+    pub mail_protection: Protection,
+    pub mail_from: String,
+    pub mail_to: Vec<String>,
+    pub mail_user: String,
+    pub mail_password_file: PathBuf,
+    pub mail_ca_file: PathBuf,
 }
 
 /// Every key, as `section.key`, and its help.
@@ -45,6 +53,23 @@ pub const DOCUMENTATION: &[(&str, &str)] = &[
     (
         "health.webhook_ca_file",
         "Authorities, in PEM form, that may vouch for the webhook's name; \"\": those that the system trusts.",
+    ),
+    (
+        "health.mail_server",
+        "HOST or HOST:PORT of the SMTP server that takes mails about changes of health; \"\": none.",
+    ),
+    (
+        "health.mail_protection",
+        "starttls (port 587): TLS by STARTTLS, and nothing is sent without; tls (port 465): TLS from the first byte; none (port 25): for a relay on \
+         this machine, without a login.",
+    ),
+    ("health.mail_from", "The sender's address."),
+    ("health.mail_to", "The receivers' addresses."),
+    ("health.mail_user", "Name for the server's login; \"\": none."),
+    ("health.mail_password_file", "File with the login's password, of mode 0600."),
+    (
+        "health.mail_ca_file",
+        "Authorities, in PEM form, that may vouch for the mail server's name; \"\": those that the system trusts.",
     ),
 ];
 
@@ -107,6 +132,37 @@ impl HealthSection {
         if !hook.is_empty() && !is_url {
             return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
         }
+        self.check_mail()
+    }
+
+    fn check_mail(&self) -> Result<(), BadKey> {
+        if self.mail_server.is_empty() {
+            return match self.mail_to.is_empty() {
+                true => Ok(()),
+                false => bad("health.mail_server", "health.mail_to needs it"),
+            };
+        }
+        if let Err(why) = host_and_port(&self.mail_server, self.mail_protection) {
+            return bad("health.mail_server", why);
+        }
+        if let Err(why) = check_address(&self.mail_from) {
+            return bad("health.mail_from", why);
+        }
+        if self.mail_to.is_empty() {
+            return bad("health.mail_to", "at least one address is needed");
+        }
+        if let Some(why) = self.mail_to.iter().find_map(|address| check_address(address).err()) {
+            return bad("health.mail_to", why);
+        }
+        if self.mail_user.is_empty() == is_set(&self.mail_password_file) {
+            return bad("health.mail_password_file", "health.mail_user and it belong together");
+        }
+        if self.mail_protection == Protection::None && !self.mail_user.is_empty() {
+            return bad(
+                "health.mail_protection",
+                "a password is not sent in the clear: take starttls or tls",
+            );
+        }
         Ok(())
     }
 
@@ -115,6 +171,60 @@ impl HealthSection {
         let file = |path: &PathBuf| is_set(path).then(|| path.clone());
         let webhook = (!self.webhook.is_empty())
             .then(|| Webhook { url: self.webhook.clone(), authorities: file(&self.webhook_ca_file) });
-        Receivers { webhook }
+        let server = host_and_port(&self.mail_server, self.mail_protection).ok();
+        let mail = server.map(|(host, port)| Mail {
+            host,
+            port,
+            protection: self.mail_protection,
+            from: self.mail_from.clone(),
+            to: self.mail_to.clone(),
+            login: file(&self.mail_password_file).map(|file| (self.mail_user.clone(), file)),
+            authorities: file(&self.mail_ca_file),
+            answer_within: ANSWER_WITHIN,
+        });
+        Receivers { webhook, mail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mails() -> HealthSection {
+        HealthSection {
+            mail_server: "mail.example.com".into(),
+            mail_from: "filer@example.com".into(),
+            mail_to: vec!["ann@example.com".into()],
+            mail_user: "filer".into(),
+            mail_password_file: "/etc/cenote/mail.password".into(),
+            ..HealthSection::default()
+        }
+    }
+
+    #[test]
+    fn a_password_for_mails_goes_protected_only() {
+        let section = mails();
+        section.check().unwrap();
+        let mail = section.receivers().mail.unwrap();
+        assert_eq!((mail.host.as_str(), mail.port), ("mail.example.com", 587));
+        assert_eq!(mail.protection, Protection::Starttls);
+        let open = HealthSection { mail_protection: Protection::None, ..section };
+        assert_eq!(open.check().unwrap_err().key, "health.mail_protection");
+    }
+
+    #[test]
+    fn mails_that_could_not_be_sent_are_refused_by_key() {
+        let wrong = |change: fn(&mut HealthSection), key| {
+            let mut section = mails();
+            change(&mut section);
+            assert_eq!(section.check().unwrap_err().key, key);
+        };
+        wrong(|section| section.mail_server = String::new(), "health.mail_server");
+        wrong(|section| section.mail_server = "a:b".into(), "health.mail_server");
+        wrong(|section| section.mail_from = "filer".into(), "health.mail_from");
+        wrong(|section| section.mail_to.clear(), "health.mail_to");
+        wrong(|section| section.mail_to.push("ann".into()), "health.mail_to");
+        wrong(|section| section.mail_user.clear(), "health.mail_password_file");
+        wrong(|section| section.mail_password_file = PathBuf::new(), "health.mail_password_file");
     }
 }

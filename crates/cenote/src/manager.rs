@@ -20,12 +20,13 @@ use crate::reload::InEffect;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
+use api::health_watch;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
     GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
-    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
@@ -204,31 +205,6 @@ impl Manager {
     /// Tells a named pipe the outcome of what was asked through it. False: the data plane has ended.
     pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
         self.control.send(Command::AnswerPipe { pipe, outcome })
-    }
-
-    /// The self-relative security descriptor behind a path in a share.
-    ///
-    /// # Errors
-    /// If there is no such share or file, or its volume does not answer.
-    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
-        let (volume, path) = self.in_share(share, path)?;
-        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
-        Ok(described.descriptor)
-    }
-
-    /// Volume and path behind a path in a share.
-    fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
-        let directory = self.accounts.directory.current();
-        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
-        let names: Vec<&str> =
-            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
-        if names.iter().any(|name| matches!(*name, "." | "..")) {
-            return Err(ApiError::new(
-                ErrorKind::Invalid,
-                format!("'{path}' holds . or ..: write the path out"),
-            ));
-        }
-        Ok((share.volume, names.join("\\")))
     }
 }
 
@@ -660,6 +636,12 @@ impl Management for Manager {
 
     fn resume_job(&self, job: u64) -> Answer<'_, ()> {
         Box::pin(self.call(move |reply| StorageCommand::ResumeJob { job, reply }))
+    }
+
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
+        let look = |config: &Config| (config.health.receivers(), config.server.name.clone());
+        let (receivers, server) = self.in_effect.get(look);
+        Box::pin(async move { Ok(health_watch::test(receivers, &server).await) })
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {

@@ -137,6 +137,9 @@ pub enum Command {
     /// Storage jobs: resync, rebuild, rebalance, scrub, check
     #[command(subcommand)]
     Job(Job),
+    /// Notices of changes of health, by webhook and mail
+    #[command(subcommand)]
+    Alert(Alert),
     /// What is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy
     Health,
     /// Operations, throughput and latency
@@ -172,6 +175,12 @@ pub struct Watch {
     /// Show the job's progress until it ends
     #[arg(long)]
     pub watch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Alert {
+    /// Send a notice to the webhook and the mail addresses that the configuration names; exit status 1 if one is not taken
+    Test,
 }
 
 #[derive(Debug, Subcommand)]
