@@ -21,6 +21,7 @@
 //! | `figures` | what metrics tell of the cluster |
 //! | `unserved` | what is told when most of the others are not heard |
 //! | `section` | the configuration's keys of it |
+//! | `possessions` | what a server may not have of its own when it joins |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@ mod keeping;
 mod listener;
 mod options;
 mod own_etcd;
+mod possessions;
 mod preflight;
 mod questions;
 mod renewal;
