@@ -315,6 +315,7 @@ impl Node {
         self.volume_opener.retry();
         self.scrubs.begin_if_due();
         self.disks.checkpoint_idle();
+        self.disks.probe_quiet();
         if self.settled_once.get() {
             self.promises.forget_if_due();
         }
