@@ -95,6 +95,16 @@ check "the journal lies where inspect says" test "${len:-0}" -gt 0
 fault "no space in the journal" 'a\.img|volume_degraded|fewer copies' "no-space a.img $offset $len"
 fault "no space on a disk" 'c\.img|volume_degraded|fewer copies' "no-space c.img"
 
+# quiet NAME COMMAND: a fault of a disk that nobody reads or writes.
+quiet() {
+    tell "$2"
+    check "$1, and nobody uses it: health tells it" told_within 15 'b\.img'
+    tell "clear all"
+    check "$1, and nobody uses it: health is clean when it is over" clean_within 20
+}
+quiet "a disk that hangs" "hang b.img"
+quiet "a disk that was pulled" "fail b.img any 1000000"
+
 # Nothing can be written anywhere: refused, and nothing that was there is harmed.
 tell "no-space all"
 random_file nowhere 6

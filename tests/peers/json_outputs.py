@@ -211,6 +211,8 @@ def tokens_of_the_api():
 @test
 def health_performance_and_configuration():
     shows("HealthReport", "health", noun=1, status=(0, 1, 2))
+    # No receiver is set.
+    assert shows(["TestedReceiver"], "alert", "test") == []
     lines = cenote("perf", "--count", "2").splitlines()
     assert len(lines) == 2, lines
     for line in lines:

@@ -558,3 +558,14 @@ pub struct CreatedToken {
     /// Sent as `Authorization: Bearer TOKEN`. It is not shown again.
     pub token: String,
 }
+
+/// The outcome of a notice that was sent as a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TestedReceiver {
+    /// `webhook` or `mail`.
+    pub receiver: String,
+    /// The webhook's server, or the addresses of mail.
+    pub to: String,
+    /// Why it was not taken.
+    pub error: Option<String>,
+}

@@ -21,7 +21,7 @@ use crate::peer::{Peer, Shared};
 use crate::requests::{
     AclChanged, AclView, AddDisk, CheckVolume, CreatePool, CreateShare, CreateVolume, Created, ImportPool,
     ImportedPool, LocateDisk, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetPool, SetQuotas, SetVolume,
-    ShareOptions, ShareView, Started,
+    ShareOptions, ShareView, Started, TestedReceiver,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -558,6 +558,12 @@ async fn config(State(m): State<Shared>, headers: HeaderMap) -> Response {
     }
 }
 
+/// Sends each receiver of changes of health a notice that says that it is a test.
+#[utoipa::path(post, path = "/alerts/test", responses((status = OK, description = "The outcome of each notice; none if no receiver is set", body = Vec<TestedReceiver>)))]
+async fn test_alerts(State(m): State<Shared>, peer: Peer) -> Reply<Vec<TestedReceiver>> {
+    audited(&m, peer, "alert test", "", m.test_alerts()).await
+}
+
 pub(crate) fn router() -> Routes {
     Routes::new()
         .reader(routes!(disks))
@@ -607,6 +613,7 @@ pub(crate) fn router() -> Routes {
         .operator(routes!(resume_job))
         .merge(nodes::router())
         .reader(routes!(health))
+        .operator(routes!(test_alerts))
         .merge(performance::router())
         .administrator(routes!(config))
 }

@@ -347,6 +347,9 @@ impl Management for Daemon {
     fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
         self.did(format!("cancel {job}"), ())
     }
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
+        self.did("test alerts".to_owned(), Vec::new())
+    }
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -16,15 +16,17 @@ use crate::control::{
 };
 use crate::directory::SharedDirectory;
 use crate::quotas;
+use crate::reload::InEffect;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
+use api::health_watch;
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
     GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
-    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
@@ -40,7 +42,6 @@ use refusals::{
     absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
 };
 use smb::rpc::{RpcDone, RpcRefusal};
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -50,9 +51,7 @@ pub struct Manager {
     accounts: Arc<AccountBook>,
     control: ControlHandle,
     audit: Arc<AuditLog>,
-    config: String,
-    /// Places to look for disks.
-    search: Vec<PathBuf>,
+    in_effect: Arc<InEffect>,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
@@ -62,23 +61,21 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect.
     pub fn new(
         state: State,
         key: Arc<SealKey>,
         directory: SharedDirectory,
         control: ControlHandle,
         audit: Arc<AuditLog>,
-        config: &Config,
+        in_effect: Arc<InEffect>,
         cluster: Arc<dyn ClusterManagement>,
     ) -> Self {
-        let accounts = AccountBook::new(state, key, directory, config.password_policy());
+        let accounts = AccountBook::new(state, key, directory, in_effect.clone());
         Self {
             accounts: Arc::new(accounts),
             control,
             audit,
-            config: config.documented(),
-            search: config.disks.search.clone(),
+            in_effect,
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
@@ -209,31 +206,6 @@ impl Manager {
     pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
         self.control.send(Command::AnswerPipe { pipe, outcome })
     }
-
-    /// The self-relative security descriptor behind a path in a share.
-    ///
-    /// # Errors
-    /// If there is no such share or file, or its volume does not answer.
-    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
-        let (volume, path) = self.in_share(share, path)?;
-        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
-        Ok(described.descriptor)
-    }
-
-    /// Volume and path behind a path in a share.
-    fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
-        let directory = self.accounts.directory.current();
-        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
-        let names: Vec<&str> =
-            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
-        if names.iter().any(|name| matches!(*name, "." | "..")) {
-            return Err(ApiError::new(
-                ErrorKind::Invalid,
-                format!("'{path}' holds . or ..: write the path out"),
-            ));
-        }
-        Ok((share.volume, names.join("\\")))
-    }
 }
 
 impl Management for Manager {
@@ -250,12 +222,12 @@ impl Management for Manager {
     }
 
     fn config(&self) -> String {
-        self.config.clone()
+        self.in_effect.get(Config::documented)
     }
 
     fn config_values(&self) -> Configuration {
-        // It was written from values, and reads back.
-        toml::from_str(&self.config).unwrap_or_default()
+        // It is written from values, and reads back.
+        toml::from_str(&self.config()).unwrap_or_default()
     }
 
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
@@ -377,7 +349,7 @@ impl Management for Manager {
             }
             let named = paths(&request.disks)?;
             let search = match (request.search.is_empty(), named.is_empty()) {
-                (true, true) => self.search.clone(),
+                (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => paths(&request.search)?,
             };
             let _importing = self.moving.lock().await;
@@ -664,6 +636,12 @@ impl Management for Manager {
 
     fn resume_job(&self, job: u64) -> Answer<'_, ()> {
         Box::pin(self.call(move |reply| StorageCommand::ResumeJob { job, reply }))
+    }
+
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
+        let look = |config: &Config| (config.health.receivers(), config.server.name.clone());
+        let (receivers, server) = self.in_effect.get(look);
+        Box::pin(async move { Ok(health_watch::test(receivers, &server).await) })
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {

@@ -177,7 +177,7 @@ pub(crate) fn unfounded(error: EngineError) -> ApiError {
         EngineError::Carry(error @ CarryError::Exists(_)) => {
             conflict(format!("{error}; choose another name"))
         }
-        EngineError::State(StateError::Unknown(_)) | EngineError::Ends(_) => {
+        EngineError::State(StateError::Unknown(_) | StateError::NotApplied(_)) | EngineError::Ends(_) => {
             ApiError::new(ErrorKind::Unavailable, error.to_string())
         }
         error => internal(error),

@@ -21,6 +21,8 @@
 //! | `figures` | what metrics tell of the cluster |
 //! | `retreat` | its member of etcd makes way when this server, whose data reach nobody, falls silent |
 //! | `unserved` | what is told when most of the others are not heard |
+//! | `section` | the configuration's keys of it |
+//! | `possessions` | what a server may not have of its own when it joins |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -41,11 +43,13 @@ mod keeping;
 mod listener;
 mod options;
 mod own_etcd;
+mod possessions;
 mod preflight;
 mod questions;
 mod renewal;
 mod retreat;
 mod seat;
+pub mod section;
 mod surroundings;
 mod tls;
 mod undoing;

@@ -140,7 +140,7 @@ impl Seat<'_> {
         match admission::take_etcd_seat(self.state, facts.node, addresses) {
             Ok(Some(node)) => self.sit(&node, addresses),
             // Another server has it.
-            Ok(None) | Err(StateError::Unknown(_)) => Ok(()),
+            Ok(None) | Err(StateError::Unknown(_) | StateError::NotApplied(_)) => Ok(()),
             Err(error) => Err(told(error)),
         }
     }

@@ -320,6 +320,7 @@ impl Node {
         }
         self.scrubs.begin_if_due();
         self.disks.checkpoint_idle();
+        self.disks.probe_quiet();
         if self.settled_once.get() {
             self.promises.forget_if_due();
         }

@@ -132,6 +132,9 @@ pub enum Command {
     /// Storage jobs: resync, rebuild, rebalance, scrub, check
     #[command(subcommand)]
     Job(Job),
+    /// Try the receivers that are told when health changes: webhook and mail
+    #[command(subcommand)]
+    Alert(Alert),
     /// Show what is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy, 3 no server answers
     Health,
     /// Operations, throughput and latency
@@ -167,6 +170,12 @@ pub struct Watch {
     /// Show the job's progress until it ends
     #[arg(long)]
     pub watch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Alert {
+    /// Send a notice to the webhook and the mail addresses that the configuration names; exit status 1 if one is not taken
+    Test,
 }
 
 #[derive(Debug, Subcommand)]
