@@ -171,6 +171,8 @@ pub enum Provisioning {
 /// A virtual disk's OperationalStatus.
 /// Code of the issue that another server, which lives, has a volume and does not answer the one that tells it. Of a cluster it counts if all servers tell it.
 pub const VOLUME_UNREACHED: &str = "volume_unreached";
+/// Code of the issue that a server lives whose disks are not reached.
+pub const NODE_UNREACHED: &str = "node_unreached";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -165,7 +165,7 @@ impl Manager {
         owner_names(&mut snapshot.volumes, &self.cluster.servers());
         let unserved = self.cluster.unserved();
         if unserved.is_some() {
-            withhold(&mut snapshot.volumes);
+            withhold(&mut snapshot);
         }
         snapshot.health.issues.extend(self.cluster.issues());
         self.tell_files(&mut snapshot.health, unserved.is_none());
