@@ -2,7 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Role};
 use crate::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
     PreflightCheck, TestCluster, Unserved,
@@ -123,10 +123,11 @@ pub trait Management: Send + Sync + 'static {
     /// The name of another server of the cluster, if only that one can do what is asked of this.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
+    /// `by`: the role of whoever asks, which decides where a disk may be.
+    fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
     /// Checks the confirmation itself, since the refusal tells which volumes are meant.
@@ -134,7 +135,7 @@ pub trait Management: Send + Sync + 'static {
     /// Checks the confirmation itself, since the refusal tells what the disk holds.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
+    fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId>;
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
     fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool>;
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;

@@ -149,8 +149,8 @@ async fn disk(State(m): State<Shared>, Name(id): Name<DiskId>) -> Reply<Disk> {
 /// Adds a disk that holds nothing to a pool.
 #[utoipa::path(post, path = "/disks", request_body = AddDisk, responses((status = OK, description = "The new disk", body = Created)))]
 async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>) -> Reply<Created> {
-    let path = body.path.clone();
-    let Json(id) = audited(&m, peer, "disk add", &path, m.add_disk(body)).await?;
+    let (path, by) = (body.path.clone(), peer.caller.role());
+    let Json(id) = audited(&m, peer, "disk add", &path, m.add_disk(body, by)).await?;
     Ok(Json(Created { id: id.to_string(), name: path }))
 }
 
@@ -174,8 +174,8 @@ async fn replace_disk(
     Name(id): Name<DiskId>,
     Body(body): Body<AddDisk>,
 ) -> Reply<Replaced> {
-    let target = format!("{id} by {}", body.path);
-    audited(&m, peer, "disk replace", &target, m.replace_disk(id, body)).await
+    let (target, by) = (format!("{id} by {}", body.path), peer.caller.role());
+    audited(&m, peer, "disk replace", &target, m.replace_disk(id, body, by)).await
 }
 
 /// Switches the LED of the disk's slot, and tells how to find the disk.
@@ -216,8 +216,8 @@ async fn pools(State(m): State<Shared>) -> Reply<Vec<Pool>> {
 /// Makes a pool of disks that hold nothing.
 #[utoipa::path(post, path = "/pools", request_body = CreatePool, responses((status = OK, description = "The new pool", body = Created)))]
 async fn create_pool(State(m): State<Shared>, peer: Peer, Body(body): Body<CreatePool>) -> Reply<Created> {
-    let name = body.name.clone();
-    let Json(id) = audited(&m, peer, "pool create", &name, m.create_pool(body)).await?;
+    let (name, by) = (body.name.clone(), peer.caller.role());
+    let Json(id) = audited(&m, peer, "pool create", &name, m.create_pool(body, by)).await?;
     Ok(Json(Created { id: id.to_string(), name }))
 }
 

@@ -13,8 +13,8 @@ use api::model::{
 use api::requests::*;
 use api::seconds::{LastSecond, Seconds};
 use api::{
-    Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Subject,
-    Token,
+    Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Role,
+    Subject, Token,
 };
 use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::audit::Outcome;
@@ -212,19 +212,19 @@ impl Management for Daemon {
         let is_far = far.contains(&what);
         Box::pin(async move { Ok(is_far.then(|| "node-2".to_owned())) })
     }
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+    fn add_disk(&self, request: AddDisk, _: Role) -> Answer<'_, DiskId> {
         self.did(format!("add disk {}", request.path), disk().id)
     }
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
         self.did(format!("retire {disk}"), Started { job: 4 })
     }
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+    fn create_pool(&self, request: CreatePool, _: Role) -> Answer<'_, PoolId> {
         self.did(request.name, PoolId::from_bytes([1; 16]))
     }
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
         self.did(format!("unretire {disk}"), ())
     }
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, _: Role) -> Answer<'_, Replaced> {
         self.did(format!("replace {disk} {}", request.path), Replaced { disk, job: 3 })
     }
     fn locate_disk(&self, disk: DiskId, _on: bool) -> Answer<'_, LocatedDisk> {

@@ -284,7 +284,8 @@ impl Daemon {
             bus_channels: config.cluster.bus_channels,
         };
         let (server, cluster) = begin_cluster(directory.path(), parts, identity, engine, keys)?;
-        let manager = Arc::new(Manager::new(state, key, shared, control, audit, config, cluster.clone()));
+        let manager = Manager::new(state, key, shared, control, audit, config, cluster.clone());
+        let manager = Arc::new(manager.with_data(directory.path()));
         Ok(Self {
             directory,
             data_plane,

@@ -27,7 +27,7 @@ use api::requests::{
     SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
 };
 use api::seconds::Seconds;
-use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
+use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Role, Subject, owner_names};
 use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
@@ -35,12 +35,11 @@ use cluster::seal::SealKey;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, accounts::AccountError};
 use files::withhold;
+use machine::places::{DiskPlaces, absolute, absolute_all};
 use machine::{room::DataRoom, smart::DeviceHealths};
-use refusals::{
-    absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
-};
+use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -53,6 +52,7 @@ pub struct Manager {
     config: String,
     /// Places to look for disks.
     search: Vec<PathBuf>,
+    places: DiskPlaces,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
@@ -79,12 +79,20 @@ impl Manager {
             audit,
             config: config.documented(),
             search: config.disks.search.clone(),
+            places: config.disk_places(),
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
         }
+    }
+
+    /// Keeps disks out of the server's data directory.
+    #[must_use]
+    pub fn with_data(mut self, data: &Path) -> Self {
+        self.places.data = data.to_owned();
+        self
     }
 
     pub fn devices(&self) -> Arc<DeviceHealths> {
@@ -209,31 +217,6 @@ impl Manager {
     pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
         self.control.send(Command::AnswerPipe { pipe, outcome })
     }
-
-    /// The self-relative security descriptor behind a path in a share.
-    ///
-    /// # Errors
-    /// If there is no such share or file, or its volume does not answer.
-    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
-        let (volume, path) = self.in_share(share, path)?;
-        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
-        Ok(described.descriptor)
-    }
-
-    /// Volume and path behind a path in a share.
-    fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
-        let directory = self.accounts.directory.current();
-        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
-        let names: Vec<&str> =
-            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
-        if names.iter().any(|name| matches!(*name, "." | "..")) {
-            return Err(ApiError::new(
-                ErrorKind::Invalid,
-                format!("'{path}' holds . or ..: write the path out"),
-            ));
-        }
-        Ok((share.volume, names.join("\\")))
-    }
 }
 
 impl Management for Manager {
@@ -266,10 +249,10 @@ impl Management for Manager {
         Box::pin(self.server_of(what))
     }
 
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+    fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
             let disk = new_disk(&request)?;
-            self.demand_no_disk_of_ours([&disk.path]).await?;
+            self.admit_disks(std::slice::from_ref(&disk), by).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -286,10 +269,10 @@ impl Management for Manager {
         Box::pin(self.call(move |reply| DiskCommand::Unretire { disk, reply }))
     }
 
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
             let new = new_disk(&request)?;
-            self.demand_no_disk_of_ours([&new.path]).await?;
+            self.admit_disks(std::slice::from_ref(&new), by).await?;
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -321,6 +304,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
+            self.demand_places(vec![(path.clone(), false)], Role::Administrator).await?;
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
@@ -345,11 +329,11 @@ impl Management for Manager {
         })
     }
 
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+    fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId> {
         Box::pin(async move {
             check_name("pool", &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            self.demand_no_disk_of_ours(disks.iter().map(|disk| &disk.path)).await?;
+            self.admit_disks(&disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -375,10 +359,12 @@ impl Management for Manager {
             if let Some(name) = &request.rename {
                 check_name("pool", name)?;
             }
-            let named = paths(&request.disks)?;
+            let named = absolute_all(&request.disks)?;
+            let there = named.iter().map(|path| (path.clone(), false)).collect();
+            self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.search.clone(),
-                _ => paths(&request.search)?,
+                _ => absolute_all(&request.search)?,
             };
             let _importing = self.moving.lock().await;
             let (pool, name, report) =

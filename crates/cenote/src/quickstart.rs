@@ -6,12 +6,12 @@
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners};
-use api::Management;
 use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
     ShareOptions,
 };
+use api::{Management, Role};
 use cli::args::Quickstart;
 use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
@@ -163,7 +163,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
         };
         let disks = (1..=options.disks).map(disk).collect();
         manager
-            .create_pool(CreatePool { name: POOL.into(), disks, reserve_disks: None })
+            .create_pool(CreatePool { name: POOL.into(), disks, reserve_disks: None }, Role::Administrator)
             .await
             .map_err(failed)?;
     }
