@@ -47,7 +47,7 @@ pub const LOCK_FILE: &str = "lock";
 pub use access::Pages;
 pub use caller::{Caller, Role};
 pub use carrying::Errands;
-pub use lists::{UNANSWERED, Whole, whole};
+pub use lists::{MORE, UNANSWERED, Whole, whole};
 pub use management::{
     Answer, ApiError, ClusterManagement, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject,
 };

@@ -8,7 +8,7 @@ use crate::cluster::{
     PreflightCheck, TestCluster, Unserved,
 };
 use crate::model::{
-    Configuration, HealthIssue, JobState, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+    Configuration, HealthIssue, JobState, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
@@ -106,11 +106,10 @@ pub struct RebalanceJob {
 
 /// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
 pub trait Management: Send + Sync + 'static {
-    fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
-    /// The same without what clients have open, which may be a great many.
-    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
-        self.snapshot()
-    }
+    /// Everything there is to show, but what clients have open.
+    fn figures(&self) -> Answer<'_, Box<Snapshot>>;
+    /// A part of what clients have open: with higher numbers than `after`, at most `most`, and no more than it likes to show at once.
+    fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
     /// Where whoever looks at the server each second notes what it saw.
     fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.

@@ -336,6 +336,14 @@ pub struct OpenFile {
     pub durable: bool,
 }
 
+/// A part of what clients have open, by number.
+#[derive(Debug, Clone, Default)]
+pub struct OpensPage {
+    pub files: Vec<OpenFile>,
+    /// There are some with higher numbers.
+    pub has_more: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
@@ -603,7 +611,6 @@ pub struct Snapshot {
     pub sessions: Vec<Session>,
     pub shares: Vec<ShareFigures>,
     pub clients: Vec<ClientFigures>,
-    pub opens: Vec<OpenFile>,
     /// Running ones, and the last 100 that ended.
     pub jobs: Vec<Job>,
     pub health: HealthReport,

@@ -281,8 +281,7 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
-/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`], as a snapshot of many
-/// opens takes it long.
+/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`].
 #[derive(Clone, Default)]
 struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
 
@@ -297,7 +296,7 @@ impl Pulse {
         {
             return answers;
         }
-        let answers = tokio::time::timeout(Self::PATIENCE, management.snapshot())
+        let answers = tokio::time::timeout(Self::PATIENCE, management.figures())
             .await
             .is_ok_and(|answer| answer.is_ok());
         *last = Some((Instant::now(), answers));
@@ -318,7 +317,7 @@ async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, 
 }
 
 async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
-    let snapshot = management.snapshot().await?;
+    let snapshot = management.figures().await?;
     let of_cluster = match management.cluster().figures() {
         Some(figures) => {
             let whole = match &figures.shared {

@@ -19,7 +19,7 @@ use crate::quotas;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
-use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use api::model::{Configuration, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
@@ -57,6 +57,8 @@ pub struct Manager {
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
+    /// Held while a part of what clients have open is gathered.
+    gathering: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
     seconds: Seconds,
 }
@@ -83,6 +85,7 @@ impl Manager {
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
+            gathering: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
         }
@@ -163,8 +166,9 @@ impl Manager {
         self.control.call(make).await.map_err(failed)
     }
 
+    /// Everything there is to show, but what clients have open.
     async fn look(&self) -> Result<Box<Snapshot>, ApiError> {
-        self.control.snapshot().await.map_err(failed)
+        self.control.figures().await.map_err(failed)
     }
 
     /// A snapshot with what the control plane knows beside the data plane.
@@ -220,12 +224,16 @@ impl Manager {
 }
 
 impl Management for Manager {
-    fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(async move { Ok(self.told(self.look().await?)) })
+    fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage> {
+        Box::pin(async move {
+            // However many ask, the data plane gathers one part a turn at most.
+            let _alone = self.gathering.lock().await;
+            self.call(|reply| Command::Opens { after, most, reply }).await
+        })
     }
 
     fn figures(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(async move { Ok(self.told(self.control.figures().await.map_err(failed)?)) })
+        Box::pin(async move { Ok(self.told(self.look().await?)) })
     }
 
     fn seconds(&self) -> &Seconds {

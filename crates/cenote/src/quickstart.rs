@@ -121,7 +121,7 @@ const RDMA_PORT: u16 = 5445;
 
 /// Tells of volumes that clients do not reach although the server is up.
 async fn unserved_lines(daemon: &Daemon) -> String {
-    let Ok(snapshot) = daemon.manager().snapshot().await else { return String::new() };
+    let Ok(snapshot) = daemon.manager().figures().await else { return String::new() };
     let unserved = snapshot.volumes.iter().filter(|volume| volume.status == VolumeStatus::Detached);
     unserved
         .map(|volume| format!("volume '{}' is NOT SERVED: `cenote health` says why\n", volume.name))
@@ -149,10 +149,10 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
     let disks = daemon.directory().join("disks");
     std::fs::create_dir_all(&disks)
         .map_err(|source| DaemonError::Io { what: disks.display().to_string(), source })?;
-    if manager.snapshot().await.map_err(failed)?.pools.is_empty() {
+    if manager.figures().await.map_err(failed)?.pools.is_empty() {
         import(daemon, &disks).await?;
     }
-    let snapshot = manager.snapshot().await.map_err(failed)?;
+    let snapshot = manager.figures().await.map_err(failed)?;
     if snapshot.pools.is_empty() {
         check_sizes(options)?;
         let disk = |number: u32| AddDisk {
@@ -167,7 +167,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
             .await
             .map_err(failed)?;
     }
-    let snapshot = manager.snapshot().await.map_err(failed)?;
+    let snapshot = manager.figures().await.map_err(failed)?;
     if snapshot.volumes.is_empty()
         && let Some(pool) = snapshot.pools.first()
     {
