@@ -95,7 +95,7 @@ serves() { # NAME environment ...
 serves "the server starts as its unit starts it, as its user"
 check "a pool, a volume, a user and a share are made" bash -c "
     cenote() { chroot '$system' cenote \"\$@\"; }
-    cenote pool create pool /var/lib/cenote/disk{1,2,3} --create 1GiB && cenote volume create v --size 1GiB &&
+    cenote pool create pool /var/lib/cenote/disks/disk{1,2,3} --create 1GiB && cenote volume create v --size 1GiB &&
     echo '$password' | cenote user add '$user' --password-stdin && cenote share create '$share' --volume v --grant '$user:full'"
 smb_port=445
 random_file "$work/file" 3

@@ -6,13 +6,16 @@
 use crate::caller::{Caller, Role};
 use crate::demands::{demand_of, operations};
 use crate::errands::hand_on;
+use crate::leaving::GivenTo;
 use crate::management::{ApiError, ErrorKind};
 use crate::peer::Shared;
+use crate::seats::Seat;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use std::sync::Arc;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 /// Lets a request through if its caller has the role.
@@ -21,7 +24,15 @@ async fn admit(role: Role, request: Request, next: Next) -> Response {
         return ApiError::new(ErrorKind::Unauthorized, "no token").into_response();
     };
     match caller.lacks(role) {
-        None => next.run(request).await,
+        None => {
+            // A request may take minutes.
+            if let (Some(seat), Some(GivenTo(token))) =
+                (request.extensions().get::<Arc<Seat>>(), request.extensions().get::<GivenTo>())
+            {
+                seat.prove_by(*token);
+            }
+            next.run(request).await
+        }
         Some(why) => ApiError::new(ErrorKind::Forbidden, why).into_response(),
     }
 }

@@ -27,6 +27,10 @@ impl Caller {
         self.token.as_deref().map(|name| (name, self.role))
     }
 
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
     /// As the audit log names it.
     pub fn actor(&self) -> String {
         self.token.as_deref().map_or_else(|| "api".to_owned(), |name| format!("api:{name}"))

@@ -6,15 +6,17 @@ use crate::caller::Caller;
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
 use crate::errands::{ROOT, may_be_elsewhere};
+use crate::lists::MORE;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::peer::{PeerAddress, Shared};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use cluster::audit::Outcome;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -62,10 +64,19 @@ impl Errands {
             return told(&ApiError::new(ErrorKind::NotFound, why));
         }
         let Ok(response) = TowerToHyperService::new(app).call(request).await;
-        let status = response.status().as_u16();
-        match to_bytes(response.into_body(), ERRAND_ANSWER_BYTES_MAX).await {
-            Ok(body) => Carried { status, body: String::from_utf8_lossy(&body).into_owned() },
-            Err(_) => told(&ApiError::new(
+        let status = match response.headers().contains_key(MORE) {
+            true => StatusCode::PARTIAL_CONTENT,
+            false => response.status(),
+        };
+        let Ok(body) = to_bytes(response.into_body(), usize::MAX).await else {
+            return told(&ApiError::new(ErrorKind::Internal, "the answer could not be made"));
+        };
+        if body.len() <= ERRAND_ANSWER_BYTES_MAX {
+            return Carried { status: status.as_u16(), body: String::from_utf8_lossy(&body).into_owned() };
+        }
+        match beginning_of_list(&body, ERRAND_ANSWER_BYTES_MAX) {
+            Some(body) => Carried { status: StatusCode::PARTIAL_CONTENT.as_u16(), body },
+            None => told(&ApiError::new(
                 ErrorKind::Unavailable,
                 "the answer is too long to be handed on: ask that server itself",
             )),
@@ -73,7 +84,40 @@ impl Errands {
     }
 }
 
+/// The first elements of a list that is too long, as many as fit; `None`: it is no list.
+fn beginning_of_list(body: &[u8], bytes_max: usize) -> Option<String> {
+    let elements: Vec<Value> = serde_json::from_slice(body).ok()?;
+    let mut beginning = String::from("[");
+    for element in elements {
+        let element = element.to_string();
+        if beginning.len() + element.len() + ",]".len() > bytes_max {
+            break;
+        }
+        if beginning.len() > 1 {
+            beginning.push(',');
+        }
+        beginning.push_str(&element);
+    }
+    beginning.push(']');
+    Some(beginning)
+}
+
 fn told(error: &ApiError) -> Carried {
     let body = serde_json::to_string(error).unwrap_or_default();
     Carried { status: error.kind.http_status(), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beginning_of_list;
+
+    #[test]
+    fn of_a_list_that_is_too_long_the_elements_that_fit_are_handed_on() {
+        let list = br#"[{"a":[1, 2]}, {"b":",]"},{"c":3}]"#;
+        let cut = |bytes_max| beginning_of_list(list, bytes_max);
+        assert_eq!(cut(list.len()).unwrap(), r#"[{"a":[1,2]},{"b":",]"},{"c":3}]"#);
+        assert_eq!(cut(30).unwrap(), r#"[{"a":[1,2]},{"b":",]"}]"#);
+        assert_eq!(cut(4).unwrap(), "[]");
+        assert_eq!(beginning_of_list(br#"{"a":1}"#, 4), None);
+    }
 }

@@ -6,13 +6,13 @@
 //! daemon does.
 
 use crate::cluster::{Carried, Errand};
-use crate::lists::{List, One};
+use crate::lists::{List, One, with_more};
 use crate::management::{ApiError, ErrorKind, Subject};
 use crate::paths::percent_decoded;
 use crate::peer::{Peer, Shared};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cluster::audit::Outcome;
@@ -32,15 +32,19 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     };
     // A route sees what is below the root.
     let path = format!("{ROOT}{}", request.uri().path());
-    if let Some(one) = One::of(request.method(), &parts_of(&path), request.uri().query())
+    let method = match is_change(request.method()) {
+        true => request.method().clone(),
+        false => Method::GET,
+    };
+    if let Some(one) = One::of(&method, &parts_of(&path), request.uri().query())
         && let Some(answer) = one.answer(&management).await
     {
         return answer;
     }
-    if !may_be_elsewhere(request.method(), &path) {
+    if !may_be_elsewhere(&method, &path) {
         return next.run(request).await;
     }
-    if let Some(list) = List::of(request.method(), &parts_of(&path), request.uri().query()) {
+    if let Some(list) = List::of(&method, &parts_of(&path), request.uri().query()) {
         return list.with_the_others(&management, next.run(request).await).await;
     }
     let (mut parts, body) = request.into_parts();
@@ -48,10 +52,10 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
         return ApiError::new(ErrorKind::Invalid, "the request is longer than 64 KiB").into_response();
     };
     let named = named_server(&path, parts.uri.query());
-    let other = match (named, subject(&parts.method, &path, &body)) {
+    let other = match (named, subject(&method, &path, &body)) {
         (Some(name), _) => {
-            // It stands for the request no more, wherever that is carried out.
-            parts.uri = parts.uri.path().parse().unwrap_or_default();
+            // It stands for the request no more, wherever that is carried out; a list is wanted of that server alone.
+            parts.uri = without_server(&parts.uri);
             let is_own = management.cluster().is_own(&name);
             Ok(Some(name).filter(|_| !is_own))
         }
@@ -65,27 +69,36 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     };
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let errand = Errand {
-        method: parts.method.to_string(),
+        method: method.to_string(),
         path: format!("{path}{query}"),
         body: String::from_utf8_lossy(&body).into_owned(),
     };
     let answer = management.cluster().send_for(name.clone(), errand, peer.caller.clone()).await;
-    if parts.method != Method::GET {
+    if is_change(&method) {
         let (outcome, detail) = match &answer {
             Ok(done) if done.status < 400 => (Outcome::Done, ""),
             Ok(done) => (Outcome::Failed, done.body.as_str()),
             Err(error) => (Outcome::Failed, error.message.as_str()),
         };
-        let action = format!("handed on to {name}: {}", parts.method);
+        let action = format!("handed on to {name}: {method}");
         peer.audit(&management, &action, &path, outcome, detail);
     }
     match answer {
         Ok(Carried { status, body }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+            let (status, more) = match status {
+                StatusCode::PARTIAL_CONTENT => (StatusCode::OK, vec![name]),
+                status => (status, Vec::new()),
+            };
+            with_more((status, [(header::CONTENT_TYPE, "application/json")], body).into_response(), &more)
         }
         Err(error) => error.into_response(),
     }
+}
+
+/// Whether a method changes something: HEAD is GET without the answer's body.
+pub(crate) fn is_change(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
 }
 
 fn parts_of(path: &str) -> Vec<&str> {
@@ -95,7 +108,7 @@ fn parts_of(path: &str) -> Vec<&str> {
 
 /// By the path alone, before anything is read.
 pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
-    let is_change = *method != Method::GET;
+    let is_change = is_change(method);
     match parts_of(path).as_slice() {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
@@ -111,11 +124,23 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
 
 /// The server that a session, an open file or a connection is of: their numbers are each server's own, so the request names it (`?server=NAME`).
 fn named_server(path: &str, query: Option<&str>) -> Option<String> {
-    let (["sessions" | "files", _] | ["rdma", "connections", _, "trace"]) = parts_of(path).as_slice() else {
+    let (["files"] | ["sessions" | "files", _] | ["rdma", "connections", _, "trace"]) =
+        parts_of(path).as_slice()
+    else {
         return None;
     };
     let named = query?.split('&').find_map(|word| word.strip_prefix("server="))?;
     percent_decoded(named)
+}
+
+fn without_server(uri: &Uri) -> Uri {
+    let words = uri.query().unwrap_or_default().split('&').filter(|word| !word.is_empty());
+    let mut words: Vec<&str> = words.filter(|word| !word.starts_with("server=")).collect();
+    if uri.path().ends_with("/files") && !words.contains(&"local=true") {
+        words.push("local=true");
+    }
+    let query = if words.is_empty() { String::new() } else { format!("?{}", words.join("&")) };
+    format!("{}{query}", uri.path()).parse().unwrap_or_default()
 }
 
 /// What the request is about, if only one server can do it.
@@ -158,6 +183,7 @@ mod tests {
         let disk = about(Method::POST, &format!("/api/v1/disks/{id}/retire"), "");
         assert_eq!(disk, id.parse().ok().map(Subject::Disk));
         assert_eq!(about(Method::POST, "/api/v1/disks/none/retire", ""), None);
+        assert!(!may_be_elsewhere(&Method::HEAD, "/api/v1/volumes/a"), "HEAD changes nothing");
         for (method, path) in [
             (Method::GET, "/api/v1/jobs/2000017"),
             (Method::DELETE, "/api/v1/jobs/2000017"),
@@ -184,6 +210,16 @@ mod tests {
         assert_eq!(named_server("/api/v1/disks/7", Some("server=node-2")), None);
         let trace = "/api/v1/rdma/connections/7/trace";
         assert_eq!(named_server(trace, Some("server=node-2")), Some("node-2".into()));
+    }
+
+    #[test]
+    fn a_part_of_one_servers_files_is_asked_of_that_server_alone() {
+        let query = Some("after=7&server=node-2");
+        assert_eq!(named_server("/api/v1/files", query), Some("node-2".into()));
+        assert_eq!(List::of(&Method::GET, &["files"], query), None);
+        let asked = without_server(&"/files?after=7&server=node-2".parse().unwrap());
+        assert_eq!(asked.to_string(), "/files?after=7&local=true");
+        assert_eq!(without_server(&"/files/7?server=node-2".parse().unwrap()).to_string(), "/files/7");
     }
 
     #[test]

@@ -22,6 +22,11 @@ use tokio::task::JoinSet;
 /// The header with the names of the servers whose part of an answer is missing, with commas between.
 pub const UNANSWERED: &str = "cenote-unanswered";
 
+/// The header with the names of the servers that have more of a list than is in the answer, with commas between.
+pub const MORE: &str = "cenote-more";
+/// Stands there for the server that was asked.
+pub(crate) const OWN: &str = "-";
+
 /// A server that takes longer is left out: a person waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -63,7 +68,7 @@ impl List {
     pub(crate) fn of(method: &Method, parts: &[&str], query: Option<&str>) -> Option<Self> {
         let name = parts.join("/");
         let found = Self::ALL.into_iter().find(|list| list.path() == name);
-        found.filter(|_| *method == Method::GET && !is_local(query))
+        found.filter(|_| *method == Method::GET && !is_local(query) && !names_server(query))
     }
 
     /// Below the API's root.
@@ -88,19 +93,20 @@ impl List {
         if management.cluster().own().is_none() || own.status() != StatusCode::OK {
             return own;
         }
+        let has_more = own.headers().contains_key(MORE);
         let body = to_bytes(own.into_body(), usize::MAX).await.ok();
         let Some(own) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
             let why = "this server's own part of the answer could not be made";
             return ApiError::new(ErrorKind::Internal, why).into_response();
         };
-        let parts = self.gather(management, own).await;
+        let parts = self.gather(management, own, has_more).await;
         let disks = match self {
             // What a pool has given is what its disks have.
             Self::Pools => Some(disks_of(management).await),
             _ => None,
         };
-        let unanswered = parts.unanswered.clone();
-        answered(&self.merge(parts, disks), &unanswered)
+        let (unanswered, more) = (parts.unanswered.clone(), parts.more.clone());
+        with_more(answered(&self.merge(parts, disks), &unanswered), &more)
     }
 
     /// Puts the parts together. `disks`: those of the whole cluster, for its pools.
@@ -120,14 +126,17 @@ impl List {
         }
     }
 
-    /// Asks all other servers for their parts.
-    async fn gather(self, management: &Shared, own: Value) -> Parts {
+    /// Asks all other servers for their parts. `has_more`: of this server there is more than its own part has.
+    async fn gather(self, management: &Shared, own: Value, has_more: bool) -> Parts {
         let own_id = management.cluster().own();
         let Some(servers) = servers(management).await else {
-            return Parts { told: vec![(String::new(), own)], unanswered: vec![NAMELESS.to_owned()] };
+            let unanswered = vec![NAMELESS.to_owned()];
+            return Parts { told: vec![(String::new(), own)], unanswered, more: Vec::new() };
         };
         let own_name = servers.iter().find(|(id, _)| Some(*id) == own_id);
-        let mut told = vec![(own_name.map(|(_, name)| name.clone()).unwrap_or_default(), own)];
+        let own_name = own_name.map(|(_, name)| name.clone()).unwrap_or_default();
+        let mut more: Vec<String> = has_more.then(|| own_name.clone()).into_iter().collect();
+        let mut told = vec![(own_name, own)];
         let mut asked = JoinSet::new();
         for (_, name) in servers.iter().filter(|(id, _)| Some(*id) != own_id) {
             let (management, name) = (management.clone(), name.clone());
@@ -136,31 +145,56 @@ impl List {
         let mut unanswered = Vec::new();
         while let Some(answer) = asked.join_next().await {
             match answer {
-                Ok((name, Some(part))) => told.push((name, part)),
+                Ok((name, Some((part, has_more)))) => {
+                    more.extend(has_more.then(|| name.clone()));
+                    told.push((name, part));
+                }
                 Ok((name, None)) => unanswered.push(name),
                 Err(_) => {}
             }
         }
         told.sort_by(|one, other| one.0.cmp(&other.0));
         unanswered.sort_unstable();
-        Parts { told, unanswered }
+        more.sort_unstable();
+        Parts { told, unanswered, more }
     }
 
-    async fn ask(self, management: &dyn Management, name: String) -> Option<Value> {
+    /// Asks one for its part; with whether it has more of it.
+    async fn ask(self, management: &dyn Management, name: String) -> Option<(Value, bool)> {
         let path = format!("/api/v1/{}?local=true", self.path());
         let errand = Errand { method: "GET".into(), path, body: String::new() };
         let sent = management.cluster();
         let carried = tokio::time::timeout(PATIENCE, sent.send(name.clone(), errand)).await.ok()?;
         let Carried { status, body } =
             carried.inspect_err(|error| tracing::debug!(name, %error, "a server's part")).ok()?;
-        (status == StatusCode::OK.as_u16() && body.len() <= ERRAND_ANSWER_BYTES_MAX)
-            .then(|| serde_json::from_str(&body).ok())
-            .flatten()
+        let has_more = status == StatusCode::PARTIAL_CONTENT.as_u16();
+        let is_part = has_more || status == StatusCode::OK.as_u16();
+        let part =
+            (is_part && body.len() <= ERRAND_ANSWER_BYTES_MAX).then(|| serde_json::from_str(&body).ok());
+        part.flatten().map(|part| (part, has_more))
     }
 }
 
 fn is_local(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|word| word == "local=true"))
+}
+
+fn names_server(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|word| word.starts_with("server=")))
+}
+
+/// Adds the servers that have more of the list.
+pub(crate) fn with_more(response: Response, servers: &[String]) -> Response {
+    with_names(response, MORE, servers)
+}
+
+fn with_names(mut response: Response, header: &'static str, names: &[String]) -> Response {
+    if !names.is_empty()
+        && let Ok(names) = HeaderValue::from_str(&names.join(", "))
+    {
+        response.headers_mut().insert(HeaderName::from_static(header), names);
+    }
+    response
 }
 
 fn value(whole: &impl Serialize) -> Value {
@@ -170,13 +204,8 @@ fn value(whole: &impl Serialize) -> Value {
 /// An answer of the whole cluster, and whose part of it is missing.
 fn answered(whole: &Value, unanswered: &[String]) -> Response {
     let body = Body::from(whole.to_string());
-    let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
-    if !unanswered.is_empty()
-        && let Ok(names) = HeaderValue::from_str(&unanswered.join(", "))
-    {
-        response.headers_mut().insert(HeaderName::from_static(UNANSWERED), names);
-    }
-    response
+    let response = (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+    with_names(response, UNANSWERED, unanswered)
 }
 
 /// One element of a list: what the whole cluster knows of it.
@@ -216,7 +245,7 @@ impl One {
             List::Pools => value(&own.pools),
             _ => value(&own.volumes),
         };
-        let parts = self.list.gather(management, parts).await;
+        let parts = self.list.gather(management, parts, false).await;
         let disks = match self.list {
             List::Pools => Some(disks_of(management).await),
             _ => None,
@@ -262,7 +291,7 @@ async fn whole_of<T: Serialize + DeserializeOwned>(
     own: &T,
 ) -> (Option<T>, Vec<String>) {
     let own = serde_json::to_value(own).unwrap_or_default();
-    let parts = list.gather(management, own).await;
+    let parts = list.gather(management, own, false).await;
     let unanswered = parts.unanswered.clone();
     (serde_json::from_value(list.merge(parts, None)).ok(), unanswered)
 }

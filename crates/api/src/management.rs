@@ -2,13 +2,13 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Role};
 use crate::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
     PreflightCheck, TestCluster, Unserved,
 };
 use crate::model::{
-    Configuration, HealthIssue, JobState, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+    Configuration, HealthIssue, JobState, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
@@ -106,11 +106,10 @@ pub struct RebalanceJob {
 
 /// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
 pub trait Management: Send + Sync + 'static {
-    fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
-    /// The same without what clients have open, which may be a great many.
-    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
-        self.snapshot()
-    }
+    /// Everything there is to show, but what clients have open.
+    fn figures(&self) -> Answer<'_, Box<Snapshot>>;
+    /// A part of what clients have open: with higher numbers than `after`, at most `most`, and no more than it likes to show at once.
+    fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
     /// Where whoever looks at the server each second notes what it saw.
     fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.
@@ -123,10 +122,11 @@ pub trait Management: Send + Sync + 'static {
     /// The name of another server of the cluster, if only that one can do what is asked of this.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
+    /// `by`: the role of whoever asks, which decides where a disk may be.
+    fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
     /// Checks the confirmation itself, since the refusal tells which volumes are meant.
@@ -134,7 +134,7 @@ pub trait Management: Send + Sync + 'static {
     /// Checks the confirmation itself, since the refusal tells what the disk holds.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
+    fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId>;
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
     fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool>;
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;

@@ -16,6 +16,8 @@ const OF_THE_CLUSTER: [&str; 5] = ["cluster ", "server ", "volume ", "pool ", "d
 pub(crate) struct Parts {
     pub told: Vec<(String, Value)>,
     pub unanswered: Vec<String>,
+    /// Servers that have more than their part has.
+    pub more: Vec<String>,
 }
 
 pub(crate) fn jobs(parts: Parts) -> Value {
@@ -200,7 +202,7 @@ pub(crate) fn fill_pools(pools: &mut [Pool], disks: &[Disk]) {
 }
 
 pub(crate) fn health(parts: Parts) -> HealthReport {
-    let Parts { told, unanswered } = parts;
+    let Parts { told, unanswered, .. } = parts;
     let mut all: BTreeMap<(String, String, String), HealthIssue> = BTreeMap::new();
     let mut of_one: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
     let all_told = told.len();
@@ -288,6 +290,7 @@ mod tests {
         Parts {
             told: told.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect(),
             unanswered: unanswered.iter().map(|name| (*name).to_owned()).collect(),
+            more: Vec::new(),
         }
     }
 

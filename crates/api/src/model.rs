@@ -171,6 +171,8 @@ pub enum Provisioning {
 /// A virtual disk's OperationalStatus.
 /// Code of the issue that another server, which lives, has a volume and does not answer the one that tells it. Of a cluster it counts if all servers tell it.
 pub const VOLUME_UNREACHED: &str = "volume_unreached";
+/// Code of the issue that a server lives whose disks are not reached.
+pub const NODE_UNREACHED: &str = "node_unreached";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -332,6 +334,14 @@ pub struct OpenFile {
     /// Oplock or lease, such as `lease RWH`; empty: none.
     pub caching: String,
     pub durable: bool,
+}
+
+/// A part of what clients have open, by number.
+#[derive(Debug, Clone, Default)]
+pub struct OpensPage {
+    pub files: Vec<OpenFile>,
+    /// There are some with higher numbers.
+    pub has_more: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -601,7 +611,6 @@ pub struct Snapshot {
     pub sessions: Vec<Session>,
     pub shares: Vec<ShareFigures>,
     pub clients: Vec<ClientFigures>,
-    pub opens: Vec<OpenFile>,
     /// Running ones, and the last 100 that ended.
     pub jobs: Vec<Job>,
     pub health: HealthReport,

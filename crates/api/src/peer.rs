@@ -17,14 +17,21 @@ pub(crate) struct PeerAddress(pub SocketAddr);
 
 /// Who asks, and from where.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub struct Peer {
     pub address: SocketAddr,
     pub caller: Caller,
 }
 
 impl Peer {
     /// Writes a line about what the peer asked for to the audit log.
-    pub fn audit(&self, management: &Shared, action: &str, target: &str, outcome: Outcome, detail: &str) {
+    pub fn audit(
+        &self,
+        management: &Arc<dyn Management>,
+        action: &str,
+        target: &str,
+        outcome: Outcome,
+        detail: &str,
+    ) {
         let (actor, source) = (self.caller.actor(), self.address.to_string());
         management.audit_by(&actor, &source, action, target, outcome, detail);
     }

@@ -153,7 +153,7 @@ impl Rebalance {
         if !self.management.cluster().is_own(server) {
             return self.ask(server, "GET", format!("/api/v1/jobs/{number}")).await;
         }
-        let jobs = self.management.snapshot().await?.jobs;
+        let jobs = self.management.figures().await?.jobs;
         let found = jobs.into_iter().find(|job| job.id == number);
         found.ok_or_else(|| ApiError::new(ErrorKind::NotFound, "its part is not known any more"))
     }

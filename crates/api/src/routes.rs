@@ -12,6 +12,7 @@ mod tokens;
 
 use crate::access::Routes;
 use crate::caller::Role;
+use crate::lists;
 use crate::management::{Answer, ApiError, ErrorKind};
 use crate::model::{
     Configuration, Disk, HealthReport, Job, OpenFile, Pool, QuotaReport, QuotaView, Rdma, RdmaTrace, Session,
@@ -116,8 +117,9 @@ impl Confirm {
     }
 }
 
+/// A part of everything that there is to show, but what clients have open.
 async fn part<T>(management: &Shared, take: impl FnOnce(Snapshot) -> T) -> Reply<T> {
-    Ok(Json(take(*management.snapshot().await?)))
+    Ok(Json(take(*management.figures().await?)))
 }
 
 /// The one of them that `is` the one asked for.
@@ -142,15 +144,15 @@ async fn disks(State(m): State<Shared>) -> Reply<Vec<Disk>> {
 /// Shows one disk.
 #[utoipa::path(get, path = "/disks/{id}", params(("id" = String, Path)), responses((status = OK, description = "The disk", body = Disk)))]
 async fn disk(State(m): State<Shared>, Name(id): Name<DiskId>) -> Reply<Disk> {
-    let all = m.snapshot().await?.disks;
+    let all = m.figures().await?.disks;
     only(all, "disk", &id.to_string(), |one| one.id == id)
 }
 
 /// Adds a disk that holds nothing to a pool.
 #[utoipa::path(post, path = "/disks", request_body = AddDisk, responses((status = OK, description = "The new disk", body = Created)))]
 async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>) -> Reply<Created> {
-    let path = body.path.clone();
-    let Json(id) = audited(&m, peer, "disk add", &path, m.add_disk(body)).await?;
+    let (path, by) = (body.path.clone(), peer.caller.role());
+    let Json(id) = audited(&m, peer, "disk add", &path, m.add_disk(body, by)).await?;
     Ok(Json(Created { id: id.to_string(), name: path }))
 }
 
@@ -174,8 +176,8 @@ async fn replace_disk(
     Name(id): Name<DiskId>,
     Body(body): Body<AddDisk>,
 ) -> Reply<Replaced> {
-    let target = format!("{id} by {}", body.path);
-    audited(&m, peer, "disk replace", &target, m.replace_disk(id, body)).await
+    let (target, by) = (format!("{id} by {}", body.path), peer.caller.role());
+    audited(&m, peer, "disk replace", &target, m.replace_disk(id, body, by)).await
 }
 
 /// Switches the LED of the disk's slot, and tells how to find the disk.
@@ -192,7 +194,7 @@ async fn locate_disk(
 /// Shows one pool.
 #[utoipa::path(get, path = "/pools/{name}", params(("name" = String, Path)), responses((status = OK, description = "The pool", body = Pool)))]
 async fn pool(State(m): State<Shared>, Name(name): Name<String>) -> Reply<Pool> {
-    let all = m.snapshot().await?.pools;
+    let all = m.figures().await?.pools;
     only(all, "pool", &name, |one| same(&one.name, &name))
 }
 
@@ -216,8 +218,8 @@ async fn pools(State(m): State<Shared>) -> Reply<Vec<Pool>> {
 /// Makes a pool of disks that hold nothing.
 #[utoipa::path(post, path = "/pools", request_body = CreatePool, responses((status = OK, description = "The new pool", body = Created)))]
 async fn create_pool(State(m): State<Shared>, peer: Peer, Body(body): Body<CreatePool>) -> Reply<Created> {
-    let name = body.name.clone();
-    let Json(id) = audited(&m, peer, "pool create", &name, m.create_pool(body)).await?;
+    let (name, by) = (body.name.clone(), peer.caller.role());
+    let Json(id) = audited(&m, peer, "pool create", &name, m.create_pool(body, by)).await?;
     Ok(Json(Created { id: id.to_string(), name }))
 }
 
@@ -263,7 +265,7 @@ async fn volumes(State(m): State<Shared>) -> Reply<Vec<Volume>> {
 /// Shows one volume.
 #[utoipa::path(get, path = "/volumes/{name}", params(("name" = String, Path)), responses((status = OK, description = "The volume", body = Volume)))]
 async fn volume(State(m): State<Shared>, Name(name): Name<String>) -> Reply<Volume> {
-    let all = m.snapshot().await?.volumes;
+    let all = m.figures().await?.volumes;
     only(all, "volume", &name, |one| same(&one.name, &name))
 }
 
@@ -473,7 +475,7 @@ async fn sessions(State(m): State<Shared>) -> Reply<Vec<Session>> {
 /// Shows one session.
 #[utoipa::path(get, path = "/sessions/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The session", body = Session)))]
 async fn session(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<Session> {
-    let all = m.snapshot().await?.sessions;
+    let all = m.figures().await?.sessions;
     only(all, "session", &id.to_string(), |one| one.id == id)
 }
 
@@ -495,17 +497,29 @@ async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaT
     Ok(Json(m.rdma_trace(id).await?))
 }
 
-/// Lists what clients have open.
-#[utoipa::path(get, path = "/files", responses((status = OK, description = "All opens", body = Vec<OpenFile>)))]
-async fn files(State(m): State<Shared>) -> Reply<Vec<OpenFile>> {
-    part(&m, |snapshot| snapshot.opens).await
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilesAfter {
+    after: Option<u64>,
+    /// Whose: of a cluster's servers this one, or another one, which has been asked then.
+    #[serde(rename = "local")]
+    _local: Option<bool>,
+}
+
+/// Lists what clients have open, by number; as much as fits into one answer. If there is more, the header `cenote-more` names the servers that have it
+/// (`-`: this one): ask for what comes `after` the highest number, and of which `server` of a cluster.
+#[utoipa::path(get, path = "/files", params(("after" = Option<u64>, Query), ("local" = Option<bool>, Query), ("server" = Option<String>, Query)), responses((status = OK, description = "Opens, the lowest numbers first", body = Vec<OpenFile>)))]
+async fn files(State(m): State<Shared>, Query(asked): Query<FilesAfter>) -> Result<Response, ApiError> {
+    let page = m.opens(asked.after, usize::MAX).await?;
+    let more = page.has_more.then(|| vec![lists::OWN.to_owned()]);
+    Ok(lists::with_more(Json(page.files).into_response(), &more.unwrap_or_default()))
 }
 
 /// Shows one open of a client.
 #[utoipa::path(get, path = "/files/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The open", body = OpenFile)))]
 async fn file(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<OpenFile> {
-    let all = m.snapshot().await?.opens;
-    only(all, "open file", &id.to_string(), |one| one.id == id)
+    let page = m.opens(id.checked_sub(1), 1).await?;
+    only(page.files, "open file", &id.to_string(), |one| one.id == id)
 }
 
 /// Closes an open of a client.
@@ -523,7 +537,7 @@ async fn jobs(State(m): State<Shared>) -> Reply<Vec<Job>> {
 /// Shows one storage job.
 #[utoipa::path(get, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The job", body = Job)))]
 async fn job(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<Job> {
-    let all = m.snapshot().await?.jobs;
+    let all = m.figures().await?.jobs;
     only(all, "job", &id.to_string(), |one| one.id == id)
 }
 

@@ -7,10 +7,12 @@
 use crate::access::Pages;
 use crate::caller::Caller;
 use crate::document::documented;
-use crate::errands::MayHandOn;
+use crate::errands::{MayHandOn, is_change};
+use crate::leaving::{GivenTo, Leaving, in_parts};
 use crate::lists::whole;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics::{self, OfCluster};
+use crate::pacing::Pacing;
 use crate::peer::{PeerAddress, Shared};
 use crate::refusals::{MINUTE, Refusals};
 use crate::revocable::Revocable;
@@ -42,6 +44,8 @@ use utoipa::openapi::OpenApi;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether a client takes its answer.
+const STALL_LOOK: Duration = Duration::from_secs(2);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -117,11 +121,10 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
         let app = app.clone().layer(axum::Extension(PeerAddress(peer))).layer(axum::Extension(seat.clone()));
         let (tls, refusals, its_seat) = (tls.clone(), refusals.clone(), seat.clone());
         let task = tokio::spawn(async move {
-            // Free when the connection has ended, not when its last request has.
-            let _seat = its_seat;
-            let Some(tls) = tls else { return converse(stream, app, peer).await };
+            // It holds the seat: free when the connection has ended, not when its last request has.
+            let Some(tls) = tls else { return converse(stream, app, peer, &its_seat).await };
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                Ok(Ok(stream)) => converse(stream, app, peer).await,
+                Ok(Ok(stream)) => converse(stream, app, peer, &its_seat).await,
                 // It was opened and closed: somebody looks whether the port answers.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     tracing::debug!(%peer, %error, "API connection without TLS");
@@ -136,14 +139,28 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer: SocketAddr) {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer: SocketAddr, seat: &Seat) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-    if let Err(error) = connection.await {
-        tracing::debug!(%peer, %error, "API connection ended");
+    let mut connection = std::pin::pin!(connection);
+    let mut looks = tokio::time::interval(STALL_LOOK);
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, %error, "API connection ended");
+                }
+                return;
+            }
+            _ = looks.tick() => {
+                if seat.is_stalled(Instant::now()) {
+                    return tracing::warn!(%peer, "an API connection was ended: its client does not take its answer");
+                }
+            }
+        }
     }
 }
 
@@ -156,7 +173,10 @@ fn app(
     pages: Pages,
 ) -> Router {
     let (api, document) = documented();
-    let (guard, pulse) = (Guard { refusals, token, open, management: management.clone() }, Pulse::default());
+    let (guard, pulse) = (
+        Guard { refusals, token, open, management: management.clone(), pacing: Arc::default() },
+        Pulse::default(),
+    );
     let document = document.to_json().unwrap_or_default();
     Router::new()
         .nest("/api/v1", api)
@@ -172,6 +192,7 @@ fn app(
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))
+        .layer(from_fn_with_state(Arc::new(Leaving::default()), in_parts))
         .with_state(management)
 }
 
@@ -186,6 +207,7 @@ struct Guard {
     token: Arc<Token>,
     open: Open,
     management: Shared,
+    pacing: Arc<Pacing>,
 }
 
 impl Guard {
@@ -211,15 +233,27 @@ impl Guard {
         mut request: Request,
         next: Next,
     ) -> Response {
-        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
-            seat.prove();
-        }
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let actor = caller.actor();
         request.extensions_mut().insert(caller);
-        let response = next.run(request).await;
-        if response.status() == StatusCode::FORBIDDEN {
+        request.extensions_mut().insert(GivenTo(named));
+        let seat = request.extensions().get::<Arc<Seat>>().cloned();
+        if let Some(named) = named.filter(|_| is_change(&method)) {
+            let wait = self.pacing.wait(named, Instant::now());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+        let mut response = next.run(request).await;
+        response.extensions_mut().insert(GivenTo(named));
+        let is_refused = response.status() == StatusCode::FORBIDDEN;
+        if is_refused {
             self.refusals.note_by(&actor, peer, method.as_str(), &path, "the token's role does not reach");
+        }
+        match seat {
+            Some(seat) if is_refused => seat.unprove(),
+            Some(seat) => seat.prove_by(named),
+            None => {}
         }
         match named {
             Some(hash) => response.map(|body| Body::new(Revocable::new(body, self.management.clone(), hash))),
@@ -247,6 +281,9 @@ async fn authenticate(
         None if is_meant => "no token".to_owned(),
         None => "no token, and the Host header does not name this machine".to_owned(),
     };
+    if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
+        seat.unprove();
+    }
     guard.refusals.note(peer, request.method().as_str(), request.uri().path(), &detail);
     let message = format!(
         "{detail}: send the token file's content, or a token of `cenote token create`, as `Authorization: Bearer TOKEN`"
@@ -281,8 +318,7 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
-/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`], as a snapshot of many
-/// opens takes it long.
+/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`].
 #[derive(Clone, Default)]
 struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
 
@@ -297,7 +333,7 @@ impl Pulse {
         {
             return answers;
         }
-        let answers = tokio::time::timeout(Self::PATIENCE, management.snapshot())
+        let answers = tokio::time::timeout(Self::PATIENCE, management.figures())
             .await
             .is_ok_and(|answer| answer.is_ok());
         *last = Some((Instant::now(), answers));
@@ -318,7 +354,7 @@ async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, 
 }
 
 async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
-    let snapshot = management.snapshot().await?;
+    let snapshot = management.figures().await?;
     let of_cluster = match management.cluster().figures() {
         Some(figures) => {
             let whole = match &figures.shared {

@@ -3,9 +3,9 @@
 //! Owns the token file, of mode 0600. Promises: a token has 256 random bits and is compared in constant time. Never logs it.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use cluster::replacing::replace_private;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -26,13 +26,8 @@ impl Token {
         getrandom::fill(bytes.as_mut_slice()).map_err(io::Error::other)?;
         let token: Zeroizing<String> =
             Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
-        let draft = path.with_extension("new");
-        let _ = std::fs::remove_file(&draft);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(token.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&draft, path)?;
+        let line = Zeroizing::new(format!("{}\n", token.as_str()));
+        replace_private(path, line.as_bytes())?;
         Ok(Self(token))
     }
 

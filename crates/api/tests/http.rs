@@ -7,14 +7,14 @@ use api::cluster::{
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
-    Health, HealthIssue, HealthReport, Performance, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot,
-    VolumeDamage,
+    Health, HealthIssue, HealthReport, OpenFile, OpensPage, Performance, QuotaMode, QuotaReport, Rdma,
+    RdmaTrace, Snapshot, VolumeDamage,
 };
 use api::requests::*;
 use api::seconds::{LastSecond, Seconds};
 use api::{
-    Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Subject,
-    Token,
+    Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Role,
+    Subject, Token,
 };
 use cluster::api_tokens::{ApiToken, TokenHash};
 use cluster::audit::Outcome;
@@ -41,12 +41,29 @@ struct Daemon {
     tokens: Mutex<Vec<ApiToken>>,
     /// Names of the cluster's servers, this one first; none: it is in no cluster.
     servers: Vec<&'static str>,
+    /// Numbers of what clients have open; it shows two at a time.
+    opens: Vec<u64>,
 }
 
 impl Daemon {
     fn did<T: Send + 'static>(&self, what: impl Into<String>, answer: T) -> Answer<'_, T> {
         self.done.lock().unwrap().push(what.into());
         Box::pin(async move { Ok(answer) })
+    }
+}
+
+fn open_file(id: u64) -> OpenFile {
+    OpenFile {
+        id,
+        server: None,
+        session: 1,
+        user: "ann".into(),
+        share: "s".into(),
+        path: format!("file {id}"),
+        access: String::new(),
+        locks: 0,
+        caching: String::new(),
+        durable: false,
     }
 }
 
@@ -154,7 +171,15 @@ impl ClusterManagement for Cluster {
 }
 
 impl Management for Daemon {
-    fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
+    fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage> {
+        let all = self.opens.iter().copied().filter(|id| after.is_none_or(|after| *id > after));
+        let mut files: Vec<OpenFile> = all.map(open_file).collect();
+        let of_all = files.len();
+        files.truncate(most.min(2));
+        let has_more = files.len() < of_all;
+        Box::pin(async move { Ok(OpensPage { files, has_more }) })
+    }
+    fn figures(&self) -> Answer<'_, Box<Snapshot>> {
         self.snapshots.fetch_add(1, Ordering::Relaxed);
         let issue = HealthIssue {
             health: Health::Warning,
@@ -187,19 +212,19 @@ impl Management for Daemon {
         let is_far = far.contains(&what);
         Box::pin(async move { Ok(is_far.then(|| "node-2".to_owned())) })
     }
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+    fn add_disk(&self, request: AddDisk, _: Role) -> Answer<'_, DiskId> {
         self.did(format!("add disk {}", request.path), disk().id)
     }
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
         self.did(format!("retire {disk}"), Started { job: 4 })
     }
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+    fn create_pool(&self, request: CreatePool, _: Role) -> Answer<'_, PoolId> {
         self.did(request.name, PoolId::from_bytes([1; 16]))
     }
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
         self.did(format!("unretire {disk}"), ())
     }
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, _: Role) -> Answer<'_, Replaced> {
         self.did(format!("replace {disk} {}", request.path), Replaced { disk, job: 3 })
     }
     fn locate_disk(&self, disk: DiskId, _on: bool) -> Answer<'_, LocatedDisk> {
@@ -387,10 +412,14 @@ fn server_in(servers: Vec<&'static str>) -> Server {
 }
 
 fn server_with(servers: Vec<&'static str>, pages: Pages) -> Server {
+    server_over(Daemon { servers, ..Daemon::default() }, pages)
+}
+
+fn server_over(daemon: Daemon, pages: Pages) -> Server {
     let directory = tempfile::tempdir().unwrap();
     let token = Token::open_or_create(&directory.path().join("api.token")).unwrap();
     let text = token.as_str().to_owned();
-    let daemon = Arc::new(Daemon { servers, ..Daemon::default() });
+    let daemon = Arc::new(daemon);
     let served = daemon.clone();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -558,6 +587,53 @@ fn the_list_of_jobs_is_the_clusters_and_names_servers_that_do_not_answer() {
     assert_eq!((&jobs[0]["id"], &jobs[0]["server"]), (&2_000_001.into(), &"node-2".into()));
     assert_eq!(asked(vec!["here", "node-2"]).0, None);
     assert_eq!(asked(Vec::new()), (None, Value::Array(Vec::new())), "a single server asks nobody");
+}
+
+#[test]
+fn open_files_are_listed_in_parts_and_each_part_says_who_has_more() {
+    let asked = |servers: Vec<&'static str>, query: &str| {
+        let server =
+            server_over(Daemon { servers, opens: vec![3, 5, 8], ..Daemon::default() }, Pages::default());
+        let head = format!(
+            "GET /api/v1/files{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+            server.token
+        );
+        let answer = server.raw(head.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let more = head.lines().find_map(|line| line.strip_prefix("cenote-more: ")).map(str::to_owned);
+        let files: Value = serde_json::from_str(body).expect("JSON");
+        let of = |files: &Vec<Value>| files.iter().filter_map(|file| file["id"].as_u64()).collect::<Vec<_>>();
+        (files.as_array().map(of), more)
+    };
+    assert_eq!(asked(Vec::new(), ""), (Some(vec![3, 5]), Some("-".into())));
+    assert_eq!(asked(Vec::new(), "?after=5"), (Some(vec![8]), None));
+    assert_eq!(asked(vec!["here", "silent"], ""), (Some(vec![3, 5]), Some("here".into())));
+    assert_eq!(asked(vec!["here", "silent"], "?server=here&after=5"), (Some(vec![8]), None));
+}
+
+#[tokio::test]
+async fn a_part_of_the_open_files_that_is_carried_says_that_there_is_more() {
+    let management: Arc<dyn Management> = Arc::new(Daemon { opens: vec![3, 5, 8], ..Daemon::default() });
+    let errands = Errands::new(&management);
+    let peer = SocketAddr::from(([127, 0, 0, 2], 1));
+    for (path, status) in [("/api/v1/files?local=true", 206), ("/api/v1/files?after=5&local=true", 200)] {
+        let errand = Errand { method: "GET".into(), path: path.into(), body: String::new() };
+        assert_eq!(errands.carry_out(peer, errand, Caller::of_token_file()).await.status, status, "{path}");
+    }
+}
+
+#[test]
+fn head_is_handed_on_as_get_and_leaves_no_line() {
+    let server = server_in(vec!["here", "node-2"]);
+    for path in ["/api/v1/volumes/far", "/api/v1/volumes/far/quotas", "/api/v1/jobs/2000001"] {
+        let head = format!(
+            "HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+            server.token
+        );
+        let answer = server.raw(head.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+    }
+    assert_eq!(*server.daemon.audited.lock().unwrap(), Vec::new());
 }
 
 #[tokio::test]

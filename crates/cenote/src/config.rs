@@ -9,6 +9,7 @@ use crate::rdma_devices::AUTO;
 use api::sections::{self, ApiSection, BadKey, HealthSection};
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use machine::interfaces::InterfaceRule;
+use machine::places::DiskPlaces;
 use member::section::{self, ClusterSection};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -57,6 +58,7 @@ pub struct Smb {
 #[serde(default, deny_unknown_fields)]
 pub struct Disks {
     pub search: Vec<PathBuf>,
+    pub directories: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +151,11 @@ const DOCUMENTATION_BEHIND: &[(&str, &str)] = &[
          pool to import.",
     ),
     (
+        "disks.directories",
+        "Directories in which files may be disks, for operators too; none: an administrator names any but those of the operating system, and \
+         operators name devices only. Never the server's own, beside DATA/disks.",
+    ),
+    (
         "accounts.password_characters_min",
         "Characters that a new password has at least; those that are set already stay. 1: any.",
     ),
@@ -232,7 +239,7 @@ impl Default for Smb {
 
 impl Default for Disks {
     fn default() -> Self {
-        Self { search: vec!["/dev/disk/by-id".into()] }
+        Self { search: vec!["/dev/disk/by-id".into()], directories: Vec::new() }
     }
 }
 
@@ -454,6 +461,26 @@ impl Config {
             .map(|(path, _)| *path)
             .filter(|path| value(own, path) != value(others, path))
             .collect()
+    }
+
+    /// Where files may be disks, as far as the configuration tells.
+    pub fn disk_places(&self) -> DiskPlaces {
+        let (api, cluster, health) = (&self.api, &self.cluster, &self.health);
+        let taken = [
+            &api.tls_certificate,
+            &api.tls_key,
+            &health.webhook_ca_file,
+            &health.mail_ca_file,
+            &health.mail_password_file,
+            &cluster.etcd_ca_file,
+            &cluster.etcd_certificate,
+            &cluster.etcd_key,
+        ];
+        DiskPlaces {
+            data: self.server.data_dir.clone(),
+            directories: self.disks.directories.clone(),
+            taken: taken.into_iter().cloned().collect(),
+        }
     }
 
     pub fn password_policy(&self) -> PasswordPolicy {

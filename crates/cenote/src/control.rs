@@ -10,7 +10,7 @@ use crate::logon_lines::LogonLines;
 use crate::pipe_queue::PipeChanges;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
-use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
+use api::model::{OpensPage, Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
 use api::{RebalanceJob, RebalanceStep};
 use cluster::State;
@@ -38,10 +38,15 @@ pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 /// What the control plane asks of the data plane.
 #[derive(Debug)]
 pub enum Command {
-    /// Everything there is to show, or all but what clients have open.
-    Snapshot {
-        with_opens: bool,
+    /// Everything there is to show, but what clients have open.
+    Figures {
         reply: oneshot::Sender<Box<Snapshot>>,
+    },
+    /// A part of what clients have open: with higher numbers than `after`, at most `most`.
+    Opens {
+        after: Option<u64>,
+        most: usize,
+        reply: Reply<OpensPage>,
     },
     /// The last protocol events of a connection over SMB Direct.
     RdmaTrace {
@@ -403,23 +408,13 @@ impl ControlHandle {
         answer.await.map_err(|_| ended())?
     }
 
-    /// # Errors
-    /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
-    pub async fn snapshot(&self) -> Result<Box<Snapshot>, CommandError> {
-        self.look(true).await
-    }
-
-    /// As [`ControlHandle::snapshot`], without what clients have open.
+    /// Everything there is to show, but what clients have open.
     ///
     /// # Errors
-    /// As [`ControlHandle::snapshot`].
+    /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
     pub async fn figures(&self) -> Result<Box<Snapshot>, CommandError> {
-        self.look(false).await
-    }
-
-    async fn look(&self, with_opens: bool) -> Result<Box<Snapshot>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        if !self.send(Command::Snapshot { with_opens, reply }) {
+        if !self.send(Command::Figures { reply }) {
             return Err(ended());
         }
         answer.await.map_err(|_| ended())

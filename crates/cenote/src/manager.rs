@@ -21,7 +21,7 @@ pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
 use api::health_watch;
-use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use api::model::{Configuration, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
@@ -29,7 +29,7 @@ use api::requests::{
     SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use api::seconds::Seconds;
-use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject, owner_names};
+use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Role, Subject, owner_names};
 use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
@@ -37,11 +37,11 @@ use cluster::seal::SealKey;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, accounts::AccountError};
 use files::withhold;
+use machine::places::{DiskPlaces, absolute, absolute_all};
 use machine::{room::DataRoom, smart::DeviceHealths};
-use refusals::{
-    absolute, check_name, destroys, exists, failed, forgets, new_disk, no_such, paths, refused, same,
-};
+use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -52,10 +52,13 @@ pub struct Manager {
     control: ControlHandle,
     audit: Arc<AuditLog>,
     in_effect: Arc<InEffect>,
+    places: DiskPlaces,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
+    /// Held while a part of what clients have open is gathered.
+    gathering: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
     seconds: Seconds,
 }
@@ -75,13 +78,22 @@ impl Manager {
             accounts: Arc::new(accounts),
             control,
             audit,
+            places: in_effect.get(Config::disk_places),
             in_effect,
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
+            gathering: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
         }
+    }
+
+    /// Keeps disks out of the server's data directory.
+    #[must_use]
+    pub fn with_data(mut self, data: &Path) -> Self {
+        self.places.data = data.to_owned();
+        self
     }
 
     pub fn devices(&self) -> Arc<DeviceHealths> {
@@ -152,8 +164,9 @@ impl Manager {
         self.control.call(make).await.map_err(failed)
     }
 
+    /// Everything there is to show, but what clients have open.
     async fn look(&self) -> Result<Box<Snapshot>, ApiError> {
-        self.control.snapshot().await.map_err(failed)
+        self.control.figures().await.map_err(failed)
     }
 
     /// A snapshot with what the control plane knows beside the data plane.
@@ -162,7 +175,7 @@ impl Manager {
         owner_names(&mut snapshot.volumes, &self.cluster.servers());
         let unserved = self.cluster.unserved();
         if unserved.is_some() {
-            withhold(&mut snapshot.volumes);
+            withhold(&mut snapshot);
         }
         snapshot.health.issues.extend(self.cluster.issues());
         self.tell_files(&mut snapshot.health, unserved.is_none());
@@ -209,12 +222,16 @@ impl Manager {
 }
 
 impl Management for Manager {
-    fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(async move { Ok(self.told(self.look().await?)) })
+    fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage> {
+        Box::pin(async move {
+            // However many ask, the data plane gathers one part a turn at most.
+            let _alone = self.gathering.lock().await;
+            self.call(|reply| Command::Opens { after, most, reply }).await
+        })
     }
 
     fn figures(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(async move { Ok(self.told(self.control.figures().await.map_err(failed)?)) })
+        Box::pin(async move { Ok(self.told(self.look().await?)) })
     }
 
     fn seconds(&self) -> &Seconds {
@@ -238,10 +255,10 @@ impl Management for Manager {
         Box::pin(self.server_of(what))
     }
 
-    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+    fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
             let disk = new_disk(&request)?;
-            self.demand_no_disk_of_ours([&disk.path]).await?;
+            self.admit_disks(std::slice::from_ref(&disk), by).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -258,10 +275,10 @@ impl Management for Manager {
         Box::pin(self.call(move |reply| DiskCommand::Unretire { disk, reply }))
     }
 
-    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+    fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
             let new = new_disk(&request)?;
-            self.demand_no_disk_of_ours([&new.path]).await?;
+            self.admit_disks(std::slice::from_ref(&new), by).await?;
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -293,6 +310,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
+            self.demand_places(vec![(path.clone(), false)], Role::Administrator).await?;
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
@@ -317,11 +335,11 @@ impl Management for Manager {
         })
     }
 
-    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+    fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId> {
         Box::pin(async move {
             check_name("pool", &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            self.demand_no_disk_of_ours(disks.iter().map(|disk| &disk.path)).await?;
+            self.admit_disks(&disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -347,10 +365,12 @@ impl Management for Manager {
             if let Some(name) = &request.rename {
                 check_name("pool", name)?;
             }
-            let named = paths(&request.disks)?;
+            let named = absolute_all(&request.disks)?;
+            let there = named.iter().map(|path| (path.clone(), false)).collect();
+            self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
-                _ => paths(&request.search)?,
+                _ => absolute_all(&request.search)?,
             };
             let _importing = self.moving.lock().await;
             let (pool, name, report) =

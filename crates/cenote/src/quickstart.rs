@@ -7,12 +7,12 @@ use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners};
 use crate::reload::InEffect;
-use api::Management;
 use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
     ShareOptions,
 };
+use api::{Management, Role};
 use cli::args::Quickstart;
 use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
@@ -122,7 +122,7 @@ const RDMA_PORT: u16 = 5445;
 
 /// Tells of volumes that clients do not reach although the server is up.
 async fn unserved_lines(daemon: &Daemon) -> String {
-    let Ok(snapshot) = daemon.manager().snapshot().await else { return String::new() };
+    let Ok(snapshot) = daemon.manager().figures().await else { return String::new() };
     let unserved = snapshot.volumes.iter().filter(|volume| volume.status == VolumeStatus::Detached);
     unserved
         .map(|volume| format!("volume '{}' is NOT SERVED: `cenote health` says why\n", volume.name))
@@ -150,10 +150,10 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
     let disks = daemon.directory().join("disks");
     std::fs::create_dir_all(&disks)
         .map_err(|source| DaemonError::Io { what: disks.display().to_string(), source })?;
-    if manager.snapshot().await.map_err(failed)?.pools.is_empty() {
+    if manager.figures().await.map_err(failed)?.pools.is_empty() {
         import(daemon, &disks).await?;
     }
-    let snapshot = manager.snapshot().await.map_err(failed)?;
+    let snapshot = manager.figures().await.map_err(failed)?;
     if snapshot.pools.is_empty() {
         check_sizes(options)?;
         let disk = |number: u32| AddDisk {
@@ -164,11 +164,11 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
         };
         let disks = (1..=options.disks).map(disk).collect();
         manager
-            .create_pool(CreatePool { name: POOL.into(), disks, reserve_disks: None })
+            .create_pool(CreatePool { name: POOL.into(), disks, reserve_disks: None }, Role::Administrator)
             .await
             .map_err(failed)?;
     }
-    let snapshot = manager.snapshot().await.map_err(failed)?;
+    let snapshot = manager.figures().await.map_err(failed)?;
     if snapshot.volumes.is_empty()
         && let Some(pool) = snapshot.pools.first()
     {

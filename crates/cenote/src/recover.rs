@@ -47,7 +47,7 @@ pub fn recover(
     confirmed(
         &format!(
             "this makes {} the only server of cluster {}. What the cluster decided without it, since it last heard of the others, is lost: changes \
-             of accounts, shares and volumes, and which copies are newest. All other servers are out of the cluster; start none of them again \
+             of accounts, shares, tokens and volumes, and which copies are newest; a token that was deleted meanwhile admits again. All other servers are out of the cluster; start none of them again \
              before its data directory is empty. Leave their disks as they are: they come back with `cenote disk add` when their servers have joined \
              anew",
             facts.name, facts.cluster
@@ -119,7 +119,7 @@ fn told(facts: &Facts, records: usize, others: &[String], unopened: &[String]) -
         format!("These volumes wait for disks of the others: {}", unopened.join(", "))
     };
     format!(
-        "{} is the only server of cluster {} now, with a member of etcd that was made anew from its {records} records; out of it: {out}. {waiting}. Start the server; let the others join anew with empty data directories, \
+        "{} is the only server of cluster {} now, with a member of etcd that was made anew from its {records} records; out of it: {out}. {waiting}. Start the server; look whether accounts and tokens are there that were deleted meanwhile (`cenote user list`, `cenote token list`); let the others join anew with empty data directories, \
          and bring their disks back there, as they are: `cenote disk add PATH --pool POOL`",
         facts.name, facts.cluster
     )

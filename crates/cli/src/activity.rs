@@ -4,7 +4,7 @@ use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table};
 use crate::printable::println;
-use api::model::{ClusterPerformance, Health, HealthReport, OpenFile, Session, SmbDirectCounters};
+use api::model::{ClusterPerformance, Health, HealthReport, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::TestedReceiver;
 use cluster::clock::unix_now_s;
@@ -154,7 +154,7 @@ fn none_if_empty(text: &str) -> String {
 pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), Failure> {
     match command {
         args::File::List => {
-            let files: Vec<OpenFile> = client.get_whole("/files", "files there are not listed")?;
+            let files = client.open_files("files there are not listed")?;
             if as_json {
                 return json(&files);
             }
@@ -185,7 +185,7 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
             table(&columns, rows.collect(), "no open files");
         }
         args::File::Close { id } => {
-            let files: Vec<OpenFile> = client.get("/files")?;
+            let files = client.open_files("files there are not seen")?;
             let servers = files.iter().filter(|file| file.id == id).map(|file| file.server.clone());
             client.delete(&at_its_server("files", id, "", servers.collect())?)?;
             say(as_json, format!("file {id} was closed"))?;

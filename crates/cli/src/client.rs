@@ -6,8 +6,9 @@ use crate::args::Global;
 use crate::data_files::{address_of, data_directory, demand_own};
 pub use crate::failure::Failure;
 use crate::listener::Listener;
+use api::model::OpenFile;
 pub use api::percent_encoded as escaped;
-use api::{ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, UNANSWERED, https};
+use api::{ApiError, ErrorKind, LOCK_FILE, MORE, TOKEN_FILE, Token, UNANSWERED, https, percent_encoded};
 use rustix::fs::{major, minor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -124,6 +125,49 @@ impl Client {
     /// As [`Client::get`].
     pub fn get_whole<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<Vec<T>, Failure> {
         self.get_of_all(path, what)
+    }
+
+    /// What clients have open, of all servers of the cluster, and all of it: the API shows it in parts. Says who did not answer, and `what` that
+    /// means.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn open_files(&self, what: &str) -> Result<Vec<OpenFile>, Failure> {
+        let (mut files, mut more) = self.files_after("/files", what)?;
+        while let Some(server) = more.pop() {
+            let is_own = server == "-";
+            let its = files.iter().filter(|file| is_own || file.server.as_deref() == Some(&*server));
+            let Some(after) = its.map(|file| file.id).max() else { continue };
+            let path = match is_own {
+                true => format!("/files?after={after}"),
+                false => format!("/files?after={after}&server={}", percent_encoded(&server)),
+            };
+            let (mut next, has_more) = self.files_after(&path, what)?;
+            if !is_own {
+                next.iter_mut().for_each(|file| file.server = Some(server.clone()));
+            }
+            // A part that brings nothing would be asked for forever.
+            if !next.is_empty() && !has_more.is_empty() {
+                more.push(server);
+            }
+            files.append(&mut next);
+        }
+        Ok(files)
+    }
+
+    /// A part of what clients have open, and the servers that have more.
+    fn files_after(&self, path: &str, what: &str) -> Result<(Vec<OpenFile>, Vec<String>), Failure> {
+        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer()?);
+        let response = reached(request.call())?;
+        let named = |header: &str| -> Vec<String> {
+            let names = response.headers().get(header).and_then(|names| names.to_str().ok());
+            names.map(|names| names.split(", ").map(str::to_owned).collect()).unwrap_or_default()
+        };
+        let (unanswered, more) = (named(UNANSWERED), named(MORE));
+        if !unanswered.is_empty() {
+            eprintln!("cenote: no answer from {}: {what}", unanswered.join(", "));
+        }
+        Ok((answer(Ok(response))?, more))
     }
 
     /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.

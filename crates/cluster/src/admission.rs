@@ -456,15 +456,33 @@ pub fn set_draining(state: &(impl Typed + ?Sized), name: &str, is_draining: bool
 /// # Errors
 /// Those of the state.
 pub fn note_drained(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool, StateError> {
+    follow_draining(state, node, NodeState::Draining, NodeState::Drained)
+}
+
+/// Records that a server which was drained has volumes again, since no other one could take them over: it drains anew. `false`: it has none, or was
+/// not drained.
+///
+/// # Errors
+/// Those of the state.
+pub fn note_serves_again(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool, StateError> {
+    follow_draining(state, node, NodeState::Drained, NodeState::Draining)
+}
+
+/// Has the record of a server say `to` in place of `from`, if that is so by the volumes that it has.
+fn follow_draining(
+    state: &(impl Typed + ?Sized),
+    node: NodeId,
+    from: NodeState,
+    to: NodeState,
+) -> Result<bool, StateError> {
     let Some(found) = state.read::<NodeRecord>(&NodeRecord::id_of(node))? else { return Ok(false) };
     let volumes = state.list::<VolumeRecord>()?;
-    if found.value.state != NodeState::Draining
-        || volumes.iter().any(|volume| volume.value.owner == Some(node))
-    {
+    let has_volumes = volumes.iter().any(|volume| volume.value.owner == Some(node));
+    if found.value.state != from || has_volumes != (to == NodeState::Draining) {
         return Ok(false);
     }
-    let drained = NodeRecord { state: NodeState::Drained, ..found.value };
-    match state.write(&drained, found.revision) {
+    let changed = NodeRecord { state: to, ..found.value };
+    match state.write(&changed, found.revision) {
         // It was resumed, or removed.
         Err(StateError::Conflict) => Ok(false),
         written => written.map(|_| true),

@@ -1,10 +1,12 @@
 //! The audit log: what administrators did, what was refused, and whose logon failed; a JSON object a line.
 //!
 //! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole or not at all,
-//! before the action is answered; a full or failing file system costs the lines of that time and no others. Never holds
+//! before the action is answered; its length is bounded, so that nobody pushes others' lines out by a few long ones; a full or failing file
+//! system costs the lines of that time and no others. Never holds
 //! secrets: callers name targets, not contents.
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,6 +16,11 @@ use std::sync::{Mutex, PoisonError};
 /// A file that has reached it is put aside.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const PREDECESSORS: u32 = 4;
+/// Characters of an actor, a source and an action, which are short unless somebody tries how long they may be.
+const WORD_CHARACTERS_MAX: usize = 100;
+/// Of a target: a path of ordinary length.
+const TARGET_CHARACTERS_MAX: usize = 300;
+const DETAIL_CHARACTERS_MAX: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -40,6 +47,45 @@ pub struct AuditEvent<'a> {
     pub outcome: Outcome,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
+}
+
+impl AuditEvent<'_> {
+    /// The event as its line has it.
+    fn bounded(&self) -> BoundedEvent<'_> {
+        BoundedEvent {
+            unix_s: self.unix_s,
+            actor: cut(self.actor, WORD_CHARACTERS_MAX),
+            source: cut(self.source, WORD_CHARACTERS_MAX),
+            action: cut(self.action, WORD_CHARACTERS_MAX),
+            target: cut(self.target, TARGET_CHARACTERS_MAX),
+            outcome: self.outcome,
+            detail: cut(self.detail, DETAIL_CHARACTERS_MAX),
+        }
+    }
+}
+
+/// An [`AuditEvent`] of bounded length.
+#[derive(Serialize)]
+struct BoundedEvent<'a> {
+    unix_s: u64,
+    actor: Cow<'a, str>,
+    source: Cow<'a, str>,
+    action: Cow<'a, str>,
+    target: Cow<'a, str>,
+    outcome: Outcome,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: Cow<'a, str>,
+}
+
+/// The beginning of a text that is longer, with how long it was.
+fn cut(text: &str, characters_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(characters_max) {
+        None => text.into(),
+        Some((at, _)) => {
+            let beginning = text.get(..at).unwrap_or_default();
+            format!("{beginning}... ({} bytes)", text.len()).into()
+        }
+    }
 }
 
 pub struct AuditLog {
@@ -75,7 +121,7 @@ impl AuditLog {
     /// # Errors
     /// Those of writing to the file: the line is not there.
     pub fn write(&self, event: &AuditEvent<'_>) -> io::Result<()> {
-        let mut line = serde_json::to_vec(event)?;
+        let mut line = serde_json::to_vec(&event.bounded())?;
         line.push(b'\n');
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // A file that cannot be put aside takes more lines than it should: better than none.
@@ -180,6 +226,31 @@ mod tests {
         let targets = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let targets: Vec<String> = targets.map(|line| line["target"].as_str().unwrap().to_owned()).collect();
         assert_eq!(targets, ["first", "second"]);
+    }
+
+    #[test]
+    fn a_line_is_bounded_and_tells_how_long_what_it_names_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        let long = "\u{1}ä".repeat(30_000);
+        let (actor, source, action) = (&*long, &*long, &*long);
+        let event = AuditEvent {
+            unix_s: 7,
+            actor,
+            source,
+            action,
+            target: &long,
+            outcome: Outcome::Failed,
+            detail: &long,
+        };
+        log.write(&event).unwrap();
+        log.write(&super::tests::event("short")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() < 8 << 10, "{} bytes", text.len());
+        let targets = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let targets: Vec<String> = targets.map(|line| line["target"].as_str().unwrap().to_owned()).collect();
+        assert!(targets[0].ends_with("... (90000 bytes)") && targets[1] == "short", "{targets:?}");
     }
 
     #[test]

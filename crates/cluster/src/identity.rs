@@ -6,12 +6,13 @@
 use crate::admission::EtcdAddresses;
 use crate::authority::{AuthorityError, NodeKey, Unrecorded};
 use crate::nodes::Sealed;
+use crate::replacing::replace_private;
 use crate::seal::{SealError, SealKey};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{DirBuilder, File};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use types::NodeId;
 use uuid::Uuid;
@@ -113,15 +114,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
 
 /// Writes a file of mode 0600, whole or not at all.
 fn write_private(path: &Path, content: &[u8]) -> Result<(), IdentityError> {
-    let draft = path.with_extension("draft");
-    let _ = std::fs::remove_file(&draft);
-    let written =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()?;
-            std::fs::rename(&draft, path)
-        });
-    written.map_err(io_error(path))
+    replace_private(path, content).map_err(io_error(path))
 }
 
 fn sync(directory: &Path) -> Result<(), IdentityError> {

@@ -60,6 +60,7 @@ mod packing;
 mod records;
 pub mod recovery;
 mod redb_engine;
+pub mod replacing;
 mod roomy;
 pub mod seal;
 pub mod settings;

@@ -4,10 +4,11 @@
 //! open. Never writes a secret in the clear, never replaces a key file that is there.
 
 use crate::hexadecimal::{hex, unhex};
+use crate::replacing::replace_private;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -67,16 +68,7 @@ impl SealKey {
     pub fn write_new(&self, path: &Path) -> Result<(), SealError> {
         let io = |source| SealError::Io { path: path.display().to_string(), source };
         // Whole or not there at all: a crash must not leave half a key.
-        let draft = path.with_extension("new");
-        let _ = std::fs::remove_file(&draft);
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io)?;
-        file.write_all(self.bytes.as_slice()).and_then(|()| file.sync_all()).map_err(io)?;
-        std::fs::rename(&draft, path).map_err(io)?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent).and_then(|parent| parent.sync_all()).map_err(io)?;
-        }
-        Ok(())
+        replace_private(path, self.bytes.as_slice()).map_err(io)
     }
 
     /// The key in hexadecimal digits, for a server that joins the cluster.

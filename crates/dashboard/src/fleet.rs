@@ -42,11 +42,14 @@ struct Kept {
 pub struct Fleets(Mutex<Option<Kept>>);
 
 impl Fleets {
-    pub fn tell(&self, told: FleetProgress, now: Instant) {
+    /// True: it is another fleet than the one that told of itself last.
+    pub fn tell(&self, told: FleetProgress, now: Instant) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = kept.as_ref().map(|kept| &kept.told);
+        let is_new = before.is_none_or(|before| (&before.label, before.pid) != (&told.label, told.pid));
         let run = run(before, &told);
         *kept = Some(Kept { told, run, at: now });
+        is_new
     }
 
     /// The run that goes on.

@@ -4,10 +4,10 @@
 
 use api::model::{HealthIssue, HealthReport};
 use api::{ApiError, ErrorKind};
+use cluster::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -87,12 +87,7 @@ impl Mutes {
     }
 
     fn write(&self, all: &[Mute]) -> io::Result<()> {
-        let aside = self.path.with_extension("new");
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(&serde_json::to_vec(all)?)?;
-        file.sync_all()?;
-        fs::rename(&aside, &self.path)
+        replace_private(&self.path, &serde_json::to_vec(all)?)
     }
 
     pub fn lines<'a>(&self, report: &'a HealthReport, now_unix_s: u64) -> HealthLines<'a> {

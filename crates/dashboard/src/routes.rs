@@ -8,7 +8,7 @@ use crate::planning::{Typed, plan};
 use crate::streams::Streams;
 use api::fleet::FleetProgress;
 use api::planned::Plan;
-use api::{ApiError, ErrorKind, Management, Pages, Role, Seat};
+use api::{ApiError, ErrorKind, Management, Pages, Peer, Role, Seat};
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json};
+use cluster::audit::Outcome;
 use cluster::clock::unix_now_s;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -119,11 +120,22 @@ async fn audit(State(shared): State<Arc<Shared>>) -> Result<Json<AuditEvents>, A
 /// Puts an issue aside for a while, or takes that back.
 async fn mute(
     State(shared): State<Arc<Shared>>,
+    peer: Peer,
     told: Result<Json<Mute>, JsonRejection>,
 ) -> Result<Json<()>, ApiError> {
     let Json(told) = told.map_err(|rejection| invalid(rejection.body_text()))?;
-    let set = tokio::task::spawn_blocking(move || shared.mutes.set(told, unix_now_s())).await;
-    set.map_err(|_| ApiError::new(ErrorKind::Internal, "the issue was not muted"))?.map(Json)
+    let now_unix_s = unix_now_s();
+    let action = if told.until_unix_s > now_unix_s { "issue mute" } else { "issue unmute" };
+    let target = format!("{} {}", told.code, told.target);
+    let muting = shared.clone();
+    let set = tokio::task::spawn_blocking(move || muting.mutes.set(told, now_unix_s)).await;
+    let set = set.unwrap_or_else(|_| Err(ApiError::new(ErrorKind::Internal, "the issue was not muted")));
+    let (outcome, detail) = match &set {
+        Ok(()) => (Outcome::Done, ""),
+        Err(error) => (Outcome::Failed, error.message.as_str()),
+    };
+    peer.audit(&shared.management, action, &target, outcome, detail);
+    set.map(Json)
 }
 
 async fn planned(
@@ -140,10 +152,14 @@ async fn planned(
 /// A running fleet tells of itself, once a second.
 async fn fleet(
     State(shared): State<Arc<Shared>>,
+    peer: Peer,
     told: Result<Json<FleetProgress>, JsonRejection>,
 ) -> Result<Json<()>, ApiError> {
     let Json(told) = told.map_err(|rejection| invalid(rejection.body_text()))?;
-    shared.fleets.tell(told, Instant::now());
+    let label = told.label.clone();
+    if shared.fleets.tell(told, Instant::now()) {
+        peer.audit(&shared.management, "fleet show", &label, Outcome::Done, "");
+    }
     Ok(Json(()))
 }
 

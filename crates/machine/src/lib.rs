@@ -8,5 +8,7 @@
 pub mod interfaces;
 pub mod locate;
 pub mod memory;
+pub mod places;
+pub mod prediction;
 pub mod room;
 pub mod smart;

@@ -80,7 +80,7 @@ impl DeviceHealths {
 /// Asks the devices of all disks, now and then, until the task is dropped.
 pub async fn watch(healths: Arc<DeviceHealths>, management: Arc<dyn Management>) {
     loop {
-        if let Ok(snapshot) = management.snapshot().await {
+        if let Ok(snapshot) = management.figures().await {
             for path in healths.take_due(snapshot.disks.into_iter().map(|disk| disk.path)) {
                 let (give, answer) = oneshot::channel();
                 let (healths, asked) = (healths.clone(), path.clone());

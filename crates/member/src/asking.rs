@@ -16,6 +16,9 @@ use tokio_rustls::TlsConnector;
 /// How long a server that is looked at may take to answer.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 
+/// How long a connection to it may take, on whatever is asked then.
+pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -72,10 +75,16 @@ async fn exchange_with(
     within: Duration,
 ) -> Result<(Tell, Fingerprint), AskError> {
     let exchange = async {
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|source| AskError::Unreachable { address, source })?;
-        let stream = TlsConnector::from(tls).connect(member_name(), stream).await;
-        let mut stream = stream.map_err(|source| AskError::Stranger { address, source })?;
+        // However long the answer may take: a port that drops packets costs this, and not the minutes that TCP tries for.
+        let reaching = within.min(REACH_TIMEOUT);
+        let silent = |_| AskError::Silent { address, within: reaching };
+        let reached = async {
+            let stream = TcpStream::connect(address).await;
+            let stream = stream.map_err(|source| AskError::Unreachable { address, source })?;
+            let stream = TlsConnector::from(tls).connect(member_name(), stream).await;
+            stream.map_err(|source| AskError::Stranger { address, source })
+        };
+        let mut stream = tokio::time::timeout(reaching, reached).await.map_err(silent)??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let who = certificate.map(|certificate| Fingerprint::of(certificate)).ok_or_else(|| {
             AskError::Stranger { address, source: io::Error::other("it shows no certificate") }

@@ -254,11 +254,17 @@ fn drains(node: &NodeRecord) -> HealthIssue {
             format!("You can stop it now. `cenote node resume {}` ends the draining.", node.name),
         ),
         _ => (
-            format!("server '{}' drains: its volumes move to others", node.name),
-            format!("Wait until it is drained, or `cenote node resume {}`.", node.name),
+            format!(
+                "server '{}' drains: it serves volumes, which move to others as soon as these can have them",
+                node.name
+            ),
+            format!(
+                "Wait until it is drained: to stop it now stops what it serves (`cenote node list`). Or `cenote node resume {}`.",
+                node.name
+            ),
         ),
     };
-    let meaning = "It takes over no volume when another server dies.".to_owned();
+    let meaning = "It takes over no volume when another server dies, unless no other server can.".to_owned();
     issue(Health::Warning, "node_drains", format!("server {}", node.name), [what, meaning, action])
 }
 

@@ -162,7 +162,7 @@ impl ClusterControl {
             renew_if_due(credentials, &self.state, &self.key, now_unix_s)
                 .and_then(|is_new| self.follow_members(credentials, &members, is_new)),
             self.keep_seat(credentials, &members, &etcd),
-            self.end_draining(credentials, &members),
+            self.follow_draining(credentials, &members),
         ];
         let facts = credentials.facts();
         let alarms = self.engine().alarms();
@@ -229,12 +229,17 @@ impl ClusterControl {
         seat.keep()
     }
 
-    /// Records that this server has no volume any more, if it drains.
-    fn end_draining(&self, credentials: &Credentials, members: &[NodeRecord]) -> Result<(), String> {
+    /// Records that this server has no volume any more, if it drains; or that it has some again, which no other server could take over.
+    fn follow_draining(&self, credentials: &Credentials, members: &[NodeRecord]) -> Result<(), String> {
         let own = credentials.facts().node;
-        let drains = members.iter().any(|node| node.id == own && node.state == NodeState::Draining);
-        if drains && admission::note_drained(&self.state, own).map_err(told)? {
+        let state = members.iter().find(|node| node.id == own).map(|node| node.state);
+        if state == Some(NodeState::Draining) && admission::note_drained(&self.state, own).map_err(told)? {
             tracing::info!("this server is drained: it has no volume any more");
+        }
+        if state == Some(NodeState::Drained)
+            && admission::note_serves_again(&self.state, own).map_err(told)?
+        {
+            tracing::warn!("this server was drained, and serves volumes that no other could take over");
         }
         Ok(())
     }

@@ -544,9 +544,16 @@ async fn draining_is_recorded_ended_and_taken_back() {
     control.set_draining("node-2".into(), true).await.unwrap();
     assert_eq!(state_of(2), NodeState::Draining);
     assert!(!cluster::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
-    first.state.write(&volume(3, &[2, 3]), revision).unwrap();
+    let revision = first.state.write(&volume(3, &[2, 3]), revision).unwrap();
     assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
     assert_eq!(state_of(2), NodeState::Drained);
+    assert!(!cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap(), "it has none");
+    // No other server could take it over.
+    let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
+    assert!(cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap());
+    assert_eq!(state_of(2), NodeState::Draining, "it is not to be stopped");
+    first.state.write(&volume(3, &[2, 3]), revision).unwrap();
+    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
     control.set_draining("node-2".into(), false).await.unwrap();
     assert_eq!(state_of(2), NodeState::Up);
     control.set_draining("node-2".into(), true).await.unwrap();

@@ -3,6 +3,8 @@
 use crate::directory::Directory;
 use crate::state::State;
 use crate::state::connections::{ConnectionInfo, Transport};
+use crate::state::keys::OpenKey;
+use crate::state::opens::Open;
 use smb::crypto::{CipherId, SigningAlgorithm};
 use std::time::Duration;
 use types::{Monotonic, Sid, VolumeId};
@@ -128,30 +130,66 @@ pub(crate) fn sessions<B: Backend, D: Directory>(state: &State<B, D>, now: Monot
 }
 
 pub(crate) fn opens<B: Backend, D: Directory>(state: &State<B, D>, now: Monotonic) -> Vec<OpenInfo> {
-    let opens = state.opens.iter();
-    opens
-        .map(|(id, open)| {
-            let session = state.sessions.get(open.session);
-            let tree = session.and_then(|session| session.tree(open.tree_id));
-            OpenInfo {
-                id: id.get(),
-                session: open.session.get(),
-                is_nodes: session.is_some_and(|session| session.is_node()),
-                user: session.map(|session| session.account.clone()).unwrap_or_default(),
-                share: tree.map(|tree| tree.name().to_owned()).unwrap_or_default(),
-                volume: open.volume_open().map(|(volume, _)| state.volumes.id_of(volume)),
-                path: open.path.clone(),
-                granted_access: open.granted_access,
-                caching: match open.cache {
-                    CacheGrant::Oplock(level) => Caching::Oplock(level),
-                    CacheGrant::Lease { state, .. } => Caching::Lease(state),
-                },
-                durable: open.durable,
-                directory: open.directory,
-                age_s: now.since(open.opened_at).as_secs(),
-                read_bytes: open.read_bytes,
-                written_bytes: open.written_bytes,
-            }
-        })
-        .collect()
+    state.opens.iter().map(|(id, open)| open_info(state, id, open, now)).collect()
+}
+
+/// Shows clients' opens with higher numbers than `after`, in the order of their numbers: at most `most`, and no more once their paths have
+/// `path_units_max` UTF-16 units. With whether there are more.
+pub(crate) fn opens_after<B: Backend, D: Directory>(
+    state: &State<B, D>,
+    now: Monotonic,
+    after: Option<u64>,
+    most: usize,
+    path_units_max: usize,
+) -> (Vec<OpenInfo>, bool) {
+    let is_clients = |open: &Open| state.sessions.get(open.session).is_none_or(|session| !session.is_node());
+    let mut found: Vec<_> = (state.opens.iter())
+        .filter(|(id, open)| after.is_none_or(|after| id.get() > after) && is_clients(open))
+        .collect();
+    let of_all = found.len();
+    if most < of_all {
+        found.select_nth_unstable_by_key(most, |(id, _)| id.get());
+        found.truncate(most);
+    }
+    found.sort_unstable_by_key(|(id, _)| id.get());
+    let mut path_units = 0;
+    let fits = |(_, open): &(OpenKey, &Open)| {
+        // One is always shown, so that all are in the end.
+        let is_first = path_units == 0;
+        path_units += open.path.len() + 1;
+        is_first || path_units <= path_units_max
+    };
+    let shown = found.into_iter().take_while(fits).map(|(id, open)| open_info(state, id, open, now));
+    let shown: Vec<OpenInfo> = shown.collect();
+    let has_more = shown.len() < of_all;
+    (shown, has_more)
+}
+
+fn open_info<B: Backend, D: Directory>(
+    state: &State<B, D>,
+    id: OpenKey,
+    open: &Open,
+    now: Monotonic,
+) -> OpenInfo {
+    let session = state.sessions.get(open.session);
+    let tree = session.and_then(|session| session.tree(open.tree_id));
+    OpenInfo {
+        id: id.get(),
+        session: open.session.get(),
+        is_nodes: session.is_some_and(|session| session.is_node()),
+        user: session.map(|session| session.account.clone()).unwrap_or_default(),
+        share: tree.map(|tree| tree.name().to_owned()).unwrap_or_default(),
+        volume: open.volume_open().map(|(volume, _)| state.volumes.id_of(volume)),
+        path: open.path.clone(),
+        granted_access: open.granted_access,
+        caching: match open.cache {
+            CacheGrant::Oplock(level) => Caching::Oplock(level),
+            CacheGrant::Lease { state, .. } => Caching::Lease(state),
+        },
+        durable: open.durable,
+        directory: open.directory,
+        age_s: now.since(open.opened_at).as_secs(),
+        read_bytes: open.read_bytes,
+        written_bytes: open.written_bytes,
+    }
 }

@@ -394,4 +394,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub fn opens(&self, now: Monotonic) -> Vec<OpenInfo> {
         lists::opens(&self.state, now)
     }
+
+    /// Clients' opens with higher numbers than `after`, at most `most` of them, and no more once their paths have `path_units_max` UTF-16 units; with
+    /// whether there are more.
+    pub fn opens_after(
+        &self,
+        now: Monotonic,
+        after: Option<u64>,
+        most: usize,
+        path_units_max: usize,
+    ) -> (Vec<OpenInfo>, bool) {
+        lists::opens_after(&self.state, now, after, most, path_units_max)
+    }
 }

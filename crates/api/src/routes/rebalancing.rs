@@ -28,7 +28,7 @@ async fn rebalance_pool(
     Name(name): Name<String>,
     Query(Part { local }): Query<Part>,
 ) -> Reply<Started> {
-    let pools = m.snapshot().await?.pools;
+    let pools = m.figures().await?.pools;
     let Json(Pool { id: pool, .. }) = only(pools, "pool", &name, |one| same(&one.name, &name))?;
     audited(&m, peer, "pool rebalance", &name, Box::pin(begin(&m, pool, &name, local))).await
 }

@@ -140,7 +140,7 @@ impl DaemonServer {
 impl OwnServer for DaemonServer {
     fn pools(&self) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
-            let snapshot = self.parts.control.snapshot().await.map_err(ended)?;
+            let snapshot = self.parts.control.figures().await.map_err(ended)?;
             Ok(snapshot.pools.into_iter().map(|pool| pool.name).collect())
         })
     }

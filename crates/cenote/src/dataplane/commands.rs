@@ -38,11 +38,11 @@ impl Plane {
                 Some(bus) => bus.command(&self.node, command),
                 None => tracing::error!("a single server is told of other nodes"),
             },
-            Command::Snapshot { with_opens, reply } => {
+            Command::Opens { after, most, reply } => {
+                answer(reply, Ok(show_opens(&self.frontend, now, after, most)));
+            }
+            Command::Figures { reply } => {
                 let mut shown = self.show.figures(&self.node, &self.frontend);
-                if with_opens {
-                    shown.opens = show_opens(&self.frontend, now);
-                }
                 // Nobody may be waiting any more.
                 let peers = self.bus.get().into_iter().flat_map(|bus| bus.peers(&self.node));
                 shown.bus = peers.map(|peer| show_peer(&peer)).collect();

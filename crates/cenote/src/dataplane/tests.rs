@@ -119,7 +119,7 @@ fn a_volume_is_made_kept_and_served_again_after_a_restart() {
     });
     drain(plane);
     let plane = start_in(directory.path());
-    let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+    let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.disks.len(), snapshot.health.health), (2, Health::Healthy));
     assert_eq!((snapshot.volumes[0].id, snapshot.volumes[0].status), (made, VolumeStatus::Ok));
     drain(plane);
@@ -142,7 +142,7 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
             })
             .await;
         assert_eq!(refused.expect_err("the refusal").kind, CommandErrorKind::Conflict);
-        let snapshot = plane.control.snapshot().await.expect("a snapshot");
+        let snapshot = plane.control.figures().await.expect("a snapshot");
         assert_eq!((snapshot.pools.len(), snapshot.health.health), (1, Health::Healthy));
     });
     drain(plane);
@@ -169,7 +169,7 @@ fn damage_superblocks(disk: &Path) {
 fn until_shown(plane: &DataPlane, what: &str, mut shown: impl FnMut(&api::model::Snapshot) -> bool) {
     let begun = std::time::Instant::now();
     loop {
-        let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+        let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
         if shown(&snapshot) {
             return;
         }
@@ -218,7 +218,7 @@ fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_n
     let directory = tempfile::tempdir().expect("a directory");
     let plane = start_in(directory.path());
     runtime().block_on(make_pool(&plane.control, directory.path()));
-    let disk = runtime().block_on(plane.control.snapshot()).expect("a snapshot").disks[0].id;
+    let disk = runtime().block_on(plane.control.figures()).expect("a snapshot").disks[0].id;
     drain(plane);
     with_state(directory.path(), |state| {
         let damage = cluster::DiskDamage { disk, corrupt_blocks: 3, ..cluster::DiskDamage::none(disk) };
@@ -308,7 +308,7 @@ fn a_volume_that_is_refused_leaves_nothing_and_one_of_the_stated_minimum_is_made
         make(control, pool, "grows", 1 << 30).await.expect("a volume");
         for number in 0..3 {
             let made = make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");
-            let snapshot = control.snapshot().await.expect("a snapshot");
+            let snapshot = control.figures().await.expect("a snapshot");
             let shown = snapshot.volumes.iter().find(|volume| volume.id == made).expect("the volume");
             assert_eq!((shown.size_bytes, shown.in_sync_copies), (192 << 20, Some(2)));
         }
@@ -320,7 +320,7 @@ fn a_volume_that_is_refused_leaves_nothing_and_one_of_the_stated_minimum_is_made
             }
         }
         assert_eq!(full.expect_err("the pool is full").kind, CommandErrorKind::NoSpace);
-        let snapshot = control.snapshot().await.expect("a snapshot");
+        let snapshot = control.figures().await.expect("a snapshot");
         assert!(
             snapshot.volumes.iter().all(|volume| volume.status == VolumeStatus::Ok),
             "{:?}",
@@ -381,20 +381,20 @@ fn volumes_made_grown_and_deleted_in_turn_leak_no_slab_and_are_no_issue_meanwhil
                 .call(|reply| StorageCommand::ResizeVolume { volume, size_bytes, reply })
                 .await
                 .expect("more room");
-            let snapshot = control.snapshot().await.expect("a snapshot");
+            let snapshot = control.figures().await.expect("a snapshot");
             let shown = &snapshot.volumes[0];
             assert!(shown.size_bytes == 384 << 20 && shown.used_bytes <= Some(192 << 20), "{shown:?}");
             let deleting = control.call(|reply| StorageCommand::DeleteVolume { volume, reply });
             let looking = async {
                 for _ in 0..5 {
-                    let snapshot = control.snapshot().await.expect("a snapshot");
+                    let snapshot = control.figures().await.expect("a snapshot");
                     assert_eq!(snapshot.health.health, Health::Healthy, "{:?}", snapshot.health);
                 }
             };
             let (deleted, ()) = tokio::join!(deleting, looking);
             deleted.expect("a deletion");
         }
-        let snapshot = control.snapshot().await.expect("a snapshot");
+        let snapshot = control.figures().await.expect("a snapshot");
         assert_eq!(snapshot.pools[0].allocated_bytes, Some(0));
     });
     drain(plane);
@@ -411,7 +411,7 @@ fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volu
             make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");
         }
         let retire = |disk| move |reply| DiskCommand::Retire { disk, reply };
-        let disk = control.snapshot().await.expect("a snapshot").disks[0].id;
+        let disk = control.figures().await.expect("a snapshot").disks[0].id;
         let refused = control.call(retire(disk)).await.expect_err("two copies need two disks");
         assert_eq!(refused.kind, CommandErrorKind::Conflict);
         let new = disks(directory.path(), 3).pop().expect("a disk");
@@ -430,7 +430,7 @@ fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volu
         listed.state == api::model::JobState::Completed
     });
     runtime().block_on(async {
-        let snapshot = plane.control.snapshot().await.expect("a snapshot");
+        let snapshot = plane.control.figures().await.expect("a snapshot");
         assert!(
             snapshot.volumes.iter().all(|volume| volume.status == VolumeStatus::Ok),
             "{:?}",
@@ -459,7 +459,7 @@ fn the_reserve_follows_the_number_of_disks_unless_it_was_chosen() {
     let plane = start_in(directory.path());
     let add = |number: usize| {
         let (control, pool) =
-            (&plane.control, runtime().block_on(plane.control.snapshot()).expect("a snapshot").pools[0].id);
+            (&plane.control, runtime().block_on(plane.control.figures()).expect("a snapshot").pools[0].id);
         let new = disks(directory.path(), number + 1).pop().expect("a disk");
         runtime()
             .block_on(control.call(|reply| DiskCommand::Add { pool, disk: new, reply }))
@@ -473,7 +473,7 @@ fn the_reserve_follows_the_number_of_disks_unless_it_was_chosen() {
     runtime().block_on(set).expect("no reserve");
     add(3);
     std::thread::sleep(Duration::from_millis(2500));
-    let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+    let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Healthy));
     drain(plane);
 }
@@ -500,7 +500,7 @@ fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_whic
     until_shown(&plane, "a warning", |snapshot| low(snapshot).is_some());
     // Longer than a look at the rule takes: it stays as it was.
     std::thread::sleep(Duration::from_millis(2500));
-    let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+    let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Warning));
     let action = low(&snapshot).expect("a warning");
     assert!(action.contains("cenote pool set pool --reserve-disks 1"), "{action}");

@@ -4,7 +4,9 @@
 use super::Manager;
 use super::refusals::no_such;
 use crate::control::FileCommand;
-use api::model::{Health, HealthIssue, HealthReport, Volume, VolumeStatus};
+use api::model::{
+    Health, HealthIssue, HealthReport, NODE_UNREACHED, Snapshot, VOLUME_UNREACHED, VolumeStatus,
+};
 use api::{ApiError, ErrorKind};
 use cluster::audit::AuditTrouble;
 use cluster::{StatePlace, StateTrouble};
@@ -47,12 +49,15 @@ impl Manager {
     }
 }
 
-/// Shows the volumes of a server that may answer for none: whatever is known of them, no client is answered.
-pub(super) fn withhold(volumes: &mut [Volume]) {
-    for volume in volumes {
+/// Shows what a server knows that hears no majority. Whatever is known of the volumes, no client is answered; of others it cannot tell that they live,
+/// since a majority decides that.
+pub(super) fn withhold(snapshot: &mut Snapshot) {
+    for volume in &mut snapshot.volumes {
         (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);
         volume.in_sync_copies = None;
     }
+    let presumes_life = [VOLUME_UNREACHED, NODE_UNREACHED];
+    snapshot.health.issues.retain(|issue| !presumes_life.contains(&&*issue.code));
 }
 
 fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> HealthIssue {
@@ -108,6 +113,21 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_without_a_majority_does_not_say_that_others_live() {
+        let issue = |code: &str| HealthIssue { code: code.into(), ..audit_issue(&trouble()) };
+        let issues = ["volume_unreached", "node_unreached", "disk_slow"].map(issue).to_vec();
+        let mut snapshot = Snapshot::default();
+        snapshot.health.issues = issues;
+        withhold(&mut snapshot);
+        let left: Vec<&str> = snapshot.health.issues.iter().map(|issue| &*issue.code).collect();
+        assert_eq!(left, ["disk_slow"]);
+    }
+
+    fn trouble() -> AuditTrouble {
+        AuditTrouble { path: "/audit.log".into(), why: String::new(), since_unix_s: 1, lost: 1 }
+    }
 
     #[test]
     fn files_are_said_to_be_served_only_by_a_server_that_may_answer() {

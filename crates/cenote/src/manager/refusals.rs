@@ -6,7 +6,7 @@ use api::{ApiError, ErrorKind};
 use cluster::StateError;
 use cluster::accounts::AccountError;
 use cluster::seal::SealError;
-use std::path::{Component, PathBuf};
+use machine::places::absolute;
 use types::DiskId;
 
 pub(super) fn same(left: &str, right: &str) -> bool {
@@ -66,19 +66,6 @@ pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
         volumes.join(", ")
     );
     ApiError::new(ErrorKind::ConfirmationNeeded, message)
-}
-
-pub(super) fn absolute(text: &str) -> Result<PathBuf, ApiError> {
-    let path = PathBuf::from(text);
-    let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-    whole.then_some(path).ok_or_else(|| {
-        let message = format!("'{text}' is not an absolute path without ..: give the whole path");
-        ApiError::new(ErrorKind::Invalid, message)
-    })
-}
-
-pub(super) fn paths(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
-    given.iter().map(|text| absolute(text)).collect()
 }
 
 pub(super) fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {

@@ -4,7 +4,8 @@
 //! nothing after an orderly end.
 
 use crate::StateError;
-use std::io::{self, Write};
+use crate::replacing::replace_private;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -54,11 +55,7 @@ impl Floor {
         if revision <= *kept {
             return Ok(());
         }
-        let draft = self.file.with_extension("new");
-        let mut written = std::fs::File::create(&draft)?;
-        writeln!(written, "{revision}")?;
-        written.sync_all()?;
-        std::fs::rename(&draft, &self.file)?;
+        replace_private(&self.file, format!("{revision}\n").as_bytes())?;
         *kept = revision;
         Ok(())
     }

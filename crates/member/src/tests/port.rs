@@ -76,3 +76,17 @@ async fn what_a_witness_hands_on_is_not_carried_out() {
     assert!(matches!(&told, Err(AskError::Refused(why)) if why.contains("witness")), "{told:?}");
     assert!(matches!(ask(tls, first.address(), &Ask::Facts, PATIENCE).await, Ok((Tell::Facts(_), _))));
 }
+
+#[tokio::test]
+async fn a_port_that_takes_connections_and_says_nothing_costs_a_long_question_seconds() {
+    let first = Server::new("node-1");
+    first.found("C").await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
+    let minutes = Duration::from_secs(290);
+    let asked = ask(tls, silent.local_addr().unwrap(), &Ask::Facts, minutes).await;
+    assert!(
+        matches!(asked, Err(AskError::Silent { within, .. }) if within == crate::asking::REACH_TIMEOUT),
+        "{asked:?}"
+    );
+}

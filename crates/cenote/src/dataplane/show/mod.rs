@@ -17,7 +17,7 @@ pub use peers::show_peer;
 use super::frontend::Frontend;
 use crate::limits::Limits;
 use api::model::{
-    DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpenFile,
+    DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpensPage,
     RdmaTrace, Snapshot, VolumeDamage,
 };
 use cluster::clock::unix_now;
@@ -30,6 +30,9 @@ use types::Monotonic;
 
 /// Stands for a beginning that nothing records: when the issue was first seen. Health is looked at every few seconds.
 const SINCE_SEEN: u64 = 0;
+/// Of a part of what clients have open; with [`OPEN_PATHS_UNITS_MAX`], its JSON fits into what another server is given.
+const OPENS_MAX: usize = 1000;
+const OPEN_PATHS_UNITS_MAX: usize = 256 << 10;
 
 /// Shows the parts of the data plane.
 ///
@@ -128,10 +131,11 @@ impl Show {
     }
 }
 
-/// Shows what clients have open.
-pub(super) fn show_opens(frontend: &Frontend, now: Monotonic) -> Vec<OpenFile> {
-    let opens = frontend.server().opens(now).into_iter();
-    opens.filter(|open| !open.is_nodes).map(sessions::show_open).collect()
+/// Shows a part of what clients have open, of which there may be a great deal: one that takes the loop a few milliseconds.
+pub(super) fn show_opens(frontend: &Frontend, now: Monotonic, after: Option<u64>, most: usize) -> OpensPage {
+    let most = most.min(OPENS_MAX);
+    let (opens, has_more) = frontend.server().opens_after(now, after, most, OPEN_PATHS_UNITS_MAX);
+    OpensPage { files: opens.into_iter().map(sessions::show_open).collect(), has_more }
 }
 
 /// Shows the last protocol events of an RDMA connection.

@@ -2,7 +2,7 @@
 
 use super::SINCE_SEEN;
 use api::cluster::{BusChannel, BusPeer, BusPriority, BusQueue, BusState};
-use api::model::{Health, HealthIssue};
+use api::model::{Health, HealthIssue, NODE_UNREACHED};
 use bus::{ChannelStatus, PeerState, PeerStatus, QueueStatus};
 use node::{Node, Unreached};
 use space::coordinator::LateReads;
@@ -20,7 +20,7 @@ fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> Hea
     let at = address.map(|address| format!(" at {address}")).unwrap_or_default();
     HealthIssue {
         health: Health::Warning,
-        code: "node_unreached".to_owned(),
+        code: NODE_UNREACHED.to_owned(),
         target: format!("node {name}"),
         since_unix_s: SINCE_SEEN,
         server: None,

@@ -1,0 +1,54 @@
+//! How fast one token's changes follow each other.
+//!
+//! Each leaves a line in the audit log, which keeps a bounded number of them: nobody pushes others' lines out in a moment. Promises: a token has
+//! [`AT_ONCE`] changes at once, and one each [`EVERY`] from then on; more wait for their turn, and those of one token for no other token. Keeps
+//! no clock.
+
+use cluster::api_tokens::TokenHash;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More than anybody does by hand, and most programs in one go.
+pub(crate) const AT_ONCE: u32 = 200;
+/// The log's files, 80 MiB, are full after hours at the earliest.
+pub(crate) const EVERY: Duration = Duration::from_millis(50);
+/// Tokens beyond this number make room: those that have not been used for the longest time.
+const TOKENS_MAX: usize = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Pacing(Mutex<HashMap<TokenHash, Instant>>);
+
+impl Pacing {
+    /// How long a change that comes `now` waits.
+    pub fn wait(&self, token: TokenHash, now: Instant) -> Duration {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= TOKENS_MAX {
+            turns.retain(|_, next| *next > now);
+        }
+        // When all that was asked for at this pace is over.
+        let next = turns.entry(token).or_insert(now);
+        *next = (*next).max(now) + EVERY;
+        next.saturating_duration_since(now + EVERY * AT_ONCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_some_changes_at_once_then_a_pace_and_others_have_their_own() {
+        let (pacing, now) = (Pacing::default(), Instant::now());
+        let (token, other) = (TokenHash::of(b"one"), TokenHash::of(b"other"));
+        for _ in 0..AT_ONCE {
+            assert_eq!(pacing.wait(token, now), Duration::ZERO);
+        }
+        assert_eq!(pacing.wait(token, now), EVERY);
+        assert_eq!(pacing.wait(token, now), EVERY * 2);
+        assert_eq!(pacing.wait(other, now), Duration::ZERO);
+        let later = now + EVERY * (AT_ONCE + 2);
+        assert_eq!(pacing.wait(token, later), Duration::ZERO, "what it did not use it has again");
+    }
+}

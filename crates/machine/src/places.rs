@@ -1,0 +1,303 @@
+//! In which places of this machine a file may be a disk.
+//!
+//! Devices are chosen by all who may add disks. Files are another matter: the server makes them or overwrites what is in them, with its own
+//! rights, which may be root's. Promises: no file of the server itself and none of the operating system becomes a disk, and none in a directory
+//! that strangers can change; an operator uses files in no other directories than the configuration names. Blocks: asks file systems.
+
+use api::{ApiError, ErrorKind, Role};
+use rustix::process::{getegid, geteuid};
+use std::fs::{DirBuilder, Metadata};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Of the server's data directory: where `quickstart` keeps its disks.
+const OWN_DISKS: &str = "disks";
+/// Of the operating system: what lies there is read as configuration, run or not stored at all. `/dev/shm` holds ordinary files.
+const SYSTEM: [&str; 12] =
+    ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"];
+const SYSTEM_SPOOL: &str = "/var/spool";
+/// As Linux has it (PATH_MAX, with the zero at its end).
+const PATH_BYTES_MAX: usize = 4095;
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct DiskPlaces {
+    /// The server's data directory.
+    pub data: PathBuf,
+    /// Of the configuration (`disks.directories`); none: an administrator names any.
+    pub directories: Vec<PathBuf>,
+    /// Files that the configuration names for something else.
+    pub taken: Vec<PathBuf>,
+}
+
+impl DiskPlaces {
+    /// Refuses a path at which `role` may use no disk. `is_new`: the server would make the file.
+    ///
+    /// # Errors
+    /// `Forbidden` if an administrator may; else why nobody may.
+    pub fn check(&self, path: &Path, is_new: bool, role: Role) -> Result<(), ApiError> {
+        let shown = path.display();
+        let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+        let found = match std::fs::metadata(path) {
+            Ok(found) => Some(found),
+            Err(error) if is_new && error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(ApiError::new(
+                    ErrorKind::NotFound,
+                    format!("there is no disk at {shown}: {error}"),
+                ));
+            }
+        };
+        if found.as_ref().is_some_and(|found| found.file_type().is_block_device()) {
+            return Ok(());
+        }
+        if found.is_some_and(|found| !found.is_file()) {
+            return invalid(format!("{shown} is neither a file nor a block device"));
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return invalid(format!("{shown} is no path of a file"));
+        };
+        let real = match path.canonicalize() {
+            Ok(real) => real,
+            // It is to be made: a link that leads nowhere is not followed then.
+            Err(_) => match self.made(parent).canonicalize() {
+                Ok(parent) => parent.join(name),
+                Err(error) => {
+                    return invalid(format!("{shown} cannot be made: {}: {error}", parent.display()));
+                }
+            },
+        };
+        self.check_file(&real, role)
+    }
+
+    /// The directory in which a file is to be made; the data directory's own for disks comes with its first one.
+    fn made<'a>(&self, directory: &'a Path) -> &'a Path {
+        if directory == self.data.join(OWN_DISKS) {
+            let _ = DirBuilder::new().mode(0o700).create(directory);
+        }
+        directory
+    }
+
+    /// `real`: without links.
+    fn check_file(&self, real: &Path, role: Role) -> Result<(), ApiError> {
+        let (shown, directory) = (real.display(), real.parent().unwrap_or(Path::new("/")));
+        let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+        if self.is_own(real) {
+            return invalid(format!(
+                "{shown} is among the server's own files, which no disk lies between: name another directory"
+            ));
+        }
+        let named = self.directories.iter().filter_map(|named| named.canonicalize().ok());
+        let is_named = named.into_iter().any(|named| real.starts_with(named));
+        if !is_named && role < Role::Administrator {
+            return Err(ApiError::new(
+                ErrorKind::Forbidden,
+                format!(
+                    "{shown} is a file, not a device, and its directory is not named in disks.directories: this needs the role {}",
+                    Role::Administrator
+                ),
+            ));
+        }
+        if !is_named && !self.directories.is_empty() {
+            return invalid(format!(
+                "{shown} lies in none of disks.directories of the configuration: name one of these, or have the configuration name it"
+            ));
+        }
+        if !is_named && is_of_system(real) {
+            return invalid(format!(
+                "{shown} lies in a directory of the operating system: name another one, or name it in disks.directories of the configuration"
+            ));
+        }
+        let found = std::fs::metadata(directory).map_err(|error| {
+            ApiError::new(ErrorKind::Invalid, format!("{} cannot be looked at: {error}", directory.display()))
+        })?;
+        match foreign_writers(&found) {
+            None => Ok(()),
+            Some(who) => invalid(format!(
+                "{shown} lies in {}, which {who} can change: disks' files lie in directories that root or the server's user owns and \
+                 nobody else writes to (chown, chmod go-w)",
+                directory.display()
+            )),
+        }
+    }
+
+    fn is_own(&self, real: &Path) -> bool {
+        let data = self.data.canonicalize().unwrap_or_else(|_| self.data.clone());
+        let is_taken = |taken: &PathBuf| taken.canonicalize().is_ok_and(|taken| taken == real);
+        let is_disk_of_quickstart = real.parent() == Some(&data.join(OWN_DISKS));
+        real.starts_with(&data) && !is_disk_of_quickstart || self.taken.iter().any(is_taken)
+    }
+}
+
+fn is_of_system(real: &Path) -> bool {
+    let is_below = |directories: &[&str]| directories.iter().any(|directory| real.starts_with(directory));
+    is_below(&SYSTEM) && !is_below(&[SHARED_MEMORY]) || is_below(&[SYSTEM_SPOOL])
+}
+
+/// Who beside root and the server's user can make, rename and remove files in a directory; `None`: nobody.
+fn foreign_writers(directory: &Metadata) -> Option<String> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if ![0, user].contains(&directory.uid()) {
+        return Some(format!("the user {}", directory.uid()));
+    }
+    if directory.mode() & 0o002 != 0 {
+        return Some("everybody".to_owned());
+    }
+    let is_open_to_group = directory.mode() & 0o020 != 0 && ![0, group].contains(&directory.gid());
+    is_open_to_group.then(|| format!("the group {}", directory.gid()))
+}
+
+/// A path as a caller gives it.
+///
+/// # Errors
+/// It does not begin at the root, holds `..`, or is longer than any.
+pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
+    if text.len() > PATH_BYTES_MAX {
+        let message = format!("a path has at most {PATH_BYTES_MAX} bytes, and this one {}", text.len());
+        return Err(ApiError::new(ErrorKind::Invalid, message));
+    }
+    let path = PathBuf::from(text);
+    let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+    whole.then_some(path).ok_or_else(|| {
+        let message = format!("'{text}' is not an absolute path without ..: give the whole path");
+        ApiError::new(ErrorKind::Invalid, message)
+    })
+}
+
+/// Several of them.
+///
+/// # Errors
+/// As [`absolute`].
+pub fn absolute_all(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+    given.iter().map(|text| absolute(text)).collect()
+}
+
+/// Whether a path leads to the same file or device as another one, or to the device that the other is a partition of.
+pub fn leads_to(path: &Path, other: &Path) -> bool {
+    let (Ok(path), Ok(other)) = (path.canonicalize(), other.canonicalize()) else { return path == other };
+    if path == other {
+        return true;
+    }
+    let (path, other) = (path.to_str(), other.to_str());
+    path.zip(other).is_some_and(|(whole, part)| whole.starts_with("/dev/") && is_partition_of(part, whole))
+}
+
+/// By the names that the kernel gives: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
+fn is_partition_of(part: &str, whole: &str) -> bool {
+    let number = part.strip_prefix(whole).map(|number| number.strip_prefix('p').unwrap_or(number));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct Bench {
+        root: tempfile::TempDir,
+        places: DiskPlaces,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            for directory in ["data", "data/cluster", "srv"] {
+                fs::create_dir(root.path().join(directory)).unwrap();
+                fs::set_permissions(root.path().join(directory), fs::Permissions::from_mode(0o700)).unwrap();
+            }
+            let places = DiskPlaces { data: root.path().join("data"), ..DiskPlaces::default() };
+            Self { root, places }
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.root.path().join(name)
+        }
+
+        fn refusal(&self, path: &Path, role: Role) -> Option<ErrorKind> {
+            self.places.check(path, true, role).err().map(|error| error.kind)
+        }
+    }
+
+    #[test]
+    fn no_file_of_the_data_directory_becomes_a_disk_by_whatever_path() {
+        let bench = Bench::new();
+        fs::write(bench.at("data/cluster/0.tmp"), "").unwrap();
+        symlink(bench.at("data"), bench.at("srv/link")).unwrap();
+        symlink(bench.at("data/cluster/0.tmp"), bench.at("srv/file")).unwrap();
+        for name in [
+            "data/mutes.new",
+            "data/cluster/recovering",
+            "data/cluster/0.tmp",
+            "data/disks/below/x",
+            "srv/link/x",
+            "srv/file",
+        ] {
+            let refused = bench.refusal(&bench.at(name), Role::Administrator);
+            assert_eq!(refused, Some(ErrorKind::Invalid), "{name}");
+        }
+        assert_eq!(bench.refusal(&bench.at("data/disks/disk-1.img"), Role::Administrator), None);
+        assert_eq!(bench.refusal(&bench.at("srv/disk"), Role::Administrator), None);
+    }
+
+    #[test]
+    fn nothing_of_the_operating_system_or_the_configuration_becomes_a_disk() {
+        let mut bench = Bench::new();
+        for path in ["/etc/evil", "/usr/evil", "/dev/evil", "/proc/evil", "/dev/null", "/etc"] {
+            assert_eq!(
+                bench.refusal(Path::new(path), Role::Administrator),
+                Some(ErrorKind::Invalid),
+                "{path}"
+            );
+        }
+        fs::write(bench.at("srv/tls.key"), "").unwrap();
+        bench.places.taken.push(bench.at("srv/tls.key"));
+        assert_eq!(bench.refusal(&bench.at("srv/tls.key"), Role::Administrator), Some(ErrorKind::Invalid));
+    }
+
+    #[test]
+    fn a_directory_that_others_write_to_holds_no_disks() {
+        let bench = Bench::new();
+        let directory = bench.at("srv");
+        for mode in [0o777, 0o1777] {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(bench.refusal(&bench.at("srv/x"), Role::Administrator), Some(ErrorKind::Invalid));
+        }
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(bench.refusal(&bench.at("srv/x"), Role::Administrator), None);
+        assert_eq!(bench.refusal(&bench.at("none/x"), Role::Administrator), Some(ErrorKind::Invalid));
+    }
+
+    #[test]
+    fn an_operator_uses_files_where_the_configuration_says_and_then_nobody_uses_others() {
+        let mut bench = Bench::new();
+        fs::write(bench.at("srv/there"), "").unwrap();
+        for name in ["srv/new", "srv/there"] {
+            assert_eq!(bench.refusal(&bench.at(name), Role::Operator), Some(ErrorKind::Forbidden), "{name}");
+        }
+        bench.places.directories.push(bench.at("srv"));
+        assert_eq!(bench.refusal(&bench.at("srv/new"), Role::Operator), None);
+        assert_eq!(bench.refusal(&bench.at("x"), Role::Operator), Some(ErrorKind::Forbidden));
+        assert_eq!(bench.refusal(&bench.at("x"), Role::Administrator), Some(ErrorKind::Invalid));
+        let own = bench.at("data/x");
+        bench.places.directories.push(bench.at("data"));
+        assert_eq!(bench.refusal(&own, Role::Operator), Some(ErrorKind::Invalid), "it stays the server's");
+    }
+
+    #[test]
+    fn a_disk_is_known_by_any_path_that_leads_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("one"), "").unwrap();
+        fs::write(at("one1"), "").unwrap();
+        symlink(at("one"), at("link")).unwrap();
+        assert!(leads_to(&at("link"), &at("one")) && leads_to(&at("one"), &at("link")));
+        // Only devices have partitions.
+        assert!(!leads_to(&at("one"), &at("one1")) && !leads_to(&at("gone"), &at("one")));
+        assert!(
+            is_partition_of("/dev/sdb1", "/dev/sdb") && is_partition_of("/dev/nvme0n1p2", "/dev/nvme0n1")
+        );
+        assert!(!is_partition_of("/dev/sdbc", "/dev/sdb") && !is_partition_of("/dev/sdb", "/dev/sdb"));
+    }
+}
