@@ -92,6 +92,8 @@ impl Bug {
                 OfVolume::DeletionNotDurable
                 | OfVolume::DescriptorsKept
                 | OfVolume::GrowthNotDurable
+                | OfVolume::NamesUncharged
+                | OfVolume::NoRoomUntold
                 | OfVolume::RenameBeforeData => stack(30),
                 OfVolume::AllocatorReuseEarly
                 | OfVolume::ChunksGivenBackOnce
