@@ -214,7 +214,12 @@ impl DiskSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counted::CountedDisk;
     use cluster::FaultDomain;
+    use disk::DiskError;
+    use disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
+    use space::seam::BlockStore;
+    use store::{FormatParameters, Store, format};
     use types::{DiskId, PoolId};
 
     fn slot(state: DiskState) -> DiskSlot {
@@ -272,5 +277,28 @@ mod tests {
         assert_eq!(slot.unrecorded, Some(("no room".to_owned(), 7)));
         slot.note_recorded(Ok((DiskState::Missing, "/dev/sdq1".to_owned())), 11);
         assert_eq!((slot.unrecorded, slot.recorded.0), (None, DiskState::Missing));
+    }
+
+    #[test]
+    fn a_disk_that_nobody_asks_for_anything_is_read_after_a_while_and_found_gone() {
+        let mut slot = slot(DiskState::Healthy);
+        let parameters = FormatParameters::new(slot.record.id, slot.record.pool);
+        let disk = format(CrashDisk::new(CrashOptions::new(160 << 20)), parameters).expect("a blank disk");
+        let counted = CountedDisk::new(Box::new(disk.clone()), slot.counters.clone());
+        let mut store = DiskStore::new(Store::open(counted).expect("a formatted disk"));
+        store.poll(&mut Vec::new());
+        slot.condition = Condition::Present(store.clone());
+        let mut look_after = |seconds: u32, reads: u64| {
+            for _ in 0..seconds {
+                slot.counters.reads.set(slot.counters.reads.get() + reads);
+                slot.probe_if_quiet();
+                store.poll(&mut Vec::new());
+            }
+            slot.counters.lost.get()
+        };
+        assert!(!look_after(2 * QUIET_S + 1, 0), "probes are answered");
+        disk.inject(Fault::every(FaultTarget::Read, FaultAction::Fail(DiskError::Gone)));
+        assert!(!look_after(10 * QUIET_S, 1), "a disk that is in use is not asked");
+        assert!(look_after(QUIET_S + 1, 0));
     }
 }
