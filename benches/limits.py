@@ -1,4 +1,4 @@
-"""What the machine itself can do: the bare disk by fio, bare TCP by iperf3 and sockperf. The floor under every cell."""
+"""The limits of the machine itself: the bare disk by fio, bare TCP by iperf3 and sockperf. The floor under every cell."""
 
 import json
 import re

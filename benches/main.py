@@ -139,7 +139,7 @@ def prepare(arguments, work, notes, mode, systems):
         system.start()
         file = work / f"{system.name}.credentials"
         file.touch(mode=0o600)
-        # What smbd sets up in start() is the account's name.
+        # smbd sets up this account in start().
         file.write_text(f"username={system.user}\npassword={system.password}\n")
         credentials[system.name] = file
     for system in systems:

@@ -34,6 +34,6 @@ def enter(congestion):
 
 
 def congestion_control():
-    """What a connection on loopback has."""
+    """Returns the congestion control of a connection on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()

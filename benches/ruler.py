@@ -13,7 +13,7 @@ COLD = ("cold.dat", 2 << 30)
 
 
 def touched_bytes(seconds):
-    """What a cold read fills within a measurement, at most: 1 GiB a second, as far as its file goes, and what a server takes beside."""
+    """Bytes that a cold read fills within a measurement, at most: 1 GiB a second, up to the size of its file, and as much as a server takes beside."""
     return min(seconds << 30, COLD[1]) + (1 << 30)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What each option that smbd's administrators set gives: smbd with one option beside smbd as it is shipped, by turns.
+"""Measures the effect of each option that smbd's administrators set: smbd with one option beside smbd as it is shipped, by turns.
 
 usage: sudo python3 benches/tuning.py [--rounds N] [--seconds N] [CELL-NAME-PART ...]
 

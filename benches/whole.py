@@ -1,4 +1,4 @@
-"""What is not a cell: small files and directories, a cross-check by smbclient, start-up and reopen, memory, what a copy costs."""
+"""Measurements that are no cells: small files and directories, a cross-check by smbclient, start-up and reopen, memory, the cost of a copy."""
 
 import copy
 import os

@@ -116,7 +116,7 @@ smb() { # smbclient commands
     timeout 600 smbclient "//127.0.0.1/$share" -p "$smb_port" -U "$user%$password" -m SMB3_11 -t 120 -c "$1"
 }
 cli() { "$CENOTE" --data "$work/data" "$@"; }
-# What health says; its status tells how well things are, and is of no interest here.
+# Prints health's output; its status tells how well things are, and is of no interest here.
 health_text() { cli health 2>/dev/null || true; }
 metric() { # NAME: the sum over its samples
     exec 3<>"/dev/tcp/127.0.0.1/$http_port"

@@ -76,7 +76,7 @@ fuzz_target!(|input: &[u8]| {
 
     let mut acceptor = Acceptor::new(ServerNames::standalone("filer"));
     if let Step::Continue(_) = acceptor.step(first, &Everybody, NOW, &mut random) {
-        // Whoever has to prove a password must not succeed with whatever comes.
+        // A party that has to prove a password must not succeed with arbitrary bytes.
         if let Step::Done(accepted) = acceptor.step(second, &Everybody, NOW, &mut random) {
             assert_eq!(accepted.identity, smb::auth::Identity::Anonymous);
         }

@@ -1,4 +1,4 @@
-//! What nodes send each other on the storage bus: every parser, and a whole share of disks that a node speaks to.
+//! Messages of nodes on the storage bus: every parser, and a whole share of disks that a node speaks to.
 #![no_main]
 
 use bus::{Exports, wire};
@@ -48,7 +48,7 @@ fn parse(input: &[u8]) {
         );
     }
     if let Ok(question) = wire::parse_status_request(input) {
-        // What it says of the asker itself is 24 bytes.
+        // The asker's own part takes 24 bytes.
         assert!(wire::put_status_request(&question.cursors).len() <= input.len() + 24);
     }
 }
@@ -132,7 +132,7 @@ fn serve(mut input: &[u8]) {
             }
         }
     }
-    // What nobody answers is given up in time.
+    // Unanswered requests are given up in time.
     now = now.after(Duration::from_secs(100));
     exports.handle_timeout(now);
     exports.poll(&mut events);

@@ -1,4 +1,4 @@
-//! What `fleet` reads of files and of other machines: result tables, descriptions, jobs, answers, results, progress, and
+//! Inputs of `fleet` from files and other machines: result tables, descriptions, jobs, answers, results, progress, and
 //! what machines of it are made of.
 #![no_main]
 

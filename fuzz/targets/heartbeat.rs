@@ -3,6 +3,7 @@
 
 use cluster::membership::{
     Echo, Heartbeat, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, VOTES_MAX, Vote,
+    Ways,
 };
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
@@ -73,6 +74,8 @@ fuzz_target!(|input: &[u8]| {
                     granted_ago: Duration::from_millis(input.number()),
                 })
                 .collect(),
+            // Behind all others, so that the corpus says what it said.
+            ways: Ways { reach_most: input.byte() & 1 == 1, votes: input.byte() & 1 == 1 },
         };
         let bytes = heartbeat.encode(7, &KEY);
         assert!(Heartbeat::parse(&bytes, 7, &KEY).is_ok());

@@ -1,4 +1,4 @@
-//! What a stranger can send to the cluster's port, and tokens that people paste.
+//! Messages that a stranger can send to the cluster's port, and tokens that people paste.
 #![no_main]
 
 use cluster::join_token::JoinToken;

@@ -1,11 +1,15 @@
 //! The copy of a pool's records that a disk carries, as a stranger's disk brings it.
 //!
-//! The fuzzer gives lines: packed records are compressed here, since no fuzzer finds its way through a compressed stream.
+//! The fuzzer gives lines: packed records are compressed here, since no fuzzer finds its way through a compressed stream. An import of what they say, from
+//! disks of which older copies are attached as well, takes no member that is no disk of the pool, and no older copy.
 #![no_main]
 
 use cluster::image::{ImageHeader, ImageVersion, PoolImage};
+use cluster::import::{FoundDisk, Plan, Wanted, plan};
+use cluster::{DiskRecord, PoolRecord};
 use libfuzzer_sys::fuzz_target;
-use types::PoolId;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{DiskId, PoolId};
 use uuid::Uuid;
 
 /// As much as a disk has room for.
@@ -29,12 +33,46 @@ fn packed(lines: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Each disk that the records name, as it is and as it was some changes before.
+fn found(image: &PoolImage, older_first: bool) -> Vec<FoundDisk> {
+    let disks = image.records::<DiskRecord>().unwrap_or_default();
+    let copy = |disk: &DiskRecord, revision: u64| {
+        let mut image = image.clone();
+        image.header.version.revision = revision;
+        let (pool, path) = (image.header.pool, format!("/{revision}/{}", disk.id));
+        FoundDisk { path, disk: disk.id, pool, image: Ok(image), promised: BTreeMap::new() }
+    };
+    let revisions = if older_first { [1, 2] } else { [2, 1] };
+    // Copies that are equal count once, too: a few disks are as good as many.
+    disks.iter().take(4).flat_map(|disk| revisions.map(|revision| copy(disk, revision))).collect()
+}
+
+fn check(plan: &Plan) {
+    assert!(
+        plan.disks.iter().all(|disk| disk.path.starts_with("/2/")),
+        "an older copy counts: {:?}",
+        plan.disks
+    );
+    let known: BTreeSet<DiskId> = plan.disks.iter().chain(&plan.missing).map(|disk| disk.id).collect();
+    for volume in &plan.volumes {
+        let stale = volume.stale.iter().map(|stale| stale.disk);
+        let building = volume.building.iter().map(|(disk, _)| *disk);
+        let mut members = volume.in_sync.iter().copied().chain(stale).chain(building);
+        assert!(volume.pool == plan.pool.id && members.all(|disk| known.contains(&disk)), "{volume:?}");
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
     let _ = PoolImage::parse(input);
     let Ok(image) = PoolImage::parse(&packed(input)) else { return };
-    // What was read can be written, and is read again.
+    // A record that was read can be written, and is read again.
     if let Some(bytes) = image.encode(ROOM) {
         let again = PoolImage::parse(&bytes).expect("it was written here");
         assert!(again.entries.len() <= image.entries.len());
+    }
+    let name = image.records::<PoolRecord>().ok().and_then(|pools| Some(pools.into_iter().next()?.name));
+    let wanted = Wanted { confirm: name, accept_missing: true, ..Wanted::default() };
+    if let Ok(plan) = plan(&found(&image, input.len() % 2 == 0), &wanted, "") {
+        check(&plan);
     }
 });

@@ -213,7 +213,7 @@ fuzz_target!(|input: &[u8]| {
         pair.answers();
         rest = after;
     }
-    // Whatever came, others are served.
+    // Others are served whatever came.
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 446);
     let info = ConnectionInfo { peer: address, local: address, transport: Transport::Tcp };
     pair.connection =

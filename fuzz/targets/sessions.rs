@@ -202,7 +202,7 @@ impl Stage {
             2 => Purpose::Again,
             _ => Purpose::Binding(self.seats[other].client.session),
         };
-        // Whoever binds a session has its key; or signs with one of another session, or with one that is none.
+        // A client that binds a session has its key; or signs with one of another session, or with one that is none.
         let signer = match kind >> 2 & 3 {
             0 | 1 => other,
             2 => script.below(CONNECTIONS),

@@ -84,7 +84,7 @@ cache_bytes = "96MiB"
         self.process.wait()
 
     def cut_power(self, seed):
-        """What was not flushed is lost, kept or torn. Whether it was this that ended the server."""
+        """Cuts the power: writes that were not flushed are lost, kept or torn. Returns whether this ended the server."""
         try:
             with socket.socket(socket.AF_UNIX) as plug:
                 plug.settimeout(20)
@@ -216,7 +216,7 @@ class Cluster:
         return time.monotonic() - began
 
     def healthy(self, seconds=60):
-        """What health still finds after so long; nothing if it is clean. `self.complaint` has what it said before."""
+        """Health's complaint after that time; nothing if health is clean. `self.complaint` has the one before."""
         end, self.complaint = time.monotonic() + seconds, ""
         for node in self.nodes:
             while True:
@@ -230,38 +230,52 @@ class Cluster:
                 time.sleep(0.3)
         return []
 
-    # What is the cluster's, and the same whichever server is asked.
+    # Answers about the whole cluster, which are the same at every server.
     TOLD = (("health",), ("disk", "list"), ("job", "list"), ("session", "list"))
 
     def told(self, nodes):
-        """The bytes that each of these servers answers, of each question those of all; all are asked at once."""
+        """What each of these servers answers to each question: the bytes, and what the command says of servers that did not answer. All are asked at
+        once."""
         def ask(node, words):
             done = subprocess.run([*node.within, node.binary, "--data", str(node.data), "--json", *words], capture_output=True, stdin=subprocess.DEVNULL,
                                   timeout=20)
             # Health has an exit status of its own.
-            return done.stdout or done.stderr
+            return done.stdout, done.stderr
         with concurrent.futures.ThreadPoolExecutor(len(self.TOLD) * len(nodes)) as pool:
-            asked = {words: [pool.submit(ask, node, words) for node in nodes] for words in self.TOLD}
-            return {" ".join(words): [answer.result() for answer in answers] for words, answers in asked.items()}
+            asked = {(" ".join(words), node): pool.submit(ask, node, words) for words in self.TOLD for node in nodes}
+            return {key: answer.result() for key, answer in asked.items()}
 
-    def agree(self, nodes, since, seconds):
-        """Until these servers have told the same to each question, byte by byte: for how long after `since`, by question, and what they told."""
+    def differ(self, answers, missing):
+        """Why these answers to one question are not one truth; nothing if they are. `missing`: the servers that nobody who is asked can ask."""
+        if len(set(answers)) > 1:
+            return "differs: " + " | ".join(f"{out.decode(errors='replace')[:1500]} {said.decode(errors='replace')[:200]}" for out, said in answers)
+        out, said = (text.decode(errors="replace") for text in answers[0])
+        try:
+            told = json.loads(out)
+        except ValueError:
+            return f"is no answer: {out[:300]} {said[:300]}"
+        named = told.get("unanswered", []) if isinstance(told, dict) else [node.name for node in self.nodes if node.name in said]
+        return "" if named == sorted(missing) else f"names {named} as not answering, which {sorted(missing)} cannot"
+
+    def agree(self, groups, since, seconds):
+        """Until the servers of each group have told the same to each question, byte by byte, and named all that cannot answer. Groups: [servers, names of
+        those that they do not reach]. For how long after `since`, by question, and what the first group told."""
         after, agreed = {}, {}
-        while len(agreed) < len(self.TOLD):
+        while True:
+            told, differing = self.told([node for nodes, _ in groups for node in nodes]), []
+            for words in sorted({words for words, _ in told} - set(after)):
+                # One that agreed once may have moved on since.
+                found = {", ".join(node.name for node in nodes): self.differ([told[words, node] for node in nodes], missing) for nodes, missing in groups}
+                differing += [f"{words} of {names} {why}" for names, why in found.items() if why]
+                if not any(found.values()):
+                    after[words], agreed[words] = time.monotonic() - since, json.loads(told[words, groups[0][0][0]][0])
+            if not differing:
+                return after, agreed
             if time.monotonic() - since > seconds:
-                raise Trouble("; ".join(f"{words} differs: {[answer.decode(errors='replace')[:1500] for answer in answers]}" for words, answers in differing.items()))
-            differing = {}
-            for words, answers in self.told(nodes).items():
-                if len(set(answers)) > 1:
-                    differing[words] = answers
-                elif words not in agreed:
-                    after[words], agreed[words] = time.monotonic() - since, json.loads(answers[0])
-            # One that agreed once may have moved on since.
-            differing = {words: answers for words, answers in differing.items() if words not in agreed}
-        return after, agreed
+                raise Trouble("; ".join(differing))
 
     def check_copies(self):
-        """What `volume check` finds; nothing if all copies are identical."""
+        """Findings of `volume check`; nothing if all copies are identical."""
         try:
             self.owner().cli("volume", "check", VOLUME, "--watch", seconds=600)
             return []

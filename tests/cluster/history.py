@@ -1,4 +1,4 @@
-"""What clients did to the blocks of files, and whether it can have happened: each block is one register that all clients read and write.
+"""Judges whether the operations of clients on blocks of files can have happened: each block is one register that all clients read and write.
 
 An operation takes effect at one moment between its start and its end; one that was not answered may take effect at any moment until its bound,
 or never. A history that fits no order of such moments has a loss, an old read or two owners in it. All values are different, so the check is that
@@ -26,7 +26,7 @@ def stamp_of(data, file, number):
 
 
 def check_register(initial, operations):
-    """What is wrong with the history of one block that had the value `initial` before; each operation is (start, end, is_write, value), of a
+    """The fault in the history of one block that had the value `initial` before; each operation is (start, end, is_write, value), of a
     write that was not answered with the bound of its effect as its end."""
     # By value: start of its write, first end and last start of all that is done with it.
     clusters = {initial: [START, START, START]}

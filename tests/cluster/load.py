@@ -40,13 +40,18 @@ class Links(threading.Thread):
         super().__init__(daemon=True)
         self.servers, self.user, self.password = servers, user, password
         self.lock, self.idle, self.ended, self.taken = threading.Lock(), {}, False, set()
+        self.halt, self.halted = threading.Event(), threading.Event()
 
     def run(self):
         while not self.ended:
+            if self.halt.is_set():
+                self.halted.set()
+                time.sleep(0.02)
+                continue
             for node, address in self.servers.items():
                 with self.lock:
                     wanted = node not in self.idle and node not in self.taken
-                if not wanted or self.ended:
+                if not wanted or self.ended or self.halt.is_set():
                     continue
                 try:
                     link = smb.Connection(address, self.user, self.password, LOG_ON_S)
@@ -243,10 +248,20 @@ class Load:
             if not client.halted.wait(max(0, until - time.monotonic())):
                 raise Trouble(f"client {client.number} got no answer from {client.node} within {seconds} s")
 
+    def rest(self, seconds):
+        """Lets no client ask anything more, nor log on. One that waits for a server which does not answer asks nothing either."""
+        asking = [asking for client in self.clients for asking in (client, client.links)]
+        for one in asking:
+            one.halt.set()
+        until = time.monotonic() + seconds
+        for one in asking:
+            one.halted.wait(max(0, until - time.monotonic()))
+
     def resume(self):
         for client in self.clients:
-            client.halted.clear()
-            client.halt.clear()
+            for one in (client, client.links):
+                one.halted.clear()
+                one.halt.clear()
 
     def check(self, whole=False, seconds=60):
         """Halts the clients, reads back what they wrote, and adds what is wrong to `wrong`."""

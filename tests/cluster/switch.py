@@ -6,7 +6,7 @@ from namespaces import Namespaces, ip
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 # Larger than what Ethernet has: fewer frames have to pass the switch.
 MTU = 9000
-# What a path with a smaller MTU than its servers believe still carries: heartbeats, acknowledgments, logons; no data.
+# Largest packet that still passes a path with a smaller MTU than its servers believe: heartbeats, acknowledgments, logons; no data.
 SHORT = 1400
 
 

@@ -8,11 +8,13 @@ usage: torture.py PART [--count N] [--seed N] --cenote BINARY --work DIR
   wire       tshark reads what the servers say to each other
   power      the power of all servers is cut at random moments (a binary with fault injection)
   short      one kill of a replica's server, one of the owner, one stop of the owner
-  truth      each server tells the same of the cluster after a server is killed or stopped, or an etcd
+  truth      nothing is asked meanwhile: how long it takes from a server's death, its stop or that of its etcd until all tell the same
   partition  frames between chosen servers are dropped, one way or both (root: network namespaces of its own)
 
 What has to hold in all of them: each block of the files is a register that all clients see alike (no acknowledged write is lost, none is read
-old, no two owners answer); files made or removed stay so; after the last event all copies are in sync and identical, and health is clean.
+old, no two owners answer); files made or removed stay so; after a fault and after its end (after each fifth, if there are many) all servers that
+reach each other tell the same of the cluster, byte by byte, and name those that do not answer; after the last event all copies are in sync and
+identical, and health is clean.
 Exit status 1 if something did not hold. `--keep` leaves the directory as it is.
 """
 import argparse, os, pathlib, shutil, signal, sys

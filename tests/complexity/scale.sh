@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a read and a write of a cluster's volume cost with six servers beside two, in instructions: what is looked at for each disk of the pool
+# Compares the instructions of a read and a write of a cluster's volume with six servers and with two: a look at each disk of the pool
 # would be far beyond the bound. The same in every run. 77 without Valgrind.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1

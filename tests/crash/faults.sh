@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 CENOTE=${CENOTE_FAULTY:-$target/release/cenote-faults}
 [[ -x $CENOTE ]] || {
-    echo "no binary at $CENOTE: cargo build --release -p cenote --features fault-injection --bin cenote-faults"
+    echo "no binary at $CENOTE: cargo build --release -p cenote-faultserver"
     exit 77
 }
 export CENOTE_FAULTS=$work/faults.sock
@@ -95,6 +95,16 @@ check "the journal lies where inspect says" test "${len:-0}" -gt 0
 fault "no space in the journal" 'a\.img|volume_degraded|fewer copies' "no-space a.img $offset $len"
 fault "no space on a disk" 'c\.img|volume_degraded|fewer copies' "no-space c.img"
 
+# quiet NAME COMMAND: a fault of a disk that nobody reads or writes.
+quiet() {
+    tell "$2"
+    check "$1, and nobody uses it: health tells it" told_within 15 'b\.img'
+    tell "clear all"
+    check "$1, and nobody uses it: health is clean when it is over" clean_within 20
+}
+quiet "a disk that hangs" "hang b.img"
+quiet "a disk that was pulled" "fail b.img any 1000000"
+
 # Nothing can be written anywhere: refused, and nothing that was there is harmed.
 tell "no-space all"
 random_file nowhere 6
@@ -125,7 +135,7 @@ for away in a b c; do
     reads_right "without $away.img"
     stop_server
     mv "gone/$away.img" .
-    # What was written without it is brought to it before another one goes: else that one may have the only copy of something.
+    # The disk gets the writes that it missed before another disk goes: else that one may have the only copy of something.
     serve || { not_ok "starts with $away.img again"; summary; }
     check "with $away.img again: health is clean" clean_within 20
     stop_server

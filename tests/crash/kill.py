@@ -68,7 +68,7 @@ class Client:
 
 
 class File:
-    """What a file may hold: for each block the tags it may have; the length in blocks it may have."""
+    """Contents that a file may have: for each block the tags it may hold; the length in blocks it may have."""
 
     def __init__(self, blocks=None, lengths=frozenset({0}), exists=frozenset({True})):
         self.blocks, self.lengths, self.exists = blocks or [], set(lengths), set(exists)
@@ -82,7 +82,7 @@ class File:
         self.lengths = {end} if durable else self.lengths | set(range(min(self.lengths), end + 1))
 
     def differences(self, data):
-        """What the file must not hold."""
+        """The parts of `data` that the file must not have."""
         differences = []
         length = -(-len(data) // BLOCK)
         if length not in self.lengths:
@@ -261,7 +261,7 @@ def power_cut(path, seed):
 
 
 def health(command, patience=20):
-    """What is wrong `patience` seconds after a start; nothing where health is clean by then."""
+    """The complaint of health `patience` seconds after a start; nothing if health is clean by then."""
     end = time.monotonic() + patience
     while True:
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)

@@ -79,7 +79,7 @@ class Stream:
 
 
 class Direction:
-    """What one end has said so far."""
+    """The bytes that one end has sent so far."""
 
     def __init__(self, name, report):
         self.name, self.report = name, report

@@ -1,4 +1,4 @@
-# What the guest tests begin with: sourced by them after tests/lib.sh. Ends the script with 77 where QEMU or the guest cannot be had.
+# The beginning of the guest tests: they source it after tests/lib.sh. Ends the script with 77 if QEMU or the guest cannot be had.
 # Gives `here`, this folder.
 here=$root/tests/guest
 

@@ -7,7 +7,7 @@
 if [[ -z ${CENOTE_TEST_NAMESPACE:-} ]]; then
     ((EUID == 0)) && unshare -n ip tuntap add probe mode tap 2>/dev/null ||
         { echo "no network namespace with a tap can be made here (root and /dev/net/tun are needed)"; exit 77; }
-    # What has to be fetched is fetched outside.
+    # Downloads happen outside of the namespace.
     . "$(dirname "$0")/../lib.sh"
     . "$root/tests/guest/prepare.sh"
     CENOTE_TEST_NAMESPACE=yes unshare -n "$0" "$@"

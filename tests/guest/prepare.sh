@@ -1,4 +1,4 @@
-# What the tests that work on a mount in the guest begin with: sourced by them after tests/lib.sh. As guest.sh, and gives MOUNTWORK, the
+# The beginning of tests that work on a mount in the guest: they source it after tests/lib.sh. As guest.sh, and gives MOUNTWORK, the
 # program that works on a mount.
 . "$root/tests/guest/guest.sh"
 

@@ -12,7 +12,7 @@ if [ -z "${CENOTE_GUEST:-}" ]; then
     trap 'exit 130' INT TERM
     strip -o "$folder/cenote" "$CENOTE" || cp "$CENOTE" "$folder/cenote"
     mkdir "$folder/shared"
-    # What each guest waits for of the other is a file in a folder that both have.
+    # Each guest waits for files of the other in a folder that both have.
     export GUEST_SHARE="$folder/shared" GUEST_TIMEOUT="${GUEST_TIMEOUT:-600}" GUEST_PASS="${GUEST_PASS:-} VERBS_DEVICES VERBS_ROLE"
     export SMB_HOST=10.9.0.1 SMB_SHARE=demo SMB_USER=user SMB_PASSWORD='kit Pa55'
     # QEMU says which port it took only to those who can see its sockets.

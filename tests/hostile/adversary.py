@@ -92,7 +92,7 @@ def longest(steps):
 
 
 def faults_of(steps):
-    """What was wrong with the victim's steps, in words."""
+    """The faults in the victim's steps, in words."""
     faults = [f"the victim failed after {seconds:.2f} s: {step}" for outcome, _, seconds, step in steps if outcome == "fail"][:4]
     slow = [(seconds, step) for outcome, _, seconds, step in steps if outcome == "done" and seconds > STALL_SECONDS]
     if slow:

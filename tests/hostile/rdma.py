@@ -14,7 +14,7 @@ ZEROES = bytes(STEP)
 
 
 def advanced(crc, count):
-    """What a CRC-32C register becomes by `count` zero bytes."""
+    """Returns a CRC-32C register after `count` zero bytes."""
     for _ in range(count):
         crc = rdma_peer.TABLE[crc & 0xFF] ^ (crc >> 8)
     return crc

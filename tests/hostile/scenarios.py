@@ -1,4 +1,4 @@
-"""What the adversary does, a generator for each scenario.
+"""The adversary's scenarios, a generator for each.
 
 It yields None once when it holds what it can hold; the harness then looks at the victim and at the server's memory, and lets it
 go on. Before and after it may yield what is wrong with the server's answers, in words. Each scenario comes from an address of its
@@ -69,7 +69,7 @@ def held():
 
 
 def attempt(connections, make):
-    """What `make` returns, kept among the connections; None where the server refuses or ends it."""
+    """Returns the result of `make`, kept among the connections; None if the server refuses or ends it."""
     try:
         made = make()
     except (Ended, OSError, Refused):
@@ -409,7 +409,7 @@ def answers_not_read(target):
                 for part in range(12):
                     push(client, smb2.frame(client.build(smb2.READ, smb2.read_body(file, part << 23, 8 << 20), charge=128)))
             except (Ended, OSError, Refused):
-                # Who holds so much already may be told to wait; others may not.
+                # A client that holds so much already may be told to wait; others may not.
                 not_served += 1
                 if not_served == 3:
                     break
@@ -642,10 +642,10 @@ def read_only_grant(target):
 # --- What one user takes from the others of a volume ------------------------------------------------------------------------
 
 
-# What a grant of `change` allows.
+# Rights of a grant of `change`.
 CHANGE_ACCESS = 0x001301BF
 DESCRIPTORS = 400
-# What all their making may cost the volume; kept for ever, the descriptors alone are 24 MiB.
+# Space that making all of them may cost the volume; kept for ever, the descriptors alone are 24 MiB.
 DESCRIPTORS_MIB_MAX = 4
 
 
@@ -813,7 +813,7 @@ def rdma_unread(target):
         write_large(target, connections)
         asked, is_full = 0, False
         for _ in range(32):
-            # Who holds so much already is not received from.
+            # The server receives nothing from a client that holds so much already.
             if is_full:
                 break
             is_full = True

@@ -108,7 +108,7 @@ def header(command, message_id=0, session=0, tree=0, credits=1, charge=1, flags=
 
 
 def frame(message):
-    """What TCP carries: the length, and the message (2.1)."""
+    """A frame of TCP: the length, and the message (2.1)."""
     return struct.pack(">I", len(message)) + message
 
 

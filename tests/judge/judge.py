@@ -141,7 +141,7 @@ class Round:
         self.server.start()
 
     def check_volume(self):
-        """What it says is of no interest while a fault lasts: that it ends, and breaks nothing, is."""
+        """Runs a check. Its result is of no interest while a fault lasts: it has to end, and to break nothing."""
         self.note("check")
         self.server.command("volume", "check", "demo", "--watch")
 

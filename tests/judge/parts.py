@@ -1,4 +1,4 @@
-"""What a round of the judge is put together from: disks that fail on command, the server as it ships, a client that knows what was
+"""Parts of a round of the judge: disks that fail on command, the server as it ships, a client that knows what was
 acknowledged, and a watcher of health."""
 import json, os, socket, subprocess, sys, threading, time
 
@@ -12,7 +12,7 @@ REQUEST_S = 20
 
 
 class Trouble(Exception):
-    """What a round found: the server broke a promise."""
+    """A finding of a round: the server broke a promise."""
 
 
 class Disks:
@@ -110,7 +110,7 @@ class Server:
         return done.stdout
 
     def json(self, *words):
-        """What a listing says; None if the server does not answer."""
+        """Returns a listing; None if the server does not answer."""
         done = self.command("--json", *words)
         try:
             return json.loads(done.stdout)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What Prometheus makes of the rules that ship: alerts fire when they should, with three servers of a cluster as with one (alerts.yml), and the
+# Runs Prometheus on the rules that ship: alerts fire when they should, with three servers of a cluster as with one (alerts.yml), and the
 # dashboard uses what the rules record. promtool comes from Debian's package, beside the build, so that no service is installed.
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 cd "$root" || exit 1

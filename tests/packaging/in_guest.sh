@@ -1,5 +1,5 @@
 #!/bin/bash
-# What tests/packaging/systemd.sh has done in its virtual machine.
+# The part of tests/packaging/systemd.sh that runs in its virtual machine.
 ok() { echo "ok      $1"; }
 not_ok() { echo "not ok  $1"; sed 's/^/        /' <<<"${2:-}"; }
 check() {
@@ -40,6 +40,11 @@ check "their partitions are the server's, by udev" bash -c '[[ $(stat -c %G /dev
 check "a volume, a user and a share" bash -c 'cenote volume create v --size 1GiB && echo Pa55-word | cenote user add ann --password-stdin && cenote share create demo --volume v --grant ann:full'
 head -c 20000000 /dev/urandom >file
 check "a file is written on port 445" smb 'put file'
+sed -i 's/^\[server\]/[log]\nlevel = "debug"\n&/' /etc/cenote/cenote.toml
+check "a configuration is read again" systemctl reload cenote
+check "and in force" soon bash -c 'cenote config show --effective | grep -q "level = \"debug\""'
+sed -i '/^level = "debug"/d; s/^\[log\]//' /etc/cenote/cenote.toml
+check "the same process serves it back" systemctl reload cenote
 check "the address is in the run-time directory" test -s /run/cenote/api.address
 
 exposure=$(systemd-analyze security --no-pager cenote | sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p')

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What docs/OPERATIONS.md and README.md print and no other script tries: configuration, man pages, completion, systemd.
+# Commands of docs/OPERATIONS.md and README.md that no other script tries: configuration, man pages, completion, systemd.
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 cd "$work" || exit 1
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is wrong is refused clearly, and nothing is changed by it.
+# Wrong requests are refused clearly, and change nothing.
 . "$(dirname "$0")/../lib.sh"
 
 start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }

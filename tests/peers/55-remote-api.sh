@@ -114,6 +114,26 @@ mv elsewhere/disk2.img .
 for _ in $(seq 600); do grep -q '"health":"healthy"' notices && break; sleep 0.1; done
 check "its return is told too" grep -q '"resolved":\[{[^]]*"disk_lost"' notices
 check "and that all is well in the end" grep -q '"health":"healthy".*"issues":\[\]' notices
+
+# --- Trying the receivers ------------------------------------------------------------------------------------------------
+check "a notice is sent as a test" remote alert test
+for _ in $(seq 300); do grep -q '"test":true' notices && break; sleep 0.1; done
+check "and arrives as one" grep -q '"test":true' notices
+
+# --- A configuration that is read again --------------------------------------------------------------------------------
+said() { for _ in $(seq 300); do grep -q "$1" server.err && return; sleep 0.1; done; return 1; }
+shows() { for _ in $(seq 300); do remote config show --effective | grep -q "$1" && return; sleep 0.1; done; return 1; }
+serves_renewed() { for _ in $(seq 300); do echo | timeout 10 openssl s_client -connect "127.0.0.1:$tls_port" 2>/dev/null | openssl x509 -noout -text | grep -q DNS:renewed && return; sleep 0.1; done; return 1; }
+echo '[health' >cenote.toml && kill -HUP "$server_pid"
+check "a file that cannot be used changes nothing, and the log says why" said "the configuration stays as it was.*cenote.toml, line 1"
+{ configuration | sed "s|/health\"|/other\"|; s|^listen = \[\"127.0.0.1:$smb_port|listen = [\"[::1]:$smb_port|" && printf '[log]\nlevel = "debug"\n'; } >cenote.toml
+certificate server DNS:localhost,IP:127.0.0.1,DNS:renewed && kill -HUP "$server_pid"
+check "one that can is read again, and keys that need a restart are named" said "some keys need a restart.*needs_restart=\"smb.listen\""
+check "the receiver of notices is in force" shows 'webhook = .*/other'
+check "and the certificate" serves_renewed
+check "and the log's level" said " DEBUG "
+for _ in $(seq 200); do kill -HUP "$server_pid"; done
+check "signals in a loop end nothing" remote disk list
 stop_server
 equal "SIGTERM ends it with status 0 again" 0 $?
 summary

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What programs read: the API's document and a client made from it, the command line's JSON, and the figures under load.
+# Interfaces for programs: the API's document and a client made from it, the command line's JSON, and the figures under load.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 

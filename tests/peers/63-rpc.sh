@@ -59,6 +59,18 @@ says "BUILTIN is a domain" 'S-1-5-32 BUILTIN' rpc 'lookupsids S-1-5-32'
 says "the part in a domain" 'Machine Role.*2' rpc dsroledominfo
 check "who is logged on" rpc wkssvc_enumerateusers
 says "the registry" 'ServerNT' net_rpc registry getvalue 'HKLM\SYSTEM\CurrentControlSet\Control\ProductOptions' ProductType
+says "privileges" 'SeBackupPrivilege.*0:17' rpc enumprivs
+says "a privilege by its name" '0:17' rpc 'lsalookupprivvalue SeBackupPrivilege'
+says "its name for people" 'Back up files' rpc 'getdispname SeBackupPrivilege'
+says "accounts with rights" 'S-1-5-32-551' rpc lsaenumsid
+says "the rights of an account" 'SeRestorePrivilege' rpc 'lsaenumacctrights S-1-5-32-551'
+check "the privileges of an account that is opened" rpc 'lsaenumprivsaccount S-1-5-32-544'
+says "who may be asked" 'S-1-1-0' rpc lsaquerysecobj
+says "rights by net" 'SeTakeOwnershipPrivilege +Take ownership' net_rpc rights list
+says "rights of accounts by net" 'BUILTIN.Backup Operators' net_rpc rights list accounts
+says "accounts with a right by net" 'BUILTIN.Administrators' net_rpc rights list privileges SeSecurityPrivilege
+says "rights are not given here" 'ACCESS_DENIED' rpc 'lsaaddacctrights S-1-5-32-545 SeBackupPrivilege'
+says "interfaces" 'svcctl' timeout 30 rpcclient "$address" -U "$as" -c epmlookup
 says "no service" 'SERVICE_DOES_NOT_EXIST' net_rpc service status spooler
 
 for way in sign seal 'sign,spnego' 'seal,spnego' connect bigendian; do
@@ -79,6 +91,8 @@ if command -v smbtorture >/dev/null; then
     ways=(ntlm,sign ntlm,sign,seal spnego,sign spnego,sign,seal)
     check "smbtorture rpc.bind" passes rpc.bind "${ways[@]}" "${ways[@]/#/bigendian,}"
     check "smbtorture rpc.mgmt" timeout 60 smbtorture "ncacn_np:$address" -U "$as" rpc.mgmt
+    check "smbtorture rpc.epmapper" passes rpc.epmapper epmapper.{Lookup_simple,Lookup_terminate_search,Map_simple}
+    check "smbtorture rpc.lsa.lookupnames" passes rpc.lsa.lookupnames lsa.LookupNames
     check "smbtorture rpc.dssetup" timeout 60 smbtorture "ncacn_np:$address" -U "$as" rpc.dssetup
 fi
 check "health is clean" cli health

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib.sh"
 command -v smbclient >/dev/null || { echo "no smbclient"; exit 77; }
 
-# What differs from the document: the ports, and that the program lies elsewhere.
+# The ports, and the path of the program, differ from the document.
 as_here() { sed "s/\b4455\b/$smb_port/g; s/\b9445\b/$http_port/g"; }
 mkdir "$work/bin" "$work/afternoon"
 ln -s "$CENOTE" "$work/bin/cenote"

@@ -19,7 +19,7 @@ scrub_bytes_per_s = 1073741824
 TOML
 serve() { serve_config "$work/config.toml" 60; }
 scrubs() { cli job list | grep -cE 'scrub .*completed'; }
-# What a scrub repairs is told before it has read the whole disk.
+# Health tells of a scrub's repairs before the scrub has read the whole disk.
 until_a_scrub_ends() {
     local end=$((SECONDS + 60))
     until (($(scrubs) > 0)) || ((SECONDS > end)); do sleep 0.5; done

@@ -97,7 +97,7 @@ shows "[NodeView]" 2 node list
 shows "NodeView" 1 node show node-3
 check "the bus to it is counted" grep -q '"requests": [0-9]' "$work/shown"
 
-# What only the server with the disk or the volume can do is handed on to it.
+# Commands that only the server with the disk or the volume can carry out are handed on to it.
 check "server 2 adds a disk" node 2 disk add "$work/disks/c" --create 1GiB --pool pool
 disk=$(node 1 disk list --json | grep -B3 "disks/c\"" | sed -n 's/.*"id": "\(.*\)".*/\1/p')
 check "a volume of server 1" node 1 volume create data --size 512MiB --resiliency two-way-mirror

@@ -92,5 +92,5 @@ check "a plan of four nodes" bash -c "'$CENOTE' plan --nodes 4 --drives 4x4TiB:n
 check "a plan from the running pool, with a node more" bash -c "
     pool=\$('$CENOTE' --data data --json pool list | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][\"name\"])')
     '$CENOTE' --data data --json plan --pool \$pool --add-nodes 1 | python3 -c 'import json, sys; assert json.load(sys.stdin)[\"nodes\"] == 2'"
-refuses "a plan of nothing" "nothing to plan with" "$CENOTE" plan
+refuses "a plan of nothing" "nothing to plan" "$CENOTE" plan
 summary

@@ -28,8 +28,8 @@ done
 
 kill -STOP "$(etcd_of 3)"
 check "a member that does not answer is not counted" await 10 silent 1 3
-check "what one more death costs is told" notes 1 "one more server of node-1, node-2 down the cluster's state has no majority"
-check "health says so when that lasts" await 40 says 1 "server 'node-3' does not vote"
+check "what one more death costs is told" notes 1 "one more of node-1, node-2 fails, etcd has no majority"
+check "health says so when that lasts" await 40 says 1 "server 'node-3' is up, but its etcd does not vote"
 kill -CONT "$(etcd_of 3)"
 check "it goes on, and votes" await 30 votes 1 3
 check "health says nothing any more" await 30 says_nothing 1

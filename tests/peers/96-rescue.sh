@@ -47,6 +47,30 @@ done
 spread() { ! grep -E "volume '(two|three)'" <(node 1 cluster status) >/dev/null; }
 check "all pieces have their copies on several servers" await 60 spread
 
+# "Back up": the files of the table, of each server.
+kept=(cluster/{secret.key,node.key,node.pem,authority.pem,identity.json,known.json})
+keep() { # NUMBER
+    local file
+    mkdir -p "$work/kept-$1/cluster"
+    for file in "${kept[@]}"; do
+        [[ $(stat -c %a "$work/node-$1/$file") == 600 ]] && cp -p "$work/node-$1/$file" "$work/kept-$1/$file" || return 1
+    done
+    cmp "$work/node-1/cluster/secret.key" "$work/kept-$1/cluster/secret.key"
+}
+for number in 1 2 3; do check "the files to be kept of server $number are there, for root only" await 20 keep $number; done
+check "so is the founder's key of before" test "$(stat -c %a "$work/node-1/secret.key")" = 600
+
+# The system disk of server 3 is lost, and the files that were kept are put back.
+all_vote() { votes 3 && node 1 cluster status --json | grep '"members_down": \[\]' >/dev/null; }
+check "all servers vote" await 30 all_vote
+stop_hard 3
+rm -rf "$work/node-3"
+mv "$work/kept-3" "$work/node-3"
+start_node 3
+check "server 3 is the server that it was, by the files that were kept" await 60 node 3 disk list
+check "with another member of etcd, which votes" await 60 all_vote
+check "and its disks are in use" await 60 copies three "3 of 3"
+
 for number in 2 3 1; do stop_hard $number; done
 start_node 1
 # A cluster of which most servers are down is waited for, and so does the API say.
@@ -60,7 +84,7 @@ rm -rf "$work/node-2" "$work/node-3"
 refuses "a recovery without the cluster's name" "confirm|--yes|name" "$CENOTE" --data "$work/node-1" cluster recover --yes other
 # As one that was cut off leaves it.
 touch "$work/node-1/cluster/recovering"
-refuses "a start behind a recovery that was cut off" "did not come to its end" "$CENOTE" serve --config "$work/node-1.toml"
+refuses "a start behind a recovery that was cut off" "was interrupted, so its records are incomplete" "$CENOTE" serve --config "$work/node-1.toml"
 check "the recovery is given again, and comes to its end" bash -c "'$CENOTE' --data '$work/node-1' cluster recover --yes C >'$work/recovered'"
 for kind in two three; do check "it names volume $kind, which waits for the others' disks" grep -q "disks of the others:.* $kind" "$work/recovered"; done
 start_node 1
@@ -98,6 +122,23 @@ for kind in two three; do check "and the volume of $kind copies is served withou
 check "the rescued server is removed" node 2 node remove node-1 --yes node-1
 start_node 1
 check "when it comes back it says that it was removed, and what to do" await 30 tells "node-1', was removed from cluster C on 2.*join anew"
+# The beginning of "Rescue": a server joins anew with an empty data directory, and its disks are taken as new ones.
+stop_hard 1
+rm -rf "$work/node-1"
+start_node 1
+check "with an empty data directory it serves" await 60 node 1 disk list
+node 2 cluster token >"$work/token"
+check "and joins anew" node 1 cluster join "$(address 2):9447" --join-token-file "$work/token"
+pool_is_known() { in_cluster 1 && node 1 pool list --local | grep pool >/dev/null; }
+check "and is a part of the cluster, with its pool" await 60 pool_is_known
+for disk in a b; do
+    refuses "its disk $disk as it is" "belongs to pool" node 1 disk add "$work/disks-1/$disk" --pool pool
+    check "its disk $disk is erased" node 1 disk erase "$work/disks-1/$disk" --yes "$work/disks-1/$disk"
+    check "and added as a new one" await 30 node 1 disk add "$work/disks-1/$disk" --pool pool
+done
+check "it has its vote" await 60 all_vote
+check "copies are made there of the volume of three copies" await 120 copies three "3 of 3"
+check "and of two" await 60 copies two "2 of 2"
 
 ((failed == 0)) || for log in "$work"/node-*.log "$work/recovered"; do echo "$log"; tail -n 15 "$log"; done
 summary

@@ -1,4 +1,4 @@
-"""What the dashboards of a cluster's servers show while a fleet loads them, and before and after one is killed: DATA ADDRESSES HTTP-PORT FLEET."""
+"""The dashboards of a cluster's servers while a fleet loads them, and before and after one is killed: DATA ADDRESSES HTTP-PORT FLEET."""
 import json
 import os
 import signal
@@ -53,7 +53,7 @@ def counted():
 
 
 class Reader(threading.Thread):
-    """What one server's dashboard says of each: the sum of all seconds' rates times their length, and the figures of each second by the server's
+    """Figures of each server by one server's dashboard: the sum of all seconds' rates times their length, and the figures of each second by the server's
     name and its clock at both ends. Clients whose times it shows."""
 
     def __init__(self, number):
@@ -85,7 +85,7 @@ def rows_of(table):
 
 
 def figures_of(second):
-    """What both the dashboard and `fleet watch` show of a second."""
+    """Returns the figures of a second that both the dashboard and `fleet watch` show."""
     if "read_iops" in second:
         return {name: second[name] for name in ("read_iops", "write_iops", "read_bytes_per_s", "write_bytes_per_s", "read_ms", "write_ms")}
     read, write = second["read"], second["write"]

@@ -1,4 +1,4 @@
-"""What strangers and hogs cost the dashboard: PORT TOKEN-FILE CENOTE DATA PID."""
+"""Strangers and hogs cost the dashboard little: PORT TOKEN-FILE CENOTE DATA PID."""
 import re
 import socket
 import subprocess

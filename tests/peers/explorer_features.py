@@ -1,4 +1,4 @@
-"""What Windows Explorer, Hyper-V and macOS ask of a server, sent byte by byte over smbprotocol's connections.
+"""Requests of Windows Explorer, Hyper-V and macOS, sent byte by byte over smbprotocol's connections.
 
 Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not.
 """

@@ -37,7 +37,7 @@ def cenote(*words, status=(0,)):
 
 
 def shows(schema, *words, noun=2, status=(0,), text=None):
-    """What a command shows, which has the schema: NAME, or [NAME] for a list of them."""
+    """A command's output, which has the schema: NAME, or [NAME] for a list of them."""
     tried.add(" ".join(words[:noun]))
     value = json.loads(cenote(*words, status=status) if text is None else text)
     SCHEMAS.hold(schema, value)
@@ -211,6 +211,8 @@ def tokens_of_the_api():
 @test
 def health_performance_and_configuration():
     shows("HealthReport", "health", noun=1, status=(0, 1, 2))
+    # No receiver is set.
+    assert shows(["TestedReceiver"], "alert", "test") == []
     lines = cenote("perf", "--count", "2").splitlines()
     assert len(lines) == 2, lines
     for line in lines:

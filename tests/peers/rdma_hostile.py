@@ -1,4 +1,4 @@
-"""What a hostile peer does to the SMB Direct port of a running server: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
+"""Attacks the SMB Direct port of a running server as a hostile peer: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
 not. RDMA_PORT, SERVER_PID, SMB_USER, SMB_PASSWORD, SMB_SHARE in the environment; NAMES as arguments run only those."""
 import os, random, resource, socket, struct, sys, threading, time, traceback, urllib.request, uuid
 
@@ -389,7 +389,7 @@ def answers_that_nobody_reads_take_the_share_of_one_host():
     finally:
         for user in users:
             user.peer.reset()
-    # What they ask for is 512 MiB. One host alone takes half of bytes_in_flight (256 MiB), and what was in work when that was reached.
+    # The requests are for 512 MiB. One host alone takes half of bytes_in_flight (256 MiB), and the work under way when that was reached.
     assert 100 < counted < 200 and grown < 200, f"{counted} MiB are counted, and the process grew by {grown} MiB"
 
 

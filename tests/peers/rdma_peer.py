@@ -187,7 +187,7 @@ class Direct(Peer):
 
 
 class Transport:
-    """What smbprotocol uses in place of a TCP connection."""
+    """Takes the place of a TCP connection in smbprotocol."""
 
     MAX_SIZE = 1 << 20
     last = None

@@ -1,4 +1,4 @@
-"""What the command line does on a terminal: terminal.py WORK. The server's data are in WORK/data."""
+"""Runs the command line on a terminal: terminal.py WORK. The server's data are in WORK/data."""
 import os, pty, re, select, struct, subprocess, sys, termios, time, fcntl
 
 from peer_tests import run, test
@@ -21,7 +21,7 @@ class Terminal:
         self.text = ""
 
     def read(self, seconds):
-        """What it shows until it ends, or for so long."""
+        """Returns the output until the program ends, or until the time is over."""
         end = time.time() + seconds
         while (left := end - time.time()) > 0:
             if not select.select([self.side], [], [], left)[0]:

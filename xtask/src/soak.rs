@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 const PASSWORD: &str = "Soak1ng-wet";
-/// What a client gets beyond its time, to set up, finish, and read everything once more.
+/// Time that a client gets beyond its own, to set up, finish, and read everything once more.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// The client processes, each with a file of its own.

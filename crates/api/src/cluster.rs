@@ -1,4 +1,4 @@
-//! What the API says of the cluster and asks of it: data only.
+//! Objects of the API about the cluster: data only.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ pub struct ClusterView {
     pub id: Option<String>,
     pub nodes: Vec<NodeView>,
     pub engine: StateEngine,
-    /// What would be lost if one more server died, a sentence each.
+    /// The loss that one more dead server would bring, a sentence each.
     pub at_risk: Vec<String>,
     /// When the cluster's certificate authority ends; `null`: this is a single server.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct ClusterView {
 /// A server that does not hear most of the others serves no volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unserved {
-    /// What is so and what to do, such as `no volume is served: 1 of 3 servers is heard; start node-1 or node-3`.
+    /// The state and the remedy, such as `no volume is served: 1 of 3 servers is heard; start node-1 or node-3`.
     pub sentence: String,
     /// The servers that are heard, this one among them, by name.
     pub heard: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Unserved {
     pub missing: Vec<String>,
 }
 
-/// What keeps the cluster's records.
+/// The engine that keeps the cluster's records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StateEngine {
     /// `redb` on a single server, `etcd` in a cluster.
@@ -102,6 +102,35 @@ pub struct NodeView {
     pub bus: Option<BusPeer>,
 }
 
+impl NodeView {
+    /// A server of which no more is told than its name and number, for tests: it is up, at a port of this machine, and runs a member of etcd.
+    #[doc(hidden)]
+    pub fn of_test(name: &str, id: u32) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Self {
+            name: name.to_owned(),
+            state: NodeStatus::Up,
+            id: types::NodeId(id),
+            addresses: vec![address.ip()],
+            pid: None,
+            smb: address,
+            rdma: None,
+            cluster: address,
+            runs_etcd: true,
+            is_witness: false,
+            rack: String::new(),
+            chassis: String::new(),
+            version: String::new(),
+            joined_unix_s: 0,
+            certificate_ends_unix_s: None,
+            disks: 0,
+            volumes: Vec::new(),
+            false_deaths: None,
+            bus: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BusState {
@@ -149,11 +178,11 @@ pub struct BusChannel {
     pub in_flight_bytes: u64,
     /// Requests since the session was set up.
     pub requests: u64,
-    /// What these moved, counted so.
+    /// Bytes that these moved, counted in the same way.
     pub moved_bytes: u64,
 }
 
-/// What one server asked of another one's disks, since its start.
+/// One server's requests to another one's disks, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusPeer {
     #[schema(value_type = u32)]
@@ -198,7 +227,7 @@ pub struct BusPeer {
     pub latency_p99_us: Option<u64>,
 }
 
-/// What metrics tell of the cluster, as this server knows it without asking anybody. What is not known is absent.
+/// Figures of the cluster for metrics, as this server knows them without asking anybody. Unknown ones are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterFigures {
     pub cluster: String,
@@ -209,11 +238,11 @@ pub struct ClusterFigures {
     pub certificate_ends_unix_s: Option<u64>,
     /// The member of etcd that it runs votes.
     pub etcd_member_votes: Option<bool>,
-    /// What one server tells for all: `None` at the others.
+    /// Figures that one server tells for all: `None` at the others.
     pub shared: Option<SharedFigures>,
 }
 
-/// What is of the cluster, and of no server.
+/// Figures of the cluster that belong to no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedFigures {
     /// Names of servers, and whether each is up.
@@ -243,10 +272,10 @@ pub struct Errand {
     pub body: String,
 }
 
-/// What an answer has at most that another server is given, in bytes.
+/// Longest answer that another server is given, in bytes.
 pub(crate) const ERRAND_ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// What came of an errand.
+/// Outcome of an errand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
     /// HTTP's.
@@ -278,7 +307,7 @@ pub struct NewToken {
     pub expires_unix_s: u64,
 }
 
-/// What a join came to. The server starts again as a part of the cluster.
+/// Outcome of a join. The server starts again as a part of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Joined {
     pub cluster: String,
@@ -310,11 +339,11 @@ pub enum CheckOutcome {
 /// One line of the preflight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PreflightCheck {
-    /// What was looked at, for example `clock`.
+    /// Subject of the check, for example `clock`.
     pub check: String,
     /// The server, or two of them: `node-1 -> node-2`.
     pub subject: String,
     pub outcome: CheckOutcome,
-    /// What was found, with figures; if it is not good, why and what to do.
+    /// Result of the check, with figures; if it is not good, the reason and the remedy.
     pub found: String,
 }

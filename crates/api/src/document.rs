@@ -33,7 +33,7 @@ const TAGS: [(&str, &str, &str); 16] = [
     ("pools", "pools", "Pools of disks"),
     ("pool-imports", "pools", ""),
     ("volumes", "volumes", "Volumes: virtual disks with files on them"),
-    ("shares", "shares", "Shares, and who may do what with the files in them"),
+    ("shares", "shares", "Shares, and the access lists of their files"),
     ("users", "accounts", "Users and groups, and tokens of this API"),
     ("groups", "accounts", ""),
     ("tokens", "accounts", ""),

@@ -1,11 +1,13 @@
-//! Watches the server's health: each change goes to the log, and to a webhook if one is set.
+//! Watches the server's health: each change goes to the log, and to a webhook and by mail if they are set.
 //!
 //! Promises: an issue that lasts for a second is told, also if it is gone before it could be delivered; what could not be delivered is told with
-//! a later try; a webhook that does not answer holds nothing up, the log least. Never decides what is healthy.
+//! a later try; a receiver that does not answer holds nothing up, the log least. Never decides what is healthy.
 
 use crate::https;
+use crate::mail::{self, Mail};
 use crate::management::Management;
 use crate::model::{Health, HealthIssue, HealthReport};
+use crate::requests::TestedReceiver;
 use cluster::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,12 +21,23 @@ use ureq::Agent;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A webhook has so long to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Between tries of a webhook that does not take what it is sent: at first, and at last.
+/// Between two mails: people read them.
+const MAIL_PAUSE: Duration = Duration::from_secs(30);
+/// An administrator who tries the receivers waits so long at most.
+const TEST_WITHIN: Duration = Duration::from_secs(30);
+/// Between tries of a receiver that does not take what it is sent: at first, and at last.
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// The receiver of changes.
-#[derive(Debug, Clone)]
+/// The receivers of changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Receivers {
+    pub webhook: Option<Webhook>,
+    pub mail: Option<Mail>,
+}
+
+/// A receiver of changes by HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// `http://` or `https://`.
     pub url: String,
@@ -44,6 +57,36 @@ struct Notice<'a> {
     resolved: Vec<&'a HealthIssue>,
     /// All that is wrong.
     issues: &'a [HealthIssue],
+    /// Nothing has changed: an administrator tries whether notices arrive.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    test: bool,
+}
+
+impl Notice<'_> {
+    fn json(&self) -> Result<String, String> {
+        serde_json::to_string(self).map_err(|error| error.to_string())
+    }
+
+    /// The subject, and below it the text of a mail.
+    fn letter(&self) -> String {
+        let health = match self.health {
+            Health::Healthy => "healthy",
+            Health::Warning => "warning",
+            Health::Unhealthy => "unhealthy",
+        };
+        let what = match (self.appeared.as_slice(), self.resolved.as_slice()) {
+            _ if self.test => "a test: notices arrive".to_owned(),
+            ([one], _) => one.what.clone(),
+            ([], [one]) => format!("resolved: {}", one.what),
+            ([], resolved) => format!("{} issues are resolved", resolved.len()),
+            (appeared, _) => format!("{} new issues", appeared.len()),
+        };
+        let mut text = format!("[cenote] {} is {health}: {}\n", self.server, what.replace(['\r', '\n'], " "));
+        mail::list(&mut text, "New", &self.appeared);
+        mail::list(&mut text, "Resolved", &self.resolved);
+        mail::list(&mut text, "All that is wrong now", &self.issues.iter().collect::<Vec<_>>());
+        text
+    }
 }
 
 /// The issues that were told last. Figures within their texts change all the time: only which there are, and how bad, counts.
@@ -117,6 +160,7 @@ impl Pending {
             appeared: self.appeared.values().collect(),
             resolved: self.resolved.values().collect(),
             issues: &self.report.issues,
+            test: false,
         }
     }
 }
@@ -126,6 +170,8 @@ impl Pending {
 struct Outbox {
     pending: Mutex<Pending>,
     filled: Notify,
+    /// The receiver is another one now: the next try is due.
+    redirected: Notify,
 }
 
 impl Outbox {
@@ -134,20 +180,89 @@ impl Outbox {
     }
 }
 
-/// Watches until the task is dropped.
-pub async fn watch(management: Arc<dyn Management>, server: String, webhook: Option<Webhook>) {
-    let outbox = Outbox::default();
-    match webhook {
-        Some(webhook) => drop(tokio::join!(
-            look(&*management, Some(&outbox)),
-            deliver(&outbox, &server, RETRY_MIN, |notice| post(webhook.clone(), notice))
-        )),
-        None => look(&*management, None).await,
-    }
+/// Watches until the task is dropped. Receivers may change meanwhile.
+pub async fn watch(
+    management: Arc<dyn Management>,
+    server: String,
+    receivers: tokio::sync::watch::Receiver<Receivers>,
+) {
+    let (posts, mails) = (Outbox::default(), Outbox::default());
+    let posting = |body| {
+        let webhook = receivers.borrow().webhook.clone();
+        async move {
+            match webhook {
+                Some(webhook) => post(webhook, body).await,
+                None => Ok(()),
+            }
+        }
+    };
+    let mailing = |letter| {
+        let mail = receivers.borrow().mail.clone();
+        async move {
+            match mail {
+                Some(mail) => send(mail, letter).await,
+                None => Ok(()),
+            }
+        }
+    };
+    let redirecting = async {
+        let mut receivers = receivers.clone();
+        while receivers.changed().await.is_ok() {
+            posts.redirected.notify_waiters();
+            mails.redirected.notify_waiters();
+        }
+    };
+    let mail_pace = Pace { pause: MAIL_PAUSE, ..PACE };
+    tokio::join!(
+        look(&*management, [&posts, &mails]),
+        deliver(&posts, &server, |notice| notice.json(), PACE, posting),
+        deliver(&mails, &server, |notice| Ok(notice.letter()), mail_pace, mailing),
+        redirecting
+    );
+}
+
+/// Sends each receiver a notice that says that it is a test.
+pub async fn test(receivers: Receivers, server: &str) -> Vec<TestedReceiver> {
+    let notice = Notice {
+        server,
+        at_unix_s: unix_now_s(),
+        health: Health::Healthy,
+        appeared: Vec::new(),
+        resolved: Vec::new(),
+        issues: &[],
+        test: true,
+    };
+    let Receivers { webhook, mail } = receivers;
+    let (body, letter) = (notice.json(), notice.letter());
+    let posted = async {
+        let (webhook, body) = webhook.zip(body.ok())?;
+        let to = server_of(&webhook.url).to_owned();
+        let error = in_time(post(webhook, body)).await.err();
+        Some(TestedReceiver { receiver: "webhook".into(), to, error })
+    };
+    let mailed = async {
+        let mail = mail?;
+        let to = mail.to.join(", ");
+        let error = in_time(send(mail, letter)).await.err();
+        Some(TestedReceiver { receiver: "mail".into(), to, error })
+    };
+    let (posted, mailed) = tokio::join!(posted, mailed);
+    posted.into_iter().chain(mailed).collect()
+}
+
+async fn in_time(sent: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    tokio::time::timeout(TEST_WITHIN, sent).await.unwrap_or_else(|_| Err("no answer in time".into()))
+}
+
+async fn send(mail: Mail, letter: String) -> Result<(), String> {
+    let server = mail.host.clone();
+    let sent = tokio::task::spawn_blocking(move || mail::send(&mail, &letter));
+    let sent = sent.await.unwrap_or_else(|_| Err("the server stops".into()));
+    sent.map_err(|why| format!("{server}: {why}"))
 }
 
 /// Looks again and again, and logs what has changed.
-async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
+async fn look(management: &dyn Management, outboxes: [&Outbox; 2]) {
     let mut told = Told::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -156,7 +271,7 @@ async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
         let (appeared, resolved) = told.changes(&report);
         log(&appeared, &resolved);
         let has_changed = !appeared.is_empty() || !resolved.is_empty();
-        if let Some(outbox) = outbox.filter(|_| has_changed) {
+        for outbox in outboxes.iter().filter(|_| has_changed) {
             outbox.pending().note(&appeared, &resolved, &report);
             outbox.filled.notify_one();
         }
@@ -164,9 +279,25 @@ async fn look(management: &dyn Management, outbox: Option<&Outbox>) {
     }
 }
 
-/// Delivers what the looks found, one notice after the other; `retry_min`: the first pause behind one that was not taken.
-async fn deliver<F>(outbox: &Outbox, server: &str, retry_min: Duration, post: impl Fn(String) -> F)
-where
+/// How often a receiver is sent something.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Behind a notice that was taken.
+    pause: Duration,
+    /// Behind the first one that was not.
+    retry_min: Duration,
+}
+
+const PACE: Pace = Pace { pause: Duration::ZERO, retry_min: RETRY_MIN };
+
+/// Delivers what the looks found, one notice after the other.
+async fn deliver<F>(
+    outbox: &Outbox,
+    server: &str,
+    write: impl Fn(&Notice<'_>) -> Result<String, String>,
+    Pace { pause, retry_min }: Pace,
+    post: impl Fn(String) -> F,
+) where
     F: Future<Output = Result<(), String>>,
 {
     let mut retry_after = retry_min;
@@ -176,18 +307,22 @@ where
         if taken.is_empty() {
             continue;
         }
-        let body = serde_json::to_string(&taken.notice(server));
-        let posted = match body {
+        let posted = match write(&taken.notice(server)) {
             Ok(body) => post(body).await,
-            Err(error) => Err(error.to_string()),
+            Err(why) => Err(why),
         };
         match posted {
-            Ok(()) => retry_after = retry_min,
+            Ok(()) => {
+                retry_after = retry_min;
+                tokio::time::sleep(pause).await;
+            }
             Err(why) => {
                 tracing::warn!(why, retry_s = retry_after.as_secs(), "health was not told");
                 outbox.pending().put_back(taken);
-                tokio::time::sleep(retry_after).await;
-                retry_after = (retry_after * 2).min(RETRY_MAX);
+                tokio::select! {
+                    () = tokio::time::sleep(retry_after) => retry_after = (retry_after * 2).min(RETRY_MAX),
+                    () = outbox.redirected.notified() => retry_after = retry_min,
+                }
                 outbox.filled.notify_one();
             }
         }

@@ -14,7 +14,7 @@ use crate::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
     GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
-    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use crate::seconds::Seconds;
 use cluster::api_tokens::{ApiToken, TokenHash};
@@ -184,6 +184,9 @@ pub trait Management: Send + Sync + 'static {
     fn delete_token(&self, name: String) -> Answer<'_, ()>;
     /// The named token of which this is the hash, expired or not. Waits for nobody.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
+
+    /// Sends each receiver of changes of health a notice that says that it is a test.
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>>;
 
     /// Writes a line to the audit log before the request is answered. `actor`: who asked.
     fn audit_by(&self, actor: &str, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);

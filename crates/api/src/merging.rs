@@ -261,11 +261,11 @@ fn unanswered_issue(name: &String) -> HealthIssue {
         target: format!("server {name}"),
         // Nobody knows since when: it is found out by the question.
         since_unix_s: cluster::clock::unix_now_s(),
-        what: format!("{name} was asked how it is, and did not answer within a second"),
-        meaning: "What is wrong with its disks and its part of the cluster is not known, and missing here."
+        what: format!("{name} did not answer within a second"),
+        meaning: "Issues of its disks and of its part in the cluster are not known, and missing here."
             .to_owned(),
         action: format!(
-            "Ask again; if that stays so, see to {name}: `cenote node show {name}`, and its log."
+            "Ask again. If {name} still does not answer, see `cenote node show {name}` and its log."
         ),
         server: None,
     }

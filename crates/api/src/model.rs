@@ -1,4 +1,4 @@
-//! What the API shows: one set of plain structures for the daemon that fills them, the REST answers, and the CLI that prints them.
+//! The API's objects: one set of plain structures for the daemon that fills them, the REST answers, and the CLI that prints them.
 //!
 //! Owns data only. Every number's unit is in its name; times are Unix seconds. Never does I/O.
 
@@ -75,7 +75,7 @@ pub struct Disk {
     /// The server of a cluster that has it and told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What the device says of itself (SMART, NVMe); `None` if it does not, or may not be asked.
+    /// The device's own report (SMART, NVMe); `None` if it has none, or may not be asked.
     pub device_health: Option<DeviceHealth>,
 }
 
@@ -103,7 +103,7 @@ pub struct DiskCounters {
     pub acknowledged_lost_writes: u64,
 }
 
-/// What a device says of itself; `None`: it does not say.
+/// A device's own report; `None`: the device does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceHealth {
     /// Its own verdict: `false` predicts that it fails.
@@ -134,7 +134,7 @@ pub struct Pool {
     pub allocated_bytes: Option<u64>,
     /// Kept free so that the loss of a disk can be repaired at once.
     pub reserve_bytes: u64,
-    /// The size of the largest so many disks.
+    /// Number of disks whose size is kept free for repair, the largest first.
     pub reserve_disks: u32,
     /// An administrator chose it; else it follows the number of disks, or was made by an earlier release and stays.
     pub reserve_is_set: bool,
@@ -212,7 +212,7 @@ pub struct Volume {
     pub used_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<u64>,
-    /// What it takes from the pool, all copies together.
+    /// Space that the volume takes from the pool, all copies together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub footprint_bytes: Option<u64>,
     /// Health warns if so much of it, in percent, is used.
@@ -243,13 +243,13 @@ pub struct Volume {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub holders: Vec<DiskId>,
-    /// What each disk has of it, in bytes of slabs, by the disk's id.
+    /// Bytes of slabs that each disk has of the volume, by the disk's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub held_bytes: Option<BTreeMap<DiskId, u64>>,
 }
 
-/// What of a volume has no intact copy, as far as it was met by reads, scrubs and checks.
+/// Parts of a volume without an intact copy, as far as reads, scrubs and checks met them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeDamage {
     /// By path.
@@ -428,7 +428,7 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     pub kind: JobKind,
-    /// What it works on, by name.
+    /// The object that the job works on, by name.
     pub target: String,
     pub state: JobState,
     pub done_bytes: u64,
@@ -437,7 +437,7 @@ pub struct Job {
     pub ended_unix_s: Option<u64>,
     /// `None` if it cannot be told.
     pub remaining_s: Option<u64>,
-    /// What it found or why it failed; may be empty.
+    /// The job's findings, or the reason of its failure; may be empty.
     pub message: String,
 }
 
@@ -447,7 +447,7 @@ pub struct HealthIssue {
     pub health: Health,
     /// A stable word for programs, such as `disk_lost`.
     pub code: String,
-    /// What is concerned, such as `disk 3f1c...`.
+    /// The object concerned, such as `disk 3f1c...`.
     pub target: String,
     pub since_unix_s: u64,
     pub what: String,
@@ -482,7 +482,7 @@ pub struct OperationCounters {
     pub errors: u64,
 }
 
-/// What clients asked of the server, since the daemon started.
+/// Clients' work on the server, since the daemon started.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct Performance {
     pub uptime_us: u64,
@@ -523,7 +523,7 @@ impl OperationCounters {
     }
 }
 
-/// What clients asked of all servers of the cluster that answered, each since its start.
+/// Clients' work on all servers of the cluster that answered, each since its start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ClusterPerformance {
     /// Sums; `uptime_us` is that of the server that has run longest.
@@ -534,7 +534,7 @@ pub struct ClusterPerformance {
     pub servers: Vec<ServerPerformance>,
 }
 
-/// What clients asked of one server of the cluster.
+/// Clients' work on one server of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ServerPerformance {
     pub server: String,
@@ -576,7 +576,7 @@ pub struct Latency {
     pub histogram: LatencyHistogram,
 }
 
-/// What clients asked of a share since the daemon started.
+/// Clients' work on a share since the daemon started.
 #[derive(Debug, Clone)]
 pub struct ShareFigures {
     pub name: String,

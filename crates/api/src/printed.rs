@@ -1,4 +1,4 @@
-//! What the command line prints as JSON beyond the API's answers, so that one document has the schemas of both.
+//! Objects that the command line prints as JSON beyond the API's answers, so that one document has the schemas of both.
 //!
 //! Owns data only. Units and times as in [`crate::model`].
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 /// Printed by commands that change something and have nothing else to show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Message {
-    /// For people.
+    /// The user's full name.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ pub struct AddedUser {
     pub password: Option<String>,
 }
 
-/// What clients asked of the server during an interval. Printed by `perf`, one a line.
+/// Clients' work on the server during an interval. Printed by `perf`, one a line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PerformanceSample {
     pub interval_s: f64,
@@ -58,7 +58,7 @@ pub struct OperationSample {
 }
 
 impl PerformanceSample {
-    /// What happened between two looks at all servers of a cluster, of those that answered both: rates are by each one's own clock.
+    /// Changes between two looks at all servers of a cluster that answered both: rates are by each one's own clock.
     pub fn of_all(before: &ClusterPerformance, after: &ClusterPerformance) -> Self {
         if after.servers.is_empty() {
             return Self::between(&before.total, &after.total);
@@ -77,7 +77,7 @@ impl PerformanceSample {
         Self::between(&first, &last)
     }
 
-    /// What happened between two looks at the same server. If it was started anew meanwhile: what happened since.
+    /// Changes between two looks at the same server; since its start, if it was started anew in between.
     pub fn between(before: &Performance, after: &Performance) -> Self {
         let restarted = after.uptime_us < before.uptime_us;
         let nothing = Performance::default();
@@ -140,7 +140,7 @@ pub struct RdmaCounterSets {
 /// Printed by `rdma ping`.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RdmaPing {
-    /// What both ends agreed on, and times of the steps and of round trips; units in names.
+    /// The agreement of both ends, and times of the steps and of round trips; units in names.
     #[schema(value_type = Object)]
     pub path: serde_json::Value,
     /// Of a share, if one was named.
@@ -153,7 +153,7 @@ pub struct RdmaPing {
 pub struct DiskInspection {
     pub path: String,
     pub size_bytes: u64,
-    /// What is damaged, and what it means.
+    /// Damage that was found, and its meaning.
     pub problems: Vec<String>,
     /// Everything that was found, for people.
     pub report: String,

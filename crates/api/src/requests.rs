@@ -125,7 +125,7 @@ pub struct ForgottenPromises {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasedDisk {
     pub path: String,
-    /// What it held, in words.
+    /// The disk's former content, in words.
     pub held: String,
 }
 
@@ -142,7 +142,7 @@ pub struct ImportPool {
     /// Directories, or disks, to look for labelled disks in; those of the configuration if neither these nor disks are given.
     #[serde(default)]
     pub search: Vec<String>,
-    /// The name it gets here.
+    /// The pool's name on this server.
     #[serde(default)]
     pub rename: Option<String>,
     /// Key file of the server that had it (secret.key): opens its users' passwords.
@@ -156,7 +156,7 @@ pub struct ImportPool {
     pub accept_missing: bool,
 }
 
-/// What an import brought.
+/// Result of an import.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ImportedPool {
     pub name: String,
@@ -171,7 +171,7 @@ pub struct ImportedPool {
     /// The members of Administrators, now that the pool is here.
     #[serde(default)]
     pub administrators: Vec<String>,
-    /// What was left out, and why.
+    /// Records that were left out, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ pub struct CreateVolume {
     pub warn_at_percent: Option<u8>,
 }
 
-/// What is left out stays as it is.
+/// Fields that are left out stay as they are.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetVolume {
@@ -235,7 +235,7 @@ pub struct QuotaBounds {
     pub limit_bytes: Option<u64>,
 }
 
-/// What is left out stays as it is.
+/// Fields that are left out stay as they are.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQuotas {
@@ -252,7 +252,7 @@ pub struct Started {
     pub job: u64,
 }
 
-/// Who may do what through a share.
+/// The rights of one user or group through a share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
@@ -274,7 +274,7 @@ pub struct ShareView {
     #[schema(value_type = String)]
     pub durability: ShareDurability,
     pub read_only: bool,
-    /// Handles, leases and locks survive the server; writes are durable when answered, as with `durability` `write`.
+    /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
     pub continuously_available: bool,
     /// Clients are told that any server may serve it, and cache reads at most.
     #[serde(default)]
@@ -323,7 +323,7 @@ pub struct ShareOptions {
     pub durability: Option<ShareDurability>,
     #[serde(default)]
     pub read_only: Option<bool>,
-    /// Handles, leases and locks survive the server; writes are durable when answered, as with `durability` `write`.
+    /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
     #[serde(default)]
     pub continuously_available: Option<bool>,
     /// Clients are told that any server may serve it, and cache reads at most; only with `continuously_available`.
@@ -393,7 +393,7 @@ pub struct AddUser {
     pub groups: Vec<String>,
 }
 
-/// What is left out stays as it is.
+/// Fields that are left out stay as they are.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
@@ -465,7 +465,7 @@ pub struct AclEntry {
     pub inherited: bool,
 }
 
-/// What is left out stays as it is.
+/// Fields that are left out stay as they are.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAcl {
@@ -501,7 +501,7 @@ pub enum Inheritance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Below {
-    /// What they inherit is computed anew. Their own entries stay, and those that inherit nothing stay as they are.
+    /// Files and directories below get their inherited entries anew. Their own entries stay, and those that inherit nothing stay as they are.
     #[default]
     Follow,
     /// Their own entries go, and all inherit again.
@@ -557,4 +557,15 @@ pub struct CreatedToken {
     pub expires_unix_s: Option<u64>,
     /// Sent as `Authorization: Bearer TOKEN`. It is not shown again.
     pub token: String,
+}
+
+/// The outcome of a notice that was sent as a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TestedReceiver {
+    /// `webhook` or `mail`.
+    pub receiver: String,
+    /// The webhook's server, or the addresses of mail.
+    pub to: String,
+    /// Why it was not taken.
+    pub error: Option<String>,
 }

@@ -22,7 +22,7 @@ use crate::peer::{Peer, Shared};
 use crate::requests::{
     AclChanged, AclView, AddDisk, CheckVolume, CreatePool, CreateShare, CreateVolume, Created, ImportPool,
     ImportedPool, LocateDisk, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetPool, SetQuotas, SetVolume,
-    ShareOptions, ShareView, Started,
+    ShareOptions, ShareView, Started, TestedReceiver,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -337,14 +337,15 @@ async fn check_volume(
     .await
 }
 
-/// What of the volume has no intact copy, by file.
+/// Lists the parts of the volume without an intact copy, by file.
 #[utoipa::path(get, path = "/volumes/{name}/damage", params(("name" = String, Path)), responses((status = OK, description = "Damaged files", body = VolumeDamage)))]
 async fn volume_damage(State(m): State<Shared>, Name(name): Name<String>) -> Reply<VolumeDamage> {
     m.volume_damage(name).await.map(Json)
 }
 
 /// The volume's quotas by owner.
-#[utoipa::path(get, path = "/volumes/{name}/quotas", params(("name" = String, Path)), responses((status = OK, description = "Settings, and each user's use and bounds", body = QuotaReport)))]
+#[utoipa::path(get, path = "/volumes/{name}/quotas", params(("name" = String, Path)), responses((status = OK, description = "Settings, \
+    and each user's use and limits", body = QuotaReport)))]
 async fn quotas(State(m): State<Shared>, Name(name): Name<String>) -> Reply<QuotaReport> {
     m.quotas(name, None).await.map(Json)
 }
@@ -450,7 +451,8 @@ async fn acl(State(m): State<Shared>, Name(name): Name<String>, Query(at): Query
 }
 
 /// Changes the security descriptor of a file or directory.
-#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Changed; what is below follows in a job", body = AclChanged)))]
+#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Changed; \
+    files and directories below follow in a job", body = AclChanged)))]
 async fn set_acl(
     State(m): State<Shared>,
     peer: Peer,
@@ -527,7 +529,7 @@ async fn close_file(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) ->
 }
 
 /// Lists the storage jobs.
-#[utoipa::path(get, path = "/jobs", responses((status = OK, description = "Jobs that run, and the last that ended", body = Vec<Job>)))]
+#[utoipa::path(get, path = "/jobs", responses((status = OK, description = "Running jobs, and those that ended last", body = Vec<Job>)))]
 async fn jobs(State(m): State<Shared>) -> Reply<Vec<Job>> {
     part(&m, |snapshot| snapshot.jobs).await
 }
@@ -568,6 +570,12 @@ async fn config(State(m): State<Shared>, headers: HeaderMap) -> Response {
         true => Json(m.config_values()).into_response(),
         false => m.config().into_response(),
     }
+}
+
+/// Sends each receiver of changes of health a notice that says that it is a test.
+#[utoipa::path(post, path = "/alerts/test", responses((status = OK, description = "The outcome of each notice; none if no receiver is set", body = Vec<TestedReceiver>)))]
+async fn test_alerts(State(m): State<Shared>, peer: Peer) -> Reply<Vec<TestedReceiver>> {
+    audited(&m, peer, "alert test", "", m.test_alerts()).await
 }
 
 pub(crate) fn router() -> Routes {
@@ -619,6 +627,7 @@ pub(crate) fn router() -> Routes {
         .operator(routes!(resume_job))
         .merge(nodes::router())
         .reader(routes!(health))
+        .operator(routes!(test_alerts))
         .merge(performance::router())
         .administrator(routes!(config))
 }

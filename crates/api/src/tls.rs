@@ -70,11 +70,17 @@ impl Identity {
             .map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok())
     }
 
-    fn reload(&self) {
+    /// Takes the files up now.
+    pub fn reload(&self) {
         match load(&self.certificate, &self.key) {
             Ok(new) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                tracing::info!(certificate = %self.certificate.display(), "the API has a new certificate");
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                let is_new = new.cert != current.cert;
+                *current = Arc::new(new);
+                drop(current);
+                if is_new {
+                    tracing::info!(certificate = %self.certificate.display(), "the API has a new certificate");
+                }
             }
             // Half of the pair may have been replaced so far.
             Err(error) => tracing::warn!(%error, "the API keeps the certificate it has"),

@@ -2,8 +2,8 @@
 
 use api::ClusterManagement;
 use api::cluster::{
-    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, NodeStatus, NodeView,
-    PreflightCheck, StateEngine, TestCluster,
+    Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, NodeView, PreflightCheck,
+    StateEngine, TestCluster,
 };
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
@@ -95,31 +95,6 @@ fn disk() -> Disk {
 /// The cluster of these servers, this one first; without any, a single server.
 struct Cluster(Vec<&'static str>);
 
-fn node(name: &str, id: u32) -> NodeView {
-    let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    NodeView {
-        name: name.into(),
-        state: NodeStatus::Up,
-        id: NodeId(id),
-        addresses: vec![address.ip()],
-        pid: None,
-        smb: address,
-        rdma: None,
-        cluster: address,
-        runs_etcd: true,
-        is_witness: false,
-        rack: String::new(),
-        chassis: String::new(),
-        version: String::new(),
-        joined_unix_s: 0,
-        certificate_ends_unix_s: None,
-        disks: 0,
-        volumes: Vec::new(),
-        false_deaths: None,
-        bus: None,
-    }
-}
-
 /// The job of another server, as that one shows it.
 const FAR_JOB: &str = r#"[{"id":2000001,"kind":"retirement","target":"/dev/b","state":"running","done_bytes":0,"total_bytes":9,
     "started_unix_s":1,"ended_unix_s":null,"remaining_s":null,"message":""}]"#;
@@ -141,7 +116,7 @@ impl ClusterManagement for Cluster {
             quorum: 1,
             notes: Vec::new(),
         };
-        let nodes = (1..).zip(&self.0).map(|(id, name)| node(name, id)).collect();
+        let nodes = (1..).zip(&self.0).map(|(id, name)| NodeView::of_test(name, id)).collect();
         let view = ClusterView {
             name: None,
             id: None,
@@ -396,6 +371,9 @@ impl Management for Daemon {
     }
     fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
         self.did(format!("cancel {job}"), ())
+    }
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
+        self.did("test alerts".to_owned(), Vec::new())
     }
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {
         Box::pin(async { Ok(Vec::new()) })

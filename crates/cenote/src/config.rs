@@ -6,14 +6,14 @@
 use crate::control::SmbPolicy;
 use crate::limits::Limits;
 use crate::rdma_devices::AUTO;
-use api::health_watch::Webhook;
+use api::sections::{self, ApiSection, BadKey, HealthSection};
 use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use machine::interfaces::InterfaceRule;
 use machine::places::DiskPlaces;
-use member::{ClusterKeys, OtherEtcd};
+use member::section::{self, ClusterSection};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::size::deserialize_size;
@@ -23,9 +23,9 @@ use types::size::deserialize_size;
 pub struct Config {
     pub server: Server,
     pub smb: Smb,
-    pub api: Api,
-    pub health: Health,
-    pub cluster: Cluster,
+    pub api: ApiSection,
+    pub health: HealthSection,
+    pub cluster: ClusterSection,
     pub disks: Disks,
     pub accounts: AccountKeys,
     pub limits: LimitKeys,
@@ -52,39 +52,6 @@ pub struct Smb {
     pub names: Vec<String>,
     pub refuse_other_names: bool,
     pub require_encryption: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Api {
-    pub listen: SocketAddr,
-    pub tls_listen: Vec<SocketAddr>,
-    pub tls_certificate: PathBuf,
-    pub tls_key: PathBuf,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Health {
-    pub webhook: String,
-    pub webhook_ca_file: PathBuf,
-}
-
-/// This server's part in a cluster, if it is in one or is to be.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cluster {
-    pub listen: String,
-    pub addresses: Vec<IpAddr>,
-    pub rack: String,
-    pub chassis: String,
-    pub bus_by_rdma: bool,
-    pub bus_channels: u32,
-    pub etcd_program: PathBuf,
-    pub etcd: Vec<String>,
-    pub etcd_ca_file: PathBuf,
-    pub etcd_certificate: PathBuf,
-    pub etcd_key: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,11 +95,9 @@ pub struct Log {
 }
 
 const BUSY_POLL_US_MAX: u64 = 10_000;
-/// Half of what a session of an SMB server may have: dead ones may be there for a while beside those in use.
-const BUS_CHANNELS_MAX: u32 = 16;
 
-/// Every key, as `section.key`, and what it does.
-const DOCUMENTATION: &[(&str, &str)] = &[
+/// Keys, as `section.key`, and their help: those before the sections of other crates.
+const DOCUMENTATION_BEFORE: &[(&str, &str)] = &[
     (
         "server.data_dir",
         "Where the cluster state, the key file, the API token and the audit log are. Mode 0700.",
@@ -176,59 +141,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
          required; else they are told in the log.",
     ),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
-    ("api.listen", "Address and port of the management API for this machine. Loopback only."),
-    (
-        "api.tls_listen",
-        "Addresses and ports of the management API for others, over TLS; needs certificate and key.",
-    ),
-    (
-        "api.tls_certificate",
-        "The certificate for it in PEM form, with those between it and an authority that clients trust.",
-    ),
-    (
-        "api.tls_key",
-        "Its key in PEM form, not readable by everybody. Both are read again when they have changed.",
-    ),
-    (
-        "health.webhook",
-        "URL (http or https) to which changes of health are posted as JSON; \"\": none. They go to the log in any case.",
-    ),
-    (
-        "health.webhook_ca_file",
-        "Authorities, in PEM form, that may vouch for the webhook's name; \"\": those that the system trusts.",
-    ),
-    (
-        "cluster.listen",
-        "Address and port by which the other servers of a cluster reach this one, such as \"10.1.0.11:9447\" (TCP, and UDP for heartbeats); \"\": \
-         this is a single server, and nothing listens.",
-    ),
-    (
-        "cluster.addresses",
-        "More addresses by which the other servers reach this one, the preferred one first; none: that of cluster.listen.",
-    ),
-    ("cluster.rack", "The rack it is in, if there are several: copies lie in different ones."),
-    ("cluster.chassis", "The chassis it is in, if several servers share one."),
-    (
-        "cluster.bus_by_rdma",
-        "Reach the other servers' disks by SMB Direct (iWARP in software) where they serve it, else by TCP, which costs less of a processor.",
-    ),
-    (
-        "cluster.bus_channels",
-        "Connections to each of the other servers' disks, spread over its addresses (those of SMB, or of SMB Direct); 0: one to each address, and four \
-         at most.",
-    ),
-    (
-        "cluster.etcd_program",
-        "The etcd that keeps the cluster's state on the first three servers; \"\": etcd in PATH (package etcd-server).",
-    ),
-    (
-        "cluster.etcd",
-        "An etcd that somebody else runs: https://ADDRESS:PORT of each member, the same on all servers, before the cluster is made; none: the \
-         servers run etcd themselves.",
-    ),
-    ("cluster.etcd_ca_file", "The authority of that etcd's members, in PEM form."),
-    ("cluster.etcd_certificate", "A certificate by which they know this server, in PEM form."),
-    ("cluster.etcd_key", "Its key in PEM form."),
+];
+
+/// Those behind them.
+const DOCUMENTATION_BEHIND: &[(&str, &str)] = &[
     (
         "disks.search",
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
@@ -290,6 +206,15 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
 ];
 
+/// Every key and its help, in the order in which the configuration is printed.
+fn documentation() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    DOCUMENTATION_BEFORE
+        .iter()
+        .chain(sections::DOCUMENTATION)
+        .chain(section::DOCUMENTATION)
+        .chain(DOCUMENTATION_BEHIND)
+}
+
 impl Default for Server {
     fn default() -> Self {
         Self { data_dir: "/var/lib/cenote".into(), name: "CENOTE".into(), drain_s: 30 }
@@ -308,17 +233,6 @@ impl Default for Smb {
             names: Vec::new(),
             refuse_other_names: false,
             require_encryption: false,
-        }
-    }
-}
-
-impl Default for Api {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9445)),
-            tls_listen: Vec::new(),
-            tls_certificate: PathBuf::new(),
-            tls_key: PathBuf::new(),
         }
     }
 }
@@ -363,6 +277,14 @@ impl Default for Log {
     }
 }
 
+/// Keys of a file that was read again and differ from those in effect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TakenUp {
+    pub in_force: Vec<&'static str>,
+    /// In force after a restart.
+    pub restart: Vec<&'static str>,
+}
+
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -372,6 +294,12 @@ pub enum ConfigError {
     Parse { path: String, line: String, why: String },
     #[error("configuration key {key}: {why}")]
     Value { key: &'static str, why: String },
+}
+
+impl From<BadKey> for ConfigError {
+    fn from(BadKey { key, why }: BadKey) -> Self {
+        Self::Value { key, why }
+    }
 }
 
 impl Config {
@@ -433,86 +361,13 @@ impl Config {
                 return bad("smb.rdma_devices", &format!("{device} is neither auto nor ADDRESS:PORT"));
             }
         }
-        if let Err(why) = self.cluster_listen() {
-            return bad("cluster.listen", &why);
-        }
-        self.check_etcd()?;
-        if !self.api.listen.ip().is_loopback() {
-            return bad(
-                "api.listen",
-                "it is served on loopback only, without TLS: take 127.0.0.1 or [::1]; api.tls_listen is for others",
-            );
-        }
-        if !self.api.tls_listen.is_empty() {
-            for (key, path) in
-                [("api.tls_certificate", &self.api.tls_certificate), ("api.tls_key", &self.api.tls_key)]
-            {
-                if path.as_os_str().is_empty() {
-                    return bad(key, "api.tls_listen needs a certificate and its key");
-                }
-            }
-        }
-        let hook = &self.health.webhook;
-        let is_url = ["http://", "https://"].iter().any(|scheme| {
-            hook.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
-        });
-        if !hook.is_empty() && !is_url {
-            return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
-        }
+        self.cluster.check()?;
+        self.api.check()?;
+        self.health.check()?;
         if !["off", "error", "warn", "info", "debug", "trace"].contains(&self.log.level.as_str()) {
             return bad("log.level", "off, error, warn, info, debug or trace");
         }
         self.check_numbers()
-    }
-
-    fn check_etcd(&self) -> Result<(), ConfigError> {
-        let keys = &self.cluster;
-        let bad = |key, why: &str| Err(ConfigError::Value { key, why: why.to_owned() });
-        if let Some(url) = keys.etcd.iter().find(|url| !url.starts_with("https://")) {
-            return bad("cluster.etcd", &format!("{url} is not https://ADDRESS:PORT"));
-        }
-        for (key, path) in [
-            ("cluster.etcd_ca_file", &keys.etcd_ca_file),
-            ("cluster.etcd_certificate", &keys.etcd_certificate),
-            ("cluster.etcd_key", &keys.etcd_key),
-        ] {
-            if keys.etcd.is_empty() != path.as_os_str().is_empty() {
-                return bad(
-                    key,
-                    "cluster.etcd needs authority, certificate and key, and they are for nothing else",
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// The etcd that somebody else runs, if there is one.
-    pub fn other_etcd(&self) -> OtherEtcd {
-        let keys = &self.cluster;
-        OtherEtcd {
-            endpoints: keys.etcd.clone(),
-            authority: keys.etcd_ca_file.clone(),
-            certificate: keys.etcd_certificate.clone(),
-            key: keys.etcd_key.clone(),
-        }
-    }
-
-    /// What the configuration says of this server's part in a cluster; addresses of SMB are those that are listened on, and come from elsewhere.
-    /// `listen`: of the cluster's port.
-    pub fn cluster_keys(&self, listen: Option<SocketAddr>, server_guid: uuid::Uuid) -> ClusterKeys {
-        ClusterKeys {
-            name: self.server.name.clone(),
-            server_guid,
-            listen,
-            addresses: self.cluster.addresses.clone(),
-            smb: Vec::new(),
-            rdma: Vec::new(),
-            api: self.api.listen,
-            rack: self.cluster.rack.clone(),
-            chassis: self.cluster.chassis.clone(),
-            is_witness: false,
-            uses_other_etcd: !self.cluster.etcd.is_empty(),
-        }
     }
 
     fn check_numbers(&self) -> Result<(), ConfigError> {
@@ -521,9 +376,6 @@ impl Config {
         if !(1..=GENERATED_PASSWORD_CHARS).contains(&characters) {
             let why = format!("1 to {GENERATED_PASSWORD_CHARS}, which is what generated passwords have");
             return bad("accounts.password_characters_min", &why);
-        }
-        if self.cluster.bus_channels > BUS_CHANNELS_MAX {
-            return bad("cluster.bus_channels", &format!("at most {BUS_CHANNELS_MAX}"));
         }
         let limits = &self.limits;
         for (key, value, least) in [
@@ -553,7 +405,7 @@ impl Config {
         let Ok(toml::Value::Table(sections)) = toml::Value::try_from(self) else { return String::new() };
         let mut text = String::new();
         let mut current = "";
-        for (path, help) in DOCUMENTATION {
+        for (path, help) in documentation() {
             let Some((section, key)) = path.split_once('.') else { continue };
             let Some(value) = sections.get(section).and_then(|section| section.get(key)) else { continue };
             if section != current {
@@ -585,22 +437,16 @@ impl Config {
         }
     }
 
-    /// Where the other servers of a cluster reach this one; `None`: it is a single server.
-    ///
-    /// # Errors
-    /// Why it is no such address.
-    pub fn cluster_listen(&self) -> Result<Option<SocketAddr>, String> {
-        let text = &self.cluster.listen;
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let address: SocketAddr = text.parse().map_err(|_| format!("{text:?} is not ADDRESS:PORT"))?;
-        if address.ip().is_unspecified() {
-            return Err(
-                "it is to be an address by which the other servers reach this one, not all addresses".into(),
-            );
-        }
-        Ok(Some(address))
+    /// Takes over the values of a file that was read again which a running server can take up. Answers the keys that are in force now, and those of
+    /// the others that differ.
+    pub fn take_up(&mut self, new: &Self) -> TakenUp {
+        let before = self.differing(new);
+        self.health.clone_from(&new.health);
+        self.accounts.clone_from(&new.accounts);
+        self.log.clone_from(&new.log);
+        let restart = self.differing(new);
+        let in_force = before.into_iter().filter(|key| !restart.contains(key)).collect();
+        TakenUp { in_force, restart }
     }
 
     /// Where files may be disks, as far as the configuration tells.
@@ -621,11 +467,18 @@ impl Config {
         }
     }
 
-    /// The receiver of changes of health.
-    pub fn webhook(&self) -> Option<Webhook> {
-        let Health { webhook, webhook_ca_file } = &self.health;
-        let authorities = (!webhook_ca_file.as_os_str().is_empty()).then(|| webhook_ca_file.clone());
-        (!webhook.is_empty()).then(|| Webhook { url: webhook.clone(), authorities })
+    /// The keys that have another value in the other configuration.
+    fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let tables = [self, other].map(|config| toml::Value::try_from(config).ok());
+        let value = |table: &Option<toml::Value>, path: &str| {
+            let (section, key) = path.split_once('.')?;
+            table.as_ref()?.get(section)?.get(key).cloned()
+        };
+        let [own, others] = &tables;
+        documentation()
+            .map(|(path, _)| *path)
+            .filter(|path| value(own, path) != value(others, path))
+            .collect()
     }
 
     pub fn password_policy(&self) -> PasswordPolicy {

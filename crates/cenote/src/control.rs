@@ -358,7 +358,7 @@ pub struct DataPlaneOptions {
     pub pulse: Pulse,
 }
 
-/// A running data plane, as `dataplane::start(DataPlaneOptions) -> Result<DataPlane, CommandError>` answers it once every
+/// A running data plane, as `dataplane::start(DataPlaneOptions, OnLoop) -> Result<DataPlane, CommandError>` answers it once every
 /// recorded volume that can be served is open.
 pub struct DataPlane {
     pub control: ControlHandle,

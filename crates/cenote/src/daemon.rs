@@ -14,9 +14,10 @@ use crate::pipe_changes;
 use crate::pipe_queue::PipeChanges;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
+use crate::reload::{InEffect, Reload};
 use crate::service_manager::{self, LongStart, leave_address};
 use crate::waiting::Waiting;
-use api::health_watch::{self, Webhook};
+use api::health_watch;
 use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
 use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
@@ -26,7 +27,7 @@ use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::{room, smart};
-use member::{ClusterControl, ClusterParts, EnginePlaces, Identity, IdentityError};
+use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use sd_notify::NotifyState;
@@ -178,7 +179,7 @@ pub struct Daemon {
     api_listener: TcpListener,
     api_tls: Option<TlsListeners>,
     server_name: String,
-    webhook: Option<Webhook>,
+    in_effect: Arc<InEffect>,
     token: Arc<api::Token>,
     drain: Duration,
     interfaces: Interfaces,
@@ -231,12 +232,13 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]; nothing is left running.
     pub fn start(
-        config: &Config,
+        in_effect: Arc<InEffect>,
         directory: DataDirectory,
         listeners: Listeners,
         start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
     ) -> Result<Self, DaemonError> {
         let io_of = |what: &str| failed_at(&directory.join(what));
+        let config = &in_effect.get(Config::clone);
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
@@ -246,9 +248,8 @@ impl Daemon {
         let (interfaces, rdma_devices) = listened_on(config, &listeners);
         let listen = listeners.cluster.as_ref().and_then(|listener| listener.local_addr().ok());
         let (smb, rdma) = (interfaces.smb.clone(), interfaces.rdma.clone());
-        let keys = member::ClusterKeys { smb, rdma, ..config.cluster_keys(listen, server_guid) };
+        let keys = config.cluster.keys(&config.server.name, config.api.listen, listen, server_guid);
         let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
-        let limits = descriptors::bound(config.limits(), descriptors::raised_limit(), has_rdma);
         let (pulse, nodes) = (Pulse::default(), Shared::default());
         let (pipe_changes, changes) = PipeChanges::new();
         let long_start = LongStart::begin(pulse.clone());
@@ -264,7 +265,7 @@ impl Daemon {
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
-            limits,
+            limits: descriptors::bound(config.limits(), descriptors::raised_limit(), has_rdma),
             directory: shared.clone(),
             logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
             pipe_changes,
@@ -283,17 +284,17 @@ impl Daemon {
             bus_by_rdma: config.cluster.bus_by_rdma,
             bus_channels: config.cluster.bus_channels,
         };
-        let (server, cluster) = begin_cluster(directory.path(), parts, identity, engine, keys)?;
-        let manager = Manager::new(state, key, shared, control, audit, config, cluster.clone());
-        let manager = Arc::new(manager.with_data(directory.path()));
+        let (server, cluster) =
+            begin_cluster(directory.path(), parts, identity, engine, ClusterKeys { smb, rdma, ..keys })?;
+        let manager = Manager::new(state, key, shared, control, audit, in_effect.clone(), cluster.clone());
         Ok(Self {
             directory,
             data_plane,
-            manager,
+            manager: Arc::new(manager),
             api_listener: listeners.api,
             api_tls: listeners.api_tls,
             server_name: config.server.name.clone(),
-            webhook: config.webhook(),
+            in_effect,
             token,
             drain: Duration::from_secs(config.server.drain_s),
             interfaces,
@@ -324,27 +325,27 @@ impl Daemon {
         let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     }
 
-    /// Serves the API until SIGTERM or SIGINT, then drains. `ready` is called once all is served.
+    /// Serves the API until SIGTERM or SIGINT, then drains. `reload`: if the server was started from a file. `ready` is called once all is served.
     ///
     /// # Errors
     /// Why the data plane ended by itself, or what could not be made durable.
-    pub async fn run(self, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
-        let io_error = |what: &str| {
-            let what = what.to_owned();
-            move |source| DaemonError::Io { what, source }
-        };
-        let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
-        let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
+    pub async fn run(self, reload: Option<Reload>, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
+        let named = |what: &str| failed_at(Path::new(what));
+        let mut terminate = signal(SignalKind::terminate()).map_err(named("SIGTERM"))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(named("SIGINT"))?;
+        let address = self.api_listener.local_addr().map_err(named("API socket"))?;
         let listener = asynchronous(self.api_listener)?;
         let address_file = self.directory.join(ADDRESS_FILE);
-        leave_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
+        leave_address(&address_file, address).map_err(failed_at(&address_file))?;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         tasks.spawn(pipe_changes::carry_out(self.pipe_changes, self.manager.clone()));
         watch_surroundings(&mut tasks, &self.manager, &self.directory);
         let pages = begin_dashboard(&mut tasks, &self.manager, &self.server_name, &self.directory);
-        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
+        let receivers = self.in_effect.receivers();
+        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, receivers));
+        let identity = self.api_tls.as_ref().map(|served| served.identity.clone());
+        tasks.spawn(Reload::follow(reload, self.in_effect, identity));
         tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
         if let Some(listeners) = self.api_tls {
             spawn_api_over_tls(&mut tasks, listeners, &self.manager, &self.token, &pages)?;
@@ -456,7 +457,7 @@ impl Records {
         let places = EnginePlaces {
             file: directory.join(STATE_FILE),
             program: config.cluster.etcd_program.clone(),
-            other: config.other_etcd(),
+            other: config.cluster.other_etcd(),
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
         drop(waiting);
@@ -492,7 +493,7 @@ fn begin_cluster(
     parts: ServerParts,
     identity: Option<Identity>,
     engine: Arc<dyn member::Engine>,
-    keys: member::ClusterKeys,
+    keys: ClusterKeys,
 ) -> Result<(Arc<DaemonServer>, Arc<ClusterControl>), DaemonError> {
     let (data, state, key) = (data.to_owned(), parts.state.clone(), parts.key.clone());
     let server = Arc::new(DaemonServer::new(data.clone(), parts));
@@ -546,24 +547,28 @@ fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
     }
 }
 
-/// `cenote serve`: runs the server that the configuration describes until it is told to stop.
+/// `cenote serve`: runs the server that the configuration describes, as read from `file`, until it is told to stop.
 ///
 /// # Errors
 /// Why it does not start, or ended.
 pub fn serve(
-    config: &Config,
+    config: Config,
+    file: &Path,
     start_data_plane: impl Fn(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<(), DaemonError> {
-    while serve_once(config, &start_data_plane)? == Ended::IntoCluster {
+    let in_effect = InEffect::new(config);
+    while serve_once(&in_effect, file, &start_data_plane)? == Ended::IntoCluster {
         tracing::info!("starting again as a part of the cluster");
     }
     Ok(())
 }
 
 fn serve_once(
-    config: &Config,
+    in_effect: &Arc<InEffect>,
+    file: &Path,
     start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<Ended, DaemonError> {
+    let config = in_effect.get(Config::clone);
     let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
     let api = listen("HTTP", config.api.listen)?;
     let api_tls = if config.api.tls_listen.is_empty() {
@@ -580,16 +585,18 @@ fn serve_once(
         .map(|address| listen("SMB Direct", *address))
         .collect::<Result<_, _>>()?;
     let smb = config.smb.listen.iter().map(|address| listen("SMB", *address)).collect::<Result<_, _>>()?;
-    let cluster = config.cluster_listen().map_err(DaemonError::Setup)?;
+    let cluster = config.cluster.listen_address().map_err(DaemonError::Setup)?;
     let cluster = cluster.map(|address| listen("the cluster's port", address)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
+    let reload = runtime.block_on(async { Reload::of(file) });
+    let reload = reload.map_err(failed_at(Path::new("SIGHUP")))?;
     let listeners = Listeners { smb, rdma, api, api_tls, cluster };
-    let daemon = Daemon::start(config, directory, listeners, start_data_plane)?;
+    let daemon = Daemon::start(in_effect.clone(), directory, listeners, start_data_plane)?;
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
     tracing::info!(smb = listening.join(", "), ?api, "serving");
-    runtime.block_on(daemon.run(|| {}))
+    runtime.block_on(daemon.run(Some(reload), || {}))
 }

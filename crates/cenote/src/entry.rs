@@ -1,48 +1,51 @@
 //! What the program does itself: it runs a server, and knows the configuration. All other commands are in `cli`.
 
 use crate::config::Config;
-use crate::service_manager::{self, JournalLines};
+use crate::logging;
+use crate::service_manager;
 use cli::args::{self, Global, Own};
 use cli::{Client, Failure, data_directory, output};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the command that the process was started with, and prints what went wrong.
-pub fn main() -> ExitCode {
+///
+/// `on_loop` puts each opened disk on the data plane's event loop: [`node::on_loop`], or a test's function that puts faults between.
+pub fn main(on_loop: node::OnLoop) -> ExitCode {
     let priority = if service_manager::logs_to_journal() { "<3>" } else { "" };
-    cli::main(priority, run)
+    cli::main(priority, |command, global| run(command, global, on_loop))
 }
 
-fn run(command: Own, global: &Global) -> Result<(), Failure> {
+fn run(command: Own, global: &Global, on_loop: node::OnLoop) -> Result<(), Failure> {
+    let start = |options| crate::dataplane::start(options, on_loop);
     match command {
         Own::Quickstart(options) if options.nodes.is_some() => {
-            log_to_stderr("warn");
+            logging::begin("warn");
             crate::trial::run(&options, &quickstart_directory(global)?)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Quickstart(options) => {
-            log_to_stderr("warn");
-            crate::quickstart::run(&options, &quickstart_directory(global)?, crate::dataplane::start)
+            logging::begin("warn");
+            crate::quickstart::run(&options, &quickstart_directory(global)?, start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Serve(options) => {
             let config = Config::read(&options.config).map_err(|error| Failure::new(error.to_string()))?;
-            log_to_stderr(&config.log.level);
+            logging::begin(&config.log.level);
             if options.end_with_stdin {
                 crate::trial::end_with_stdin().map_err(|error| Failure::new(error.to_string()))?;
             }
-            crate::daemon::serve(&config, crate::dataplane::start)
+            crate::daemon::serve(config, &options.config, start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Witness(args::Witness::Serve(options)) => {
-            log_to_stderr("info");
+            logging::begin("info");
             crate::witness::serve(&options, &data_directory(global))
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Config(command) => config(command, global),
         Own::Recover(recovery) => {
-            log_to_stderr("warn");
+            logging::begin("warn");
             let confirmed = |what: &str, name: &str| {
                 output::confirm(what, name, recovery.yes.as_deref()).map_err(|failure| failure.message)
             };
@@ -81,18 +84,5 @@ fn quickstart_directory(global: &Global) -> Result<PathBuf, Failure> {
     match (&global.data, std::env::var_os("CENOTE_DATA")) {
         (None, None) => cli::near_directory(),
         _ => Ok(data_directory(global)),
-    }
-}
-
-/// `CENOTE_LOG` overrides the level, also by module (`node=debug`).
-fn log_to_stderr(level: &str) {
-    let filter = std::env::var("CENOTE_LOG").unwrap_or_else(|_| level.to_owned());
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr);
-    if service_manager::logs_to_journal() {
-        log.event_format(JournalLines).init();
-    } else {
-        log.with_ansi(std::io::stderr().is_terminal()).init();
     }
 }

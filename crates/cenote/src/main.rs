@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cenote::entry::main()
+    cenote::entry::main(node::on_loop)
 }

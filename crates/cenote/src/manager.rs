@@ -16,15 +16,17 @@ use crate::control::{
 };
 use crate::directory::SharedDirectory;
 use crate::quotas;
+use crate::reload::InEffect;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
+use api::health_watch;
 use api::model::{Configuration, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateToken,
     CreateVolume, CreatedToken, DeletedPool, EraseDisk, ErasedDisk, ForgetPromises, ForgottenPromises,
     GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds, Replaced, SetAcl, SetGroup, SetPool,
-    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TokenView, UserView,
+    SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Role, Subject, owner_names};
@@ -35,11 +37,10 @@ use cluster::seal::SealKey;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, accounts::AccountError};
 use files::withhold;
-use machine::places::{DiskPlaces, absolute, absolute_all};
+use machine::places::{absolute, absolute_all};
 use machine::{room::DataRoom, smart::DeviceHealths};
 use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -49,10 +50,7 @@ pub struct Manager {
     accounts: Arc<AccountBook>,
     control: ControlHandle,
     audit: Arc<AuditLog>,
-    config: String,
-    /// Places to look for disks.
-    search: Vec<PathBuf>,
-    places: DiskPlaces,
+    in_effect: Arc<InEffect>,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
@@ -64,24 +62,21 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect.
     pub fn new(
         state: State,
         key: Arc<SealKey>,
         directory: SharedDirectory,
         control: ControlHandle,
         audit: Arc<AuditLog>,
-        config: &Config,
+        in_effect: Arc<InEffect>,
         cluster: Arc<dyn ClusterManagement>,
     ) -> Self {
-        let accounts = AccountBook::new(state, key, directory, config.password_policy());
+        let accounts = AccountBook::new(state, key, directory, in_effect.clone());
         Self {
             accounts: Arc::new(accounts),
             control,
             audit,
-            config: config.documented(),
-            search: config.disks.search.clone(),
-            places: config.disk_places(),
+            in_effect,
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
@@ -89,13 +84,6 @@ impl Manager {
             cluster,
             seconds: Seconds::default(),
         }
-    }
-
-    /// Keeps disks out of the server's data directory.
-    #[must_use]
-    pub fn with_data(mut self, data: &Path) -> Self {
-        self.places.data = data.to_owned();
-        self
     }
 
     pub fn devices(&self) -> Arc<DeviceHealths> {
@@ -241,12 +229,12 @@ impl Management for Manager {
     }
 
     fn config(&self) -> String {
-        self.config.clone()
+        self.in_effect.get(Config::documented)
     }
 
     fn config_values(&self) -> Configuration {
-        // It was written from values, and reads back.
-        toml::from_str(&self.config).unwrap_or_default()
+        // It is written from values, and reads back.
+        toml::from_str(&self.config()).unwrap_or_default()
     }
 
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
@@ -371,7 +359,7 @@ impl Management for Manager {
             let there = named.iter().map(|path| (path.clone(), false)).collect();
             self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
-                (true, true) => self.search.clone(),
+                (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => absolute_all(&request.search)?,
             };
             let _importing = self.moving.lock().await;
@@ -658,6 +646,12 @@ impl Management for Manager {
 
     fn resume_job(&self, job: u64) -> Answer<'_, ()> {
         Box::pin(self.call(move |reply| StorageCommand::ResumeJob { job, reply }))
+    }
+
+    fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
+        let look = |config: &Config| (config.health.receivers(), config.server.name.clone());
+        let (receivers, server) = self.in_effect.get(look);
+        Box::pin(async move { Ok(health_watch::test(receivers, &server).await) })
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {

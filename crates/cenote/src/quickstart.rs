@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners};
+use crate::reload::InEffect;
 use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
@@ -61,7 +62,7 @@ pub fn run(
         .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
     let listeners =
         Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api, api_tls: None, cluster: None };
-    let daemon = Daemon::start(&config, directory, listeners, start_data_plane)?;
+    let daemon = Daemon::start(InEffect::new(config), directory, listeners, start_data_plane)?;
     runtime.block_on(async {
         let password = match furnish(&daemon, options).await {
             Ok(password) => password,
@@ -73,7 +74,7 @@ pub fn run(
         let places = Places { smb: address, direct, http };
         let mut lines = connect_lines(options, places, &password, daemon.directory().path());
         lines += &unserved_lines(&daemon).await;
-        daemon.run(move || println!("{lines}ready")).await.map(|_| ())
+        daemon.run(None, move || println!("{lines}ready")).await.map(|_| ())
     })
 }
 

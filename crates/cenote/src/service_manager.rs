@@ -29,7 +29,12 @@ const WATCHDOG_LOOKS: u32 = 4;
 
 /// Tells the service manager something. If there is none, nobody needs to know.
 pub fn tell(state: NotifyState) {
-    let _ = sd_notify::notify(&[state]);
+    tell_all(&[state]);
+}
+
+/// Tells the service manager several things at once.
+pub fn tell_all(states: &[NotifyState]) {
+    let _ = sd_notify::notify(states);
 }
 
 /// Notices whether the loop has turned since the last look.

@@ -268,7 +268,7 @@ mod tests {
         for plan in plan(&options, data.path()).unwrap() {
             write_config(&options, &plan, 2).unwrap();
             let config = Config::read(&plan.config).unwrap();
-            assert_eq!(config.cluster_listen().unwrap().unwrap().ip(), plan.address);
+            assert_eq!(config.cluster.listen_address().unwrap().unwrap().ip(), plan.address);
         }
     }
 }

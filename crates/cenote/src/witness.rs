@@ -45,6 +45,9 @@ impl OwnServer for Witness {
     fn is_up(&self, node: NodeId) -> Option<bool> {
         self.heartbeats.is_up(node)
     }
+    fn note_vote(&self, votes: bool) {
+        self.heartbeats.link.note_vote(votes);
+    }
     fn ready_to_join(&self) -> Answer<'_, ()> {
         let why = "a witness has no disks: it joins a cluster, and founds none";
         Box::pin(async move { Err(ApiError::new(ErrorKind::Conflict, why)) })
@@ -226,6 +229,8 @@ fn begin_liveness(
     });
     drained.map_err(|source| DaemonError::Io { what: "a thread".into(), source })?;
     let listen = listen.ok_or_else(|| DaemonError::Setup("the cluster's port has no address".into()))?;
+    // It sends no data to servers, and does without those that cannot.
+    shared.link.note_reach(true);
     let parts = LivenessParts {
         facts: identity.facts.clone(),
         data: data.to_owned(),

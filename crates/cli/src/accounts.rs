@@ -65,8 +65,7 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was changed"))?;
         }
         args::Share::Delete { name, confirmation } => {
-            let what =
-                format!("this takes share '{name}' away from its clients; its files stay on the volume");
+            let what = format!("this deletes share '{name}'; its files stay on the volume");
             delete(client, "shares", &what, &name, &confirmation)?;
             say(as_json, format!("share '{name}' is gone"))?;
         }
@@ -106,12 +105,13 @@ fn ways_around(shares: &[ShareView], name: &str) -> Vec<String> {
         let who = if access.is_empty() { "nobody".to_owned() } else { access };
         if is_within(made, other) {
             notes.push(format!(
-                "the files of '{name}' are reached by share '{}' ({path}) as well, which lets in: {who}; access lists of files hold in both (`cenote acl`)",
+                "share '{}' ({path}) also reaches the files of '{name}', and lets in: {who}; the files' access lists apply to \
+                 both (`cenote acl`)",
                 other.name
             ));
         } else if is_within(other, made) {
             notes.push(format!(
-                "'{name}' reaches the files of share '{}' ({path}) as well, which lets in by itself: {who}",
+                "'{name}' also reaches the files of share '{}' ({path}), which lets in: {who}",
                 other.name
             ));
         }
@@ -471,7 +471,7 @@ fn change_acl(
     }
     match changed.job {
         Some(job) if below.detach => {
-            println!("what is below follows; `cenote job watch {job}` shows how far it is");
+            println!("files and directories below follow; `cenote job watch {job}` shows the progress");
             Ok(())
         }
         Some(job) => watch(client, Some(job)),
@@ -524,9 +524,9 @@ mod tests {
             [share("all", "", "Everyone"), share("pay", "Pay", "ann"), share("payroll", "payroll", "bob")];
         let notes = ways_around(&shares, "pay");
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(notes[0].contains("by share 'all'") && notes[0].contains("Everyone:full"), "{notes:?}");
+        assert!(notes[0].contains("share 'all'") && notes[0].contains("Everyone:full"), "{notes:?}");
         let deeper = [share("pay", "Pay", "ann"), share("year", "pay\\2026", "bob")];
-        assert!(ways_around(&deeper, "year")[0].contains("by share 'pay'"), "case does not matter");
+        assert!(ways_around(&deeper, "year")[0].contains("share 'pay'"), "case does not matter");
         assert!(ways_around(&deeper, "pay")[0].contains("the files of share 'year'"));
         let apart = [share("a", "a", "ann"), share("b", "b", "bob")];
         assert!(ways_around(&apart, "b").is_empty());

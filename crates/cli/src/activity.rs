@@ -1,4 +1,4 @@
-//! `cenote session`, `cenote file`, `cenote health`, `cenote perf`.
+//! `cenote alert`, `cenote session`, `cenote file`, `cenote health`, `cenote perf`.
 
 use crate::args;
 use crate::client::{Client, Failure, escaped};
@@ -6,10 +6,34 @@ use crate::output::{Align, Column, health as colored, json, json_line, say, tabl
 use crate::printable::println;
 use api::model::{ClusterPerformance, Health, HealthReport, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
+use api::requests::TestedReceiver;
 use cluster::clock::unix_now_s;
 use owo_colors::OwoColorize;
 use std::time::Duration;
 use types::size::{show_seconds, show_size};
+
+/// `cenote alert test`: fails if a notice was not taken.
+pub fn test_alerts(client: &Client, as_json: bool) -> Result<(), Failure> {
+    let tested: Vec<TestedReceiver> = client.post("/alerts/test", &())?;
+    if as_json {
+        json(&tested)?;
+    } else {
+        let columns = ["RECEIVER", "TO", "RESULT"].map(|name| Column(name, Align::Left));
+        let rows = tested.iter().map(|one| {
+            let result = one.error.clone().unwrap_or_else(|| "taken".into());
+            vec![one.receiver.clone(), one.to.clone(), result]
+        });
+        table(
+            &columns,
+            rows.collect(),
+            "no receiver is set: health.webhook and health.mail_server name them",
+        );
+    }
+    match tested.iter().any(|one| one.error.is_some()) {
+        true => Err(Failure::new("a notice was not taken")),
+        false => Ok(()),
+    }
+}
 
 pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
     match command {
@@ -92,7 +116,7 @@ pub(crate) fn at_its_server(
         several => {
             let names: Vec<&str> = several.iter().filter_map(Option::as_deref).collect();
             Err(Failure::new(format!(
-                "{} have one of this number: ask the right one alone, with --local and its --data or --api",
+                "servers {} each have one with this number: ask the right server with --local and its --data or --api",
                 names.join(" and ")
             )))
         }

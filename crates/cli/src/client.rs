@@ -259,11 +259,8 @@ fn demand_one_server(data: &Path) -> Result<(), Failure> {
     if data.join(api::ADDRESS_FILE).exists() || !first.is_dir() {
         return Ok(());
     }
-    let message = format!(
-        "{} holds several servers: say which one is asked, such as --data {}",
-        data.display(),
-        first.display()
-    );
+    let message =
+        format!("{} holds several servers: choose one, such as --data {}", data.display(), first.display());
     Err(Failure::new(message))
 }
 

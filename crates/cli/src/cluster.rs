@@ -146,7 +146,7 @@ fn what_may_fail(view: &ClusterView) -> String {
         ),
     };
     match view.at_risk.first() {
-        None => format!("{now}; any one of those that are up may fail, and all volumes are served on"),
+        None => format!("{now}; any one of them may fail, and all volumes stay served"),
         Some(first) => format!("{now}; no further server may fail: {first}"),
     }
 }
@@ -235,7 +235,7 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
                 false => String::new(),
                 true => {
                     let what = format!(
-                        "volumes that have copies on server '{}' alone are not served while it is stopped",
+                        "volumes whose only copies are on server '{}' are not served while it is stopped",
                         node.name
                     );
                     confirm(&what, &node.name, confirmation.yes.as_deref())?;
@@ -259,14 +259,14 @@ pub fn node(client: &Client, as_json: bool, command: args::Node) -> Result<(), F
             say(
                 as_json,
                 format!(
-                    "server '{}' has volumes again when one is made there, or another server dies",
+                    "server '{}' may serve volumes again: those that are made there, or that it takes over when another server dies",
                     node.name
                 ),
             )
         }
         args::Node::Remove { name, confirmation } => {
             let node: NodeView = client.get(&format!("/nodes/{}", escaped(&name)))?;
-            let what = format!("this takes server '{}' out of the cluster for good", node.name);
+            let what = format!("this removes server '{}' from the cluster for good", node.name);
             confirm(&what, &node.name, confirmation.yes.as_deref())?;
             let name = escaped(&node.name);
             client.delete(&format!("/nodes/{name}?confirm={name}"))?;
@@ -427,7 +427,7 @@ mod tests {
         let whole = view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "up")], &[]);
         assert_eq!(
             what_may_fail(&whole),
-            "all servers are up; any one of those that are up may fail, and all volumes are served on"
+            "all servers are up; any one of them may fail, and all volumes stay served"
         );
         let one_down =
             view(&[("node-2", "up"), ("node-1", "up"), ("node-3", "down")], &["with one more server ..."]);

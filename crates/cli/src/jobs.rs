@@ -66,7 +66,7 @@ pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Fai
         args::Job::Watch { id } => watch(client, id)?,
         args::Job::Cancel { id } => {
             client.delete(&format!("/jobs/{id}"))?;
-            say(as_json, format!("job {id} was stopped; what it did stays done"))?;
+            say(as_json, format!("job {id} was stopped; the work that it has done stays"))?;
         }
         args::Job::Resume { id } => {
             let () = client.post(&format!("/jobs/{id}/resume"), &())?;
@@ -147,15 +147,13 @@ impl<'a> Watch<'a> {
 
 fn unknown_end(id: Option<u64>) -> String {
     let what = id.map_or_else(|| "the jobs there".to_owned(), |id| format!("job {id}"));
-    format!(
-        "It is not known how {what} ended, or whether it goes on: see `cenote job list` and `cenote disk list`"
-    )
+    format!("It is not known whether {what} ended or goes on: see `cenote job list` and `cenote disk list`")
 }
 
 fn forgotten(id: Option<u64>) -> Failure {
     let what = id.map_or_else(|| "a job".to_owned(), |id| format!("job {id}"));
     Failure::new(format!(
-        "{what} is not known any more: its server has started again since, and may do the same work under another number. {}",
+        "nobody knows {what} any more: its server has restarted, and may do the same work under another number. {}",
         unknown_end(id)
     ))
 }

@@ -93,6 +93,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Rdma(command) => rdma::rdma(&client()?, global.json, command),
         Command::File(command) => activity::file(&client()?, global.json, command),
         Command::Job(command) => jobs::job(&client()?, global.json, command),
+        Command::Alert(args::Alert::Test) => activity::test_alerts(&client()?, global.json),
         Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
         Command::Dashboard(options) => dashboard::dashboard(&client()?, global.json, &options),

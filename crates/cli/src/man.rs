@@ -18,10 +18,10 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "Done."),
     (
         "1",
-        "Refused, or failed: standard error says why and what to do. A copy or removal of which something was left out.",
+        "The command was refused or failed: standard error says why and what to do. Also if a copy or removal left something out.",
     ),
-    ("2", "The words on the command line were not understood."),
-    ("130", "Stopped by Ctrl-C (cenote smb): what was unfinished is gone."),
+    ("2", "The command line was not understood."),
+    ("130", "Stopped by Ctrl-C (cenote smb); unfinished files were removed."),
 ];
 
 const HEALTH_EXIT_STATUS: &[(&str, &str)] =
@@ -31,11 +31,11 @@ const FILES: &[(&str, &str)] = &[
     ("/etc/cenote/cenote.toml", "The configuration of the packages' server, see cenote-serve(1)."),
     (
         "./cenote-data, /var/lib/cenote",
-        "Data directories that are looked for if neither --data nor CENOTE_DATA names one.",
+        "Data directories that the command tries if neither --data nor CENOTE_DATA names one.",
     ),
-    ("DATA/api.address, DATA/api.token", "By which the command line finds the running server and is let in."),
+    ("DATA/api.address, DATA/api.token", "Address and token of the running server, for the command line."),
     ("DATA/audit.log", "Administrative and refused actions and logons, a JSON object a line."),
-    ("DATA/secret.key", "Opens the passwords in the server's state: keep a copy elsewhere."),
+    ("DATA/secret.key", "The key to the passwords in the server's state: keep a copy elsewhere."),
 ];
 
 const SMB_FILES: &[(&str, &str)] = &[(

@@ -131,7 +131,7 @@ fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure>
     nodes.truncate(nodes.len().saturating_sub(options.lose_nodes as usize));
     if nodes.is_empty() {
         return Err(Failure::new(
-            "nothing to plan with: give --nodes N --drives COUNTxSIZE[:TYPE], or --pool NAME for a running pool",
+            "nothing to plan: give --nodes N --drives COUNTxSIZE[:TYPE], or --pool NAME for a running pool",
         ));
     }
     if options.racks > 0 {

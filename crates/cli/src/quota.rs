@@ -42,7 +42,10 @@ pub fn quota(client: &Client, as_json: bool, command: args::Quota) -> Result<(),
         }
         args::Quota::Remove { volume, user } => {
             client.delete(&path(&volume, Some(&user)))?;
-            say(as_json, format!("the volume's defaults hold for '{user}' on volume '{volume}'"))?;
+            say(
+                as_json,
+                format!("the volume's default limits apply to '{user}' on volume '{volume}' again"),
+            )?;
         }
     }
     Ok(())
@@ -72,7 +75,7 @@ fn change(client: &Client, set: &QuotaSet) -> Result<String, Failure> {
                 limit_bytes: chosen(*limit, old.limit_bytes),
             };
             let () = client.put(&path, &bounds)?;
-            Ok(format!("the bounds of '{user}' on volume '{volume}' were set"))
+            Ok(format!("the limits of '{user}' on volume '{volume}' were set"))
         }
         None => {
             let path = path(volume, None);
@@ -113,7 +116,7 @@ fn list(report: &QuotaReport) {
             state(quota).to_owned(),
         ]
     });
-    table(&columns, rows.collect(), "nobody has anything, or quotas are off");
+    table(&columns, rows.collect(), "no user owns anything on this volume, or quotas are off");
     if report.truncated {
         println!("there are more users: these are the first");
     }

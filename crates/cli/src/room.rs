@@ -29,8 +29,8 @@ pub fn overcommitted(pool: &Pool, volumes: &[Volume], named: &str, grown_bytes: 
     let before = promised - (grown_bytes * u64::from(volume.copies)).min(promised);
     let since = if before <= room { "from now on" } else { "as before" };
     Some(format!(
-        "{since} the volumes of pool '{0}' are promised {1}, more than the {2} that it has for them, all copies counted: when these are used up, writes \
-         are refused. `cenote pool show {0}` has what is left; health warns from 70 %",
+        "{since}, the volumes of pool '{0}' may grow to {1} with all their copies, more than the {2} that the pool has: when \
+         it is full, writes are refused. `cenote pool show {0}` shows the space left; health warns from 70 %",
         pool.name,
         show_size(promised),
         show_size(room)

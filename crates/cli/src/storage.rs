@@ -20,8 +20,7 @@ use types::{DiskId, PoolId};
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
         args::Disk::List => {
-            let disks: Vec<Disk> =
-                client.get_whole("/disks", "disks there are shown as the records have them")?;
+            let disks: Vec<Disk> = client.get_whole("/disks", "disks there are shown as last recorded")?;
             if as_json {
                 return json(&disks);
             }
@@ -78,7 +77,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let disk = disk_id(client, &disk)?;
             let () = client.post(&format!("/disks/{disk}/acknowledge"), &())?;
             let message =
-                format!("the errors of disk {disk} are acknowledged; health tells of those that come after");
+                format!("the errors of disk {disk} are acknowledged; health reports only later ones");
             say(as_json, message)?;
         }
         args::Disk::ForgetPromises { disk, yes } => forget_promises(client, as_json, &disk, yes.as_deref())?,
@@ -243,7 +242,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
     match command {
         args::Pool::List => {
             let pools: Vec<Pool> =
-                client.get_whole("/pools", "pools are shown without what disks there hold")?;
+                client.get_whole("/pools", "pools are shown without the figures of its disks")?;
             if as_json {
                 return json(&pools);
             }
@@ -383,7 +382,7 @@ fn delete_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) ->
 
 fn export_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) -> Result<(), Failure> {
     let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
-    let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
+    let what = format!("this removes pool '{}' with its volumes and shares from this server", pool.name);
     confirm(&what, &pool.name, yes)?;
     let name = escaped(&pool.name);
     let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
@@ -424,7 +423,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     match command {
         args::Volume::List => {
             let volumes: Vec<Volume> =
-                client.get_whole("/volumes", "volumes there are shown as the records have them")?;
+                client.get_whole("/volumes", "volumes there are shown as last recorded")?;
             if as_json {
                 return json(&volumes);
             }
@@ -563,7 +562,7 @@ fn show_damage(damage: &VolumeDamage) {
     let rows = damage.files.iter().flat_map(|file| file.ranges.iter().map(|range| row(&file.path, range)));
     table(&columns, rows.collect(), "no file is damaged, as far as is known");
     if damage.other_bytes > 0 {
-        println!("{} bytes that no file has are damaged, too", damage.other_bytes);
+        println!("{} damaged bytes belong to no file", damage.other_bytes);
     }
     if damage.unreadable_pages > 0 {
         println!(
@@ -604,8 +603,9 @@ fn repair_volume(
         _ => return Err(Failure::new(format!("the check did not end: {}", found.message))),
     }
     let what = format!(
-        "the check of volume '{}' found: {}\nThe repair writes copies of these blocks again from intact ones, the newest first; where nothing \
-         tells which is newer, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
+        "the check of volume '{}' found: {}\nThe repair rewrites damaged and older copies of these blocks from the newest \
+         intact one. If nothing tells which copy is newer, it takes that of the disk with the lowest ID, and the others are \
+         lost. It changes no structures",
         volume.name, found.message
     );
     if !as_json {

@@ -55,7 +55,7 @@ pub fn token(client: &Client, as_json: bool, command: args::Token) -> Result<(),
         }
         args::Token::Delete { name } => {
             client.delete(&format!("/tokens/{}", escaped(&name)))?;
-            say(as_json, format!("token '{name}' is gone: its holder is refused"))
+            say(as_json, format!("token '{name}' was deleted: its holder is refused from now on"))
         }
     }
 }

@@ -452,6 +452,34 @@ fn a_disk_is_refused_while_the_records_of_those_that_are_there_still_fit() {
 }
 
 #[test]
+fn three_thousand_users_fit_beside_a_few_volumes_as_the_manual_says() {
+    let with_users = |count: u64| {
+        let mut dump = large(4);
+        dump.entries.retain(|(key, _)| !key.starts_with(DiskRecord::PREFIX));
+        let users = (0..count).map(|number| {
+            // Nonce, sealed hash and tag do not compress.
+            let random: Vec<u8> = (0..3).flat_map(|part| unlike(100_000 + 3 * number + part)).collect();
+            let random: String = random[..44].iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = format!("{}.{}", random.get(3..9).unwrap(), number * 7919 % 10_007);
+            let value = format!(
+                "{{\"name\":\"{name}\",\"sid\":\"S-1-5-21-1234567890-2345678901-345678901-{}\",\"enabled\":true,\
+                 \"full_name\":\"\",\"password_set_unix_s\":{},\"password_lost\":false,\"sealed_nt_hash\":\"{random}\"}}",
+                1000 + number,
+                1_790_000_000 + number * 7919 % 30_000_000,
+            );
+            (format!("user/{name}"), value.into_bytes())
+        });
+        dump.entries.extend(users);
+        dump.entries.sort();
+        PoolImage::of(&dump, POOL, "host-a", 11).unwrap().encode(ROOM).unwrap()
+    };
+    for (count, fit) in [(3_000, true), (4_000, false)] {
+        let image = with_users(count);
+        assert_eq!(parse_header(&image).unwrap().omitted == 0, fit, "{count} users");
+    }
+}
+
+#[test]
 fn a_user_or_share_that_the_disks_could_not_carry_is_refused_and_what_makes_room_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let key = SealKey::open_or_create(&directory.path().join("key")).unwrap();

@@ -13,6 +13,8 @@ mod accounts;
 mod checks;
 mod copies;
 #[cfg(test)]
+mod made_up;
+#[cfg(test)]
 mod tests;
 
 use crate::accounts::AccountError;

@@ -137,6 +137,9 @@ mod tests {
         let strict = VolumeRecord { min_copies: 2, ..volume(&[1, 2, 3], 3) };
         assert!(!opens_with(&strict, &own), "one copy is too few for it");
         assert!(opens_with(&strict, &BTreeSet::from([disk(1), disk(2)])));
+        let by_disks = VolumeRecord { min_holders: 3, homes: Vec::new(), ..volume(&[1, 2, 3], 0) };
+        assert!(opens_with(&by_disks, &own), "copies are counted by disks alone");
+        assert!(!opens_with(&VolumeRecord { min_copies: 2, ..by_disks }, &own), "one copy is too few for it");
     }
 
     #[test]

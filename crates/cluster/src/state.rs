@@ -1,6 +1,6 @@
 //! What is asked of the cluster's state, and what it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -52,6 +52,18 @@ impl Transaction {
         self.changes.push(Change::Delete { key: key.into() });
         self
     }
+
+    /// A key that is there if the transaction was applied, unless somebody deleted it since.
+    pub(crate) fn last_put(&self) -> Option<&str> {
+        let mut later = BTreeSet::new();
+        self.changes.iter().rev().find_map(|change| match change {
+            Change::Put { key, .. } if !later.contains(key) => Some(key.as_str()),
+            Change::Put { key, .. } | Change::Delete { key } => {
+                later.insert(key);
+                None
+            }
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +112,8 @@ pub enum StateError {
     Conflict,
     /// The state did not answer; a commit may or may not have been applied.
     Unknown(String),
+    /// The state refused a commit, or never had it: nothing was applied, and nothing will be.
+    NotApplied(String),
     /// A record does not parse.
     Malformed { key: String, why: String },
     /// The state's file cannot be opened.
@@ -115,14 +129,17 @@ impl fmt::Display for StateError {
             Self::Unknown(why) => {
                 write!(f, "the cluster state did not answer, the change may or may not be there: {why}")
             }
+            Self::NotApplied(why) => {
+                write!(f, "the cluster state did not take the change, and nothing was changed: {why}")
+            }
             Self::Malformed { key, why } => {
                 write!(f, "record {key} of the cluster state does not parse: {why}")
             }
             Self::Open(why) => write!(f, "the cluster state cannot be opened: {why}"),
             Self::NoRoom(pool) => write!(
                 f,
-                "the disks of pool {pool} have no room for the records of one more: without these an import would lose some. Delete users, shares \
-                 or volumes that nobody needs"
+                "the disks of pool {pool} have no room for the records of one more: without these an import would lose some. Each disk keeps 256 KiB \
+                 of records, some 3,000 users beside a few volumes. Delete users, shares or volumes that nobody needs"
             ),
         }
     }

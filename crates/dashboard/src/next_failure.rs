@@ -380,15 +380,10 @@ pub mod tests {
             volume.status = VolumeStatus::Detached;
         }
         snapshot.volumes = vec![volume];
-        let node = |at: usize, name: &str| -> NodeView {
-            let state = if at >= 3 - down { "down" } else { "up" };
-            let address = "127.0.0.1:1";
-            serde_json::from_value(serde_json::json!({
-                "name": name, "state": state, "id": at + 1, "addresses": [], "pid": null, "smb": address, "rdma": null, "cluster": address,
-                "runs_etcd": true, "is_witness": false, "rack": "", "chassis": "", "version": "", "joined_unix_s": 0, "disks": 1,
-                "volumes": [], "bus": null,
-            }))
-            .expect("a server")
+        let node = |at: usize, name: &str| NodeView {
+            state: if at >= 3 - down { NodeStatus::Down } else { NodeStatus::Up },
+            disks: 1,
+            ..NodeView::of_test(name, at as u32 + 1)
         };
         let nodes: Vec<NodeView> = names.iter().enumerate().map(|(at, name)| node(at, name)).collect();
         let down_names = names.iter().skip(3 - down).map(|name| (*name).to_owned());

@@ -68,6 +68,18 @@ fn parse(line: &[String]) -> Result<(), clap::Error> {
     }
 }
 
+/// Messages and documents name commands without all of their arguments.
+fn missing_is_no_fault(error: clap::Error) -> Result<(), clap::Error> {
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion => Ok(()),
+        _ => Err(error),
+    }
+}
+
 /// Commands between two of the same quotes, or between tags.
 fn commands(text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -141,7 +153,6 @@ fn no_page_shows_a_secret_as_an_argument() {
     }
 }
 
-/// Messages name commands without their arguments too, so that what is missing is no fault there.
 #[test]
 fn every_command_of_a_message_is_one_of_the_command_line() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -159,16 +170,7 @@ fn every_command_of_a_message_is_one_of_the_command_line() {
             let words = command.split_whitespace().map(|word| filled(&unbraced(word)));
             let line: Vec<String> = words.filter(|word| !word.is_empty()).collect();
             count += 1;
-            let Err(error) = parse(&line) else { continue };
-            let is_short = matches!(
-                error.kind(),
-                ErrorKind::MissingRequiredArgument
-                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                    | ErrorKind::MissingSubcommand
-                    | ErrorKind::DisplayHelp
-                    | ErrorKind::DisplayVersion
-            );
-            if !is_short {
+            if let Err(error) = parse(&line).or_else(missing_is_no_fault) {
                 wrong.push(format!(
                     "{}: `{command}`: {}",
                     path.display(),
@@ -192,4 +194,54 @@ fn unbraced(word: &str) -> String {
         (Some(begin), Some(end)) if begin < end => format!("{}7{}", &word[..begin], &word[end + 1..]),
         _ => word.to_owned(),
     }
+}
+
+/// The calls of `cenote` and `fleet` that a document shows: between ticks, and in blocks of code.
+fn calls_of_a_document(text: &str) -> Vec<Vec<String>> {
+    let (mut calls, mut is_fenced) = (Vec::new(), false);
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if is_fenced || line.starts_with("    ") {
+            calls.extend(calls_of_a_shell(line));
+        } else {
+            calls.extend(line.split('`').skip(1).step_by(2).flat_map(calls_of_a_shell));
+        }
+    }
+    calls
+}
+
+fn calls_of_a_shell(line: &str) -> Vec<Vec<String>> {
+    let line = line.split(" #").next().unwrap_or_default();
+    let parts = line.split([';', '|', '<', '>', '&']).map(|part| {
+        let words = part.split_whitespace().map(|word| word.trim_matches(['[', ']', '\'', '"']));
+        let words = words.map(|word| word.strip_prefix("target/release/").unwrap_or(word));
+        words.skip_while(|word| *word == "until").map(filled).collect::<Vec<_>>()
+    });
+    let is_call = |words: &Vec<String>| match words.as_slice() {
+        [program, verb, ..] => {
+            (program == "cenote" || program == "fleet")
+                && verb.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '-')
+        }
+        _ => false,
+    };
+    parts.filter(is_call).collect()
+}
+
+#[test]
+fn every_command_of_the_documents_is_one_of_the_command_line() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = vec![root.join("README.md"), root.join("SECURITY.md"), root.join("CHANGELOG.md")];
+    files(&root.join("docs"), "md", &mut documents);
+    let (mut count, mut wrong) = (0, Vec::new());
+    for path in documents {
+        for line in calls_of_a_document(&fs::read_to_string(&path).unwrap()) {
+            count += 1;
+            if let Err(error) = parse(&line).or_else(missing_is_no_fault) {
+                wrong.push(format!("{}: {line:?}: {error}", path.display()));
+            }
+        }
+    }
+    assert!(count > 200, "{count} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -12,7 +12,7 @@ use sys::{Buf, Payload};
 /// The unit in bytes that a power cut keeps or loses whole.
 pub const TEAR_BYTES: u64 = 512;
 
-/// What a power cut does to one change.
+/// The effect of a power cut on one change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Lost,
@@ -46,7 +46,7 @@ pub(crate) fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
     a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
 }
 
-/// What changes are applied to.
+/// A medium that changes are applied to.
 pub(crate) trait Medium {
     type Error;
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Self::Error>;

@@ -1,4 +1,4 @@
-//! What every [`Disk`] has to do, as one suite for all of them: run it on an implementation, it panics with what is wrong.
+//! The promises of every [`Disk`] as one suite: run on an implementation, it panics with the promise that is broken.
 
 use crate::{Disk, DiskError, DiskOperation};
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ pub struct FaultDisk<D> {
     time_bound: Duration,
     /// An operation timed out.
     hung: bool,
-    /// What each operation of the disk below is for, by its token there.
+    /// Purpose of each operation of the disk below, by its token there.
     purposes: HashMap<u64, Purpose>,
     next_token: u64,
     answers: Vec<DiskCompletion>,
@@ -82,7 +82,7 @@ pub struct FaultDisk<D> {
 }
 
 impl<D: Disk> FaultDisk<D> {
-    /// What hangs longer than `time_bound` is answered as timed out.
+    /// Wraps a disk. An operation that hangs longer than `time_bound` is answered as timed out.
     pub fn new(disk: D, handle: FaultHandle, time_bound: Duration) -> Self {
         Self {
             disk,

@@ -15,8 +15,6 @@ pub mod memory;
 pub mod partition;
 mod random;
 mod release;
-#[cfg(feature = "fault-injection")]
-pub mod steered;
 pub mod users;
 pub mod volatile;
 
@@ -28,7 +26,7 @@ pub use file::{
 use std::fmt;
 use sys::{BufMut, Payload};
 
-/// What a caller asks of a disk. Offsets and lengths are bytes, multiples of [`DiskInfo::block_bytes`].
+/// A caller's request to a disk. Offsets and lengths are bytes, multiples of [`DiskInfo::block_bytes`].
 #[derive(Debug)]
 pub enum DiskOperation {
     /// Fills the buffer from `offset`.

@@ -43,7 +43,7 @@ pub struct Place {
     pub len_bytes: u64,
 }
 
-/// What a table says of us.
+/// A partition table as far as it concerns our partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Table {
     disk: Uuid,
@@ -64,7 +64,7 @@ enum TableCopy {
     Damaged,
 }
 
-/// What is known of the partition table around one of our partitions.
+/// State of the partition table around one of our partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TableState {
     /// Both copies are intact; or there is no table, or it is not ours to judge.
@@ -331,7 +331,7 @@ fn largest_place(blocks: u64, block_bytes: u32) -> Option<Place> {
 /// Bytes and their places.
 type Step = Vec<(u64, Vec<u8>)>;
 
-/// What is written, in steps of which each is durable before the next: the copies of the table, then the MBR that makes others look at
+/// Returns the writes in steps, each durable before the next: the copies of the table, then the MBR that makes others look at
 /// them.
 fn steps(table: &Table, blocks: u64, block_bytes: u32) -> [Step; 2] {
     let block = u64::from(block_bytes);

@@ -1,6 +1,6 @@
-//! Who uses a file or a block device that is to be overwritten: mounts, swap, device mapper, RAID, loop devices, locks.
+//! Finds the users of a file or block device that is to be overwritten: mounts, swap, device mapper, RAID, loop devices, locks.
 //!
-//! Reads what the kernel tells under `/proc` and `/sys`, changes nothing. That nobody is found proves nothing: whoever overwrites opens the
+//! Reads what the kernel tells under `/proc` and `/sys`, changes nothing. That nobody is found proves nothing: a program that overwrites it opens the
 //! device exclusively all the same.
 
 use rustix::fs::{FileType, Stat};

@@ -1,7 +1,7 @@
 //! A file as a disk with a volatile write cache, and the plug of its power: for tests of the running daemon, which a kill
 //! alone cannot rob of what the kernel has.
 //!
-//! The file is the medium. What was written without durability waits in memory until a flush covers it, and operations take
+//! The file is the medium. A write without durability waits in memory until a flush covers it, and operations take
 //! a few polls. When [`Plug::pull`] is called, all that could be lost then (the cached writes and all operations in flight) is
 //! kept, lost or torn by chance that a seed repeats, as [`crate::crash`] describes; afterwards nothing is written and nothing
 //! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.

@@ -70,7 +70,7 @@ fn open_own(directory: &Path, owner: u32) -> io::Result<OwnedFd> {
 fn set_in(directory: &Path, owner: u32, name: &str) -> io::Result<()> {
     check_name(name)?;
     make(directory)?;
-    // What is set already stays as it is.
+    // An event that is set already stays as it is.
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     openat(open_own(directory, owner)?, name, flags, Mode::RUSR | Mode::WUSR)?;
     Ok(())

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What goes to stdout; a reader who went away is no failure.
+/// Prints to stdout; a reader who went away is no failure.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! What a run does: the values behind a command line or an XML profile, checked as DiskSpd's Profile::Validate does.
+//! A run's profile: the values behind a command line or an XML profile, checked as DiskSpd's Profile::Validate does.
 
 /// Intervals of one series (`-D`).
 const INTERVALS_MAX: u64 = 1_000_000;
@@ -254,7 +254,7 @@ impl Target {
     }
 }
 
-/// What is wrong with a profile, or strange about it.
+/// Errors and oddities of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     pub errors: Vec<String>,
@@ -342,7 +342,7 @@ impl Target {
         if span.thread_count > 0 { span.thread_count } else { self.threads }
     }
 
-    /// What makes the target impossible, and whether it does.
+    /// Returns each reason that makes a target impossible, and whether it applies.
     fn errors(&self, span: &TimeSpan) -> [(bool, &'static str); 17] {
         let pool = span.request_count > 0;
         let random = self.is_random();
@@ -400,7 +400,7 @@ impl Target {
         ]
     }
 
-    /// What makes the target strange, and whether it does.
+    /// Returns each reason that makes a target strange, and whether it applies.
     fn warnings(&self, span: &TimeSpan) -> [(bool, &'static str); 3] {
         let random = self.is_random();
         let threads = self.threads_in(span);

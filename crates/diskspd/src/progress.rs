@@ -1,4 +1,4 @@
-//! What is shown while a run goes on: a line on a terminal, the dots of `-P`, and a file for programs. Never part of the report.
+//! Shows the progress of a run: a line on a terminal, the dots of `-P`, and a file for programs. Never part of the report.
 
 use crate::engine::control::Totals;
 use std::fs::File;
@@ -34,7 +34,7 @@ impl Phase {
     }
 }
 
-/// What a progress file says: the phase, and totals since the run began.
+/// A line of a progress file: the phase, and totals since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressLine {
     pub phase: Phase,
@@ -102,7 +102,7 @@ impl Progress {
             eprint!("{}", ".".repeat(new));
         }
         if let Some(file) = &self.file {
-            // Who reads it notices that it does not change; the run goes on.
+            // A reader of the file notices that it does not change; the run goes on.
             let _ = file.write_all_at(ProgressLine { phase, totals }.text().as_bytes(), 0);
         }
         if !self.is_terminal || now_ns.saturating_sub(self.last_ns) < REDRAW_NS {

@@ -1,4 +1,4 @@
-//! What is counted: operations completed inside the measured span, their latency as a bounded histogram, their rate by interval.
+//! Counts operations completed inside the measured span, their latency as a bounded histogram, their rate by interval.
 //!
 //! Latency is kept exactly to 1 us up to 2 ms and with a relative error of at most 1/1024 above. Histograms of threads, targets and machines
 //! add up.
@@ -299,7 +299,7 @@ pub struct WaitStatistics {
     pub batched_completions: u64,
 }
 
-/// What a thread's sessions are, and what they did while the run measured.
+/// A thread's sessions, and their work while the run measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SmbUse {
     pub server: String,
@@ -319,7 +319,7 @@ pub struct SmbUse {
 pub struct TargetResult {
     pub path: String,
     pub file_bytes: u64,
-    /// What `-rd` came to on this target.
+    /// The effective ranges of `-rd` on this target.
     pub distribution: Vec<EffectiveRange>,
     pub read: Direction,
     pub write: Direction,
@@ -356,7 +356,7 @@ pub struct ProcessorUse {
     pub idle_percent: f64,
 }
 
-/// What one time span gave.
+/// Result of one time span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpanResult {
     pub seconds: f64,

@@ -20,7 +20,7 @@ pub struct ProcessorTimes {
     pub idle: u64,
 }
 
-/// What the processors have done since the system's start.
+/// Returns the times of the processors since the system's start.
 pub fn processor_times() -> Vec<ProcessorTimes> {
     parse_times(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -125,7 +125,7 @@ fn places(processors: &[u32]) -> Vec<ProcessorPlace> {
         .collect()
 }
 
-/// What the report says of this machine.
+/// Returns the report's facts about this machine.
 pub fn information() -> SystemInformation {
     let processors = processors();
     let places = places(&processors);

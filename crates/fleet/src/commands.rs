@@ -1,6 +1,7 @@
 //! What the commands do.
 
 mod life;
+mod making;
 mod measure;
 mod ready;
 mod rows;
@@ -61,7 +62,7 @@ impl From<RunError> for Failure {
 pub fn main(cli: &Cli) -> Result<(), Failure> {
     let directory = &cli.fleet;
     match &cli.command {
-        Command::New(options) => life::new(directory, options),
+        Command::New(options) => making::new(directory, options),
         Command::Start(options) => life::start(directory, options),
         Command::Stop => life::stop(directory),
         Command::Set(options) => life::set(directory, options),

@@ -6,7 +6,9 @@ use crate::table::Rates;
 use api::fleet::FleetProgress;
 use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
-use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions, ShareView, UserView};
+use api::requests::{
+    AddUser, CreateShare, CreateVolume, Created, Grant, SetUser, ShareOptions, ShareView, UserView,
+};
 use api::seconds::LastSecond;
 use api::{ErrorKind, model};
 use cli::args::Global;
@@ -119,6 +121,21 @@ impl Server {
             )),
             false => Ok(()),
         }
+    }
+
+    /// # Errors
+    /// If the server does not answer.
+    pub fn has_user(&self, name: &str) -> Result<bool, String> {
+        let users: Vec<UserView> = self.0.get("/users").map_err(told)?;
+        Ok(users.iter().any(|found| found.name.eq_ignore_ascii_case(name)))
+    }
+
+    /// # Errors
+    /// The server's refusal.
+    pub fn set_password(&self, user: &str, password: &str) -> Result<(), String> {
+        let request =
+            SetUser { name: None, password: Some(password.to_owned()), full_name: None, enabled: None };
+        self.0.patch(&format!("/users/{user}"), &request).map_err(told)
     }
 
     /// Where the server listens: SMB, and SMB Direct if it does.

@@ -121,6 +121,17 @@ pub struct Microvms {
     pub modules: Option<PathBuf>,
 }
 
+/// Parameters of `fleet new` that only the making of the fleet goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Making {
+    /// Copies that the volumes keep.
+    pub resiliency: api::model::Resiliency,
+    /// The share of each server that is there; `None`: volumes are made.
+    #[serde(default)]
+    pub share: Option<String>,
+}
+
 /// The supervising process of a running fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -167,6 +178,9 @@ pub struct State {
     pub user: Option<String>,
     #[serde(default)]
     pub running: Option<Running>,
+    /// Until the fleet is made whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub making: Option<Making>,
 }
 
 const fn aligned() -> u32 {
@@ -178,6 +192,10 @@ const fn aligned() -> u32 {
 pub enum StateError {
     #[error("there is no fleet in {0}: `fleet new` makes one")]
     None(PathBuf),
+    #[error(
+        "the fleet in {0} is made in part: give the `fleet new` that began it again, which goes on, or take it away by `fleet remove`"
+    )]
+    Unfinished(PathBuf),
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
     #[error("{0} is no description of a fleet: {1}")]
@@ -202,6 +220,7 @@ impl State {
             alignment_percent: aligned(),
             user: None,
             running: None,
+            making: None,
         }
     }
 
@@ -219,6 +238,15 @@ impl State {
         }
         .map_err(|error| StateError::Io(path.clone(), error))?;
         Self::parse(&text).map_err(|why| StateError::Wrong(path, why))
+    }
+
+    /// Loads a fleet that is made whole.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn load_made(directory: &Path) -> Result<Self, StateError> {
+        let state = Self::load(directory)?;
+        if state.making.is_some() { Err(StateError::Unfinished(directory.to_owned())) } else { Ok(state) }
     }
 
     /// Reads a description.

@@ -1,7 +1,7 @@
 //! CRC32c as MPA uses it (RFC 5044 section 4.1): over the ULPDU length, the ULPDU and the pad; least significant byte first.
 //!
-//! What a server sends from its cache it sends again: the CRC of a whole page stays beside the page ([`Buf::page_words`]), and is put
-//! behind what went before by arithmetic, without a look at the bytes.
+//! A server sends pages of its cache again and again: the CRC of a whole page stays beside the page ([`Buf::page_words`]), and is put
+//! behind the CRC of earlier bytes by arithmetic, without a look at the bytes.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use std::ops::Range;
@@ -57,7 +57,7 @@ pub fn crc32c(bytes: &[u8]) -> [u8; 4] {
     crc.wire_bytes()
 }
 
-/// What a CRC contributes to the one of the same bytes and a page behind them: its remainder, multiplied by x to the power of the
+/// Returns the share of a CRC in that of the same bytes and a page behind them: its remainder, multiplied by x to the power of the
 /// page's bits.
 fn behind_a_page(crc: u32) -> u32 {
     let [first, second, third, fourth] = crc.to_le_bytes();

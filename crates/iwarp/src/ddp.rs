@@ -218,7 +218,7 @@ impl ReadRequest {
     }
 }
 
-/// What an atomic does with the eight bytes.
+/// The effect of an atomic operation on its eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOperation {
     /// Adds within the fields that `mask` delimits: a set bit stops the carry out of it (RFC 7306 section 5.1.1).

@@ -58,7 +58,7 @@ pub struct Head {
 impl Head {
     pub const EMPTY: Self = Self { bytes: [0; KEPT_HEAD_BYTES_MAX], len: 0 };
 
-    /// What is longer than [`KEPT_HEAD_BYTES_MAX`] is cut off.
+    /// Copies the bytes, at most [`KEPT_HEAD_BYTES_MAX`] of them.
     pub fn new(bytes: &[u8]) -> Self {
         let len = bytes.len().min(KEPT_HEAD_BYTES_MAX);
         let mut head = Self { len: len as u8, ..Self::EMPTY };
@@ -80,7 +80,7 @@ pub struct Outgoing {
     /// Lengths, headers and trailers, in order.
     own: Vec<u8>,
     fpdus: Vec<Fpdu>,
-    /// What the FPDUs carry parts of: each payload whole, so that no part needs a reference of its own.
+    /// Payloads that the FPDUs carry parts of, each whole, so that no part needs a reference of its own.
     bodies: Vec<Payload>,
     /// Where the next FPDU begins in the last of them.
     next: Place,
@@ -163,7 +163,7 @@ impl Outgoing {
         }
     }
 
-    /// What the FPDUs that follow carry, from a place on.
+    /// Sets the payload of the FPDUs that follow, from a place on.
     pub(crate) fn begin(&mut self, body: Payload, from: Place) {
         self.bodies.push(body);
         self.next = from;
@@ -303,7 +303,7 @@ impl Outgoing {
     }
 }
 
-/// What stands at the front of a byte stream.
+/// The unit at the front of a byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Framed<'a> {
     /// This many more bytes are needed at least.

@@ -197,7 +197,7 @@ impl Memory {
         }
     }
 
-    /// What [`Self::lend`] gave comes back.
+    /// Takes back the memory that [`Self::lend`] gave.
     pub(crate) fn give_back(&mut self, stag: Stag, bytes: BufMut) {
         if let Some(region) = self.regions.get_mut(&stag)
             && matches!(region.bytes, Bytes::Lent { len_bytes } if len_bytes == bytes.len())

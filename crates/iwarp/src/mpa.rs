@@ -176,7 +176,7 @@ impl LegacyDepths {
 }
 
 /// Our own block at the start of private data, by which two ends of this code agree on what the RFCs leave open. Only sent if
-/// configured, or in answer to one. Where [`LegacyDepths`] are there too they come first: whoever looks for them finds them.
+/// configured, or in answer to one. Where [`LegacyDepths`] are there too they come first: a peer that looks for them finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension {
     /// RFC 7306 atomic operations and immediate data are understood.

@@ -15,7 +15,7 @@ macro_rules! codes {
         impl TerminateCode {
             $($(#[$doc])* pub const $name: Self = Self { layer: $layer, error_type: $kind, code: $code };)*
 
-            /// What it says, if it is a code of the registries.
+            /// Returns the code's name, if the registries have it.
             pub const fn text(self) -> Option<&'static str> {
                 match (self.layer, self.error_type, self.code) {
                     $(($layer, $kind, $code) => Some($text),)*

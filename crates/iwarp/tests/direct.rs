@@ -290,7 +290,7 @@ fn room_takes_memory_when_the_first_byte_is_placed() {
 #[test]
 fn room_that_nothing_was_placed_in_comes_back_as_zeroes() {
     let mut pair = pair(true, vec![usize::MAX]);
-    // What an earlier owner left in memory of that size.
+    // Bytes that an earlier owner left in memory of that size.
     let earlier = pair.server.bound_region(&vec![0xAB; LEN], ROOM);
     let memory = &mut pair.server.memory;
     drop(memory.deregister(earlier));
@@ -560,7 +560,7 @@ fn a_send_that_tells_its_length_is_planned_to_its_end() {
                 .post_send(WorkId(1), payload(&bytes), SendFlags::default())
                 .expect("is taken");
             pair.drive();
-            // What the longest is made of leaves in two pieces; it has seven FPDUs.
+            // The longest payload has seven FPDUs, which leave in two pieces.
             assert_eq!(pair.server.plans, if len_bytes == LEN { 2 } else { 1 }, "{len_bytes}");
             let buffer = pair.server.completions.pop_front().and_then(|done| done.buffer).expect("it came");
             assert!(buffer[..] == bytes[..], "{len_bytes}");

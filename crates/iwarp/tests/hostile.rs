@@ -197,7 +197,7 @@ fn a_flipped_bit_in_a_directly_placed_payload_ends_the_stream() {
     assert_eq!(code, Some(TerminateCode::MPA_CRC));
 }
 
-/// What the initiator says to a reply with this block.
+/// Returns the initiator's reaction to a reply with this block.
 fn initiator_says(block: Enhanced) -> (Option<TerminateCode>, Connection) {
     let mut memory = iwarp::Memory::new();
     let config = Config { inbound_read_depth: 4, ..config() };

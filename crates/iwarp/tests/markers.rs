@@ -12,7 +12,7 @@ use iwarp::{Connection, CrcPolicy, SendFlags, Stag, TerminateCode, WorkId};
 use proptest::prelude::*;
 use types::Monotonic;
 
-/// A Send whose ULPDU is so long.
+/// A Send whose ULPDU has `ulpdu_bytes`.
 fn send(sequence: u32, ulpdu_bytes: usize) -> Outgoing {
     let header = Header::Untagged {
         opcode: Opcode::Send,
@@ -84,7 +84,7 @@ fn without_markers(stream: &[u8], crc: bool) -> Vec<u8> {
             at += 4;
             left -= 4;
         }
-        // What reads it has no markers to count.
+        // The reader has no markers to count.
         let end = plain.len() - 4;
         let sum = crc32c(&plain[begins..end]);
         plain[end..].copy_from_slice(&sum);

@@ -1,4 +1,4 @@
-//! What two ends that mean well can do with each other.
+//! Operations between two well-behaved ends.
 
 mod common;
 
@@ -99,7 +99,7 @@ fn short_messages_share_the_memory_they_came_in_where_that_keeps_little_of_it() 
     assert!(received.iter().zip(&messages).all(|(got, sent)| got[..] == sent[..]));
     let shares: Vec<bool> = received.iter().map(|got| input.view_of(got).is_some()).collect();
     assert_eq!(shares, [false, true, true, false]);
-    // What is shared is not written again.
+    // A shared buffer is not writable again.
     assert!(input.try_into_mut().is_err());
 }
 

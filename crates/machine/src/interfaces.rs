@@ -99,7 +99,7 @@ impl InterfaceRule {
     }
 }
 
-/// What the kernel knows of a device.
+/// The kernel's facts about a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Link {
     speed_bits_per_second: Option<u64>,
@@ -133,7 +133,7 @@ impl Interfaces {
         }
     }
 
-    /// What to tell of these addresses.
+    /// Returns the interfaces to tell of for these addresses.
     fn told(&self, addresses: &[InterfaceAddress]) -> Vec<NetworkInterface> {
         let mut told: Vec<NetworkInterface> = Vec::new();
         for one in addresses {
@@ -193,7 +193,7 @@ fn link(sysfs: &Path, name: &str, depth: u32) -> Link {
         let speed_bits_per_second = own_speed().map(|mbps| mbps * 1_000_000);
         return Link { speed_bits_per_second, receive_queues, physical: true, bridge };
     }
-    // What a virtual device says of its speed and queues is made up; what lies below it is not.
+    // A virtual device makes its speed and queues up; the devices below it do not.
     let below: Vec<Link> = entries(&device, "lower_")
         .iter()
         .filter(|_| depth < DEPTH_MAX)

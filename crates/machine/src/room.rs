@@ -115,9 +115,7 @@ impl Place {
             }
         };
         let etcd = match self.has_etcd {
-            true => {
-                " etcd ends on this server when it finds no room, and the cluster's state survives the death of fewer servers."
-            }
+            true => " etcd stops on this server when the file system is full; then fewer servers may fail.",
             false => "",
         };
         Some(HealthIssue {

@@ -38,7 +38,7 @@ struct Inner {
     asking: BTreeSet<String>,
 }
 
-/// What is known of all devices, for any thread.
+/// Health of all devices, for any thread.
 #[derive(Debug, Default)]
 pub struct DeviceHealths(Mutex<Inner>);
 
@@ -146,7 +146,7 @@ fn smartctl(program: &Path, device: &Path, patience: Duration) -> Option<Vec<u8>
     text
 }
 
-/// What `smartctl --json` says, as far as it is the same for all makers.
+/// Reads the output of `smartctl --json`, as far as it is the same for all makers.
 fn parse(answer: &Value) -> Option<DeviceHealth> {
     let number = |pointer: &str| answer.pointer(pointer).and_then(Value::as_u64);
     let percent = |pointer: &str| number(pointer).and_then(|value| u32::try_from(value).ok());

@@ -17,7 +17,7 @@ use std::path::Path;
 pub fn open_identity(data: &Path) -> Result<Option<Identity>, IdentityError> {
     let Some(mut identity) = Identity::open(data)? else { return Ok(None) };
     if let Err(why) = renew_if_ended(&mut identity, unix_now_s()) {
-        tracing::error!(why, "this server's certificate is good for nothing");
+        tracing::error!(why, "the other servers do not accept this server's certificate");
     }
     Ok(Some(identity))
 }
@@ -36,8 +36,9 @@ pub(crate) fn renew_if_ended(identity: &mut Identity, now_unix_s: u64) -> Result
     let made = make_alone(identity, now_unix_s);
     let why = |why: String| {
         format!(
-            "the certificate of this server was good until {ended}, and by this machine's clock it is {}: {why}. Set the clock right if it is wrong; else \
-             set it to a day before {ended} on all servers until they have renewed their certificates",
+            "this server's certificate expired on {ended}, and this machine's clock says {}: {why}. Correct the clock if it \
+             is wrong. If it is right, set the clocks of all servers to a day before {ended} until they have renewed their \
+             certificates",
             date(now_unix_s)
         )
     };
@@ -47,7 +48,7 @@ pub(crate) fn renew_if_ended(identity: &mut Identity, now_unix_s: u64) -> Result
         node = identity.facts.name,
         ended,
         until = date(certificate_ends_unix_s(now_unix_s)),
-        "the time of this server's certificate was over: it has made itself another one, by the cluster's sealed authority"
+        "this server's certificate had expired: the server has made a new one, signed by the cluster's authority"
     );
     Ok(true)
 }

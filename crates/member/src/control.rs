@@ -13,6 +13,7 @@ use crate::guesses::Guesses;
 use crate::hearing::hear;
 use crate::issues::Issues;
 use crate::own_etcd::OwnEtcd;
+use crate::possessions::demand_nothing;
 use crate::preflight::{self, Seen};
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
@@ -25,7 +26,6 @@ use api::cluster::{
 };
 use api::model::HealthIssue;
 use api::{Answer, ApiError, Caller, ClusterManagement, ErrorKind};
-use cluster::accounts::Accounts;
 use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use cluster::authority::{Authority, authority_ends_unix_s};
 use cluster::clock::unix_now_s;
@@ -468,7 +468,7 @@ impl ClusterControl {
         self.in_no_cluster()?;
         let (token, addresses) = Self::token_and_addresses(&request.token, request.address.as_deref())?;
         let listen = self.keys.listen().map_err(conflict)?;
-        self.demand_empty().await?;
+        demand_nothing(&*self.server, &self.state, &self.key).await?;
         let engine = self.engine();
         let (keys, data, context) =
             (self.keys.clone(), self.data.clone(), proof_context(&token.id.to_string()));
@@ -525,35 +525,13 @@ impl ClusterControl {
         Ok(joined)
     }
 
-    /// What a server has of its own would be out of reach once it is a part of the cluster.
-    async fn demand_empty(&self) -> Result<(), ControlError> {
-        if let Some(pool) = self.server.pools().await?.first() {
-            return Err(ControlError(conflict(format!(
-                "this server has pool '{pool}', and a server that joins holds nothing: export or delete the pool first, or make this server \
-                 the cluster's first (`cenote cluster create`)"
-            ))));
-        }
-        let (state, key) = (self.state.clone(), self.key.clone());
-        let count = off_the_loop(move || {
-            let users = Accounts::new(&state, &key).users().map_err(internal)?.len();
-            Ok(users + state.list::<cluster::shares::Share>()?.len())
-        });
-        match count.await? {
-            0 => Ok(()),
-            count => Err(ControlError(conflict(format!(
-                "this server has {count} users and shares of its own, which would be lost: delete them first (the cluster's hold on all of \
-                 its servers)"
-            )))),
-        }
-    }
-
     /// Hands a request of the API on to the server that can do it.
     async fn send_now(&self, name: String, errand: Errand, caller: &Caller) -> Result<Carried, ControlError> {
         let membership = self.in_cluster()?;
         let node = self.node_named(&name).await?;
         let unavailable = |why: String| {
             let message = format!(
-                "server '{name}' alone can do that, and does not answer: {why}; try again, or ask it itself: cenote --api https://... on '{name}'"
+                "only server '{name}' can do that, and it does not answer: {why}; try again, or give the command on '{name}'"
             );
             ControlError(ApiError::new(ErrorKind::Unavailable, message))
         };

@@ -6,13 +6,15 @@
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
 use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
-use crate::own_etcd::OwnAnswer;
+use crate::own_etcd::{OwnAnswer, OwnMember};
 use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
 use cluster::etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
-use cluster::etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, initial_members, version_of};
+use cluster::etcd::process::{
+    EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of,
+};
 use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
 use cluster::identity::{Identity, IdentityError};
 use cluster::nodes::ClusterRecord;
@@ -102,6 +104,14 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
+    /// Ends this server's member, which keeps its data, or begins it again.
+    ///
+    /// # Errors
+    /// Why it was not begun.
+    fn pause_member(&self, _pauses: bool) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Ends this server's member; the caller removes its data.
     fn end_member(&self);
 
@@ -117,16 +127,6 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// Why they did not move; starting the server anew finds out which engine has them.
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError>;
-}
-
-/// What the member of etcd that this server is to run does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnMember {
-    /// It was not started: there is none, or it has no data.
-    Absent,
-    Runs,
-    /// The other members removed it, and it has ended.
-    Removed,
 }
 
 /// Where the engine and its parts are.
@@ -165,8 +165,8 @@ pub enum EngineError {
     #[error("this server is in a cluster already")]
     InCluster,
     #[error(
-        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and did not come to its end, so its state is not to be relied on: \
-         give the command again, which goes on with it; then start the server"
+        "a recovery of the cluster was begun on this server (`cenote cluster recover`) and was interrupted, so its records \
+         are incomplete: give the command again to finish it, then start the server"
     )]
     Recovering,
 }
@@ -177,7 +177,7 @@ pub(crate) fn unfounded(error: EngineError) -> ApiError {
         EngineError::Carry(error @ CarryError::Exists(_)) => {
             conflict(format!("{error}; choose another name"))
         }
-        EngineError::State(StateError::Unknown(_)) | EngineError::Ends(_) => {
+        EngineError::State(StateError::Unknown(_) | StateError::NotApplied(_)) | EngineError::Ends(_) => {
             ApiError::new(ErrorKind::Unavailable, error.to_string())
         }
         error => internal(error),
@@ -209,7 +209,7 @@ pub fn open_state(
             tracing::warn!(
                 cluster = identity.facts.cluster,
                 %error,
-                "a cluster that this server was making cannot be made: that is taken back, and this server is the single one that it was"
+                "the cluster that this server was making cannot be made: this server is a single server again, as before"
             );
             let state = open_own(&places.file)?;
             take_back(identity.directory.parent().unwrap_or(Path::new(".")), &state)?;
@@ -659,6 +659,14 @@ impl Engine for Etcd {
             Some(EtcdProcessState::Removed) => OwnMember::Removed,
             Some(_) => OwnMember::Runs,
         }
+    }
+
+    fn pause_member(&self, pauses: bool) -> Result<(), String> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        // One whose data are gone meanwhile never runs again under its number.
+        process.take_if(|process| !pauses && !has_data(&process.options().directory));
+        let done = process.as_mut().map(|process| process.set_paused(pauses)).transpose();
+        done.map(|_| ()).map_err(|error| error.to_string())
     }
 
     fn end_member(&self) {

@@ -22,7 +22,7 @@ pub fn refused(error: Refused) -> ApiError {
     let kind = match &error {
         Refused::Name(_) | Refused::Address(_) => ErrorKind::Invalid,
         Refused::NoSuchNode(_) => ErrorKind::NotFound,
-        Refused::State(StateError::Unknown(_)) => ErrorKind::Unavailable,
+        Refused::State(StateError::Unknown(_) | StateError::NotApplied(_)) => ErrorKind::Unavailable,
         Refused::Authority(_) | Refused::Seal(_) | Refused::State(_) => ErrorKind::Internal,
         _ => ErrorKind::Conflict,
     };

@@ -181,7 +181,7 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
                 format!("the cluster's state has {seated} members, and could have {ETCD_MEMBERS}"),
                 "The state does not survive the death of one of the servers that run a member.".into(),
                 format!(
-                    "Install etcd (package etcd-server) on one of {}: its server runs a member then, by itself.",
+                    "Install etcd (package etcd-server) on one of {}: that server then runs it by itself.",
                     names.join(", ")
                 ),
             ],
@@ -211,12 +211,12 @@ fn without_vote(node: &NodeRecord, why: &str) -> HealthIssue {
         MEMBER_CODE,
         format!("server {name}"),
         [
-            format!("server '{name}' does not vote on the cluster's state, though it is up: of its member of etcd is known that {why}"),
-            "The state survives the death of fewer servers than it could: `cenote cluster status` says of how many.".into(),
+            format!("server '{name}' is up, but its etcd does not vote on the cluster's state: {why}"),
+            "Fewer servers may fail than usual: `cenote cluster status` says how many.".into(),
             format!(
-                "A member that lost its data or was removed is made anew by itself when most of the others answer. If this stays: see the log of \
-                 '{name}' for why etcd does not run there (space on its disk, the program); if its data are damaged, stop the server, remove \
-                 DATA/cluster/etcd there, and start it."
+                "If the member lost its data or was removed, the server makes it anew by itself when most of the others \
+                 answer. If the issue stays, see the log of '{name}' for why etcd does not run there (a full disk, a missing \
+                 program). If etcd's data are damaged, stop the server, remove DATA/cluster/etcd there, and start it."
             ),
         ],
     )
@@ -236,10 +236,8 @@ fn down(node: &NodeRecord, is_served: bool) -> HealthIssue {
         false => (
             format!("server '{name}' is down"),
             match is_served {
-                true => {
-                    "Its volumes are served by others, and what is written has a copy less until it is back."
-                }
-                false => "It is one of those that are missing for a majority.",
+                true => "Other servers serve its volumes, and new data have one copy less until it is back.",
+                false => "Most servers of the cluster must be up, and this one is missing.",
             },
             format!(
                 "Start it again: it brings its disks up to date by itself. If it is gone for good: `cenote node remove {name} --yes {name}`."
@@ -253,7 +251,7 @@ fn drains(node: &NodeRecord) -> HealthIssue {
     let (what, action) = match node.state {
         NodeState::Drained => (
             format!("server '{}' is drained", node.name),
-            format!("It may be stopped. `cenote node resume {}` lets it have volumes again.", node.name),
+            format!("You can stop it now. `cenote node resume {}` ends the draining.", node.name),
         ),
         _ => (
             format!(
@@ -284,8 +282,8 @@ fn alarm_issue(alarm: EtcdAlarm, seen: &Seen<'_>) -> HealthIssue {
             [
                 "etcd's database has reached its quota (NOSPACE), and takes no changes".into(),
                 format!(
-                    "{served}What needs the state waits or is refused: taking a failed disk out of its volumes (writes to them wait meanwhile), \
-                     opening volumes, changes of accounts, shares and pools."
+                    "{served}Changes to the cluster's records wait or are refused: taking a failed disk out of its volumes \
+                     (writes to them wait meanwhile), opening volumes, changing accounts, shares and pools."
                 ),
                 "See what else is in that etcd (`etcdctl get --prefix --keys-only ''`), delete it, then `etcdctl defrag` and `etcdctl alarm \
                  disarm`."
@@ -314,7 +312,7 @@ fn certificate(seen: &Seen<'_>) -> Option<HealthIssue> {
             format!("server {}", seen.own_name()),
             [
                 format!("this server's certificate ends in {left} days, and could not be renewed"),
-                "When it has ended, no other server answers this one until it has made itself another one, which it does at once.".into(),
+                "When it has expired, the other servers refuse this one until it has made a new certificate, which it does at once.".into(),
                 "See the log for why it is not renewed: the cluster's state has to answer, and the clock has to be right.".into(),
             ],
         )
@@ -331,8 +329,8 @@ fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
             format!("cluster {}", seen.cluster),
             [
                 format!("the cluster's certificate authority ends in {left} days"),
-                "It cannot be renewed. When it has ended, the servers do not take each other's certificates any more, and nothing is served.".into(),
-                "Before that, make a new cluster, and move the data there: an authority is made with a cluster, for thirty years.".into(),
+                "It cannot be renewed. When it has expired, the servers refuse each other's certificates, and no volume is served.".into(),
+                "Before that, make a new cluster, whose authority is good for another thirty years, and copy the data there.".into(),
             ],
         )
     })

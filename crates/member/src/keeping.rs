@@ -10,6 +10,7 @@ use crate::figures::{Known, figures};
 use crate::issues::{self, Looked};
 use crate::own_etcd;
 use crate::renewal::{note_known, renew_if_due};
+use crate::retreat;
 use crate::seat::Seat;
 use crate::view::LastRead;
 use api::ClusterManagement;
@@ -34,7 +35,7 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Sees to this server's part in its cluster until the task is dropped; ends at once on a single server.
 pub async fn keep(control: Arc<ClusterControl>) {
-    tokio::join!(see_to(control.clone()), ask_own_etcd(control));
+    tokio::join!(see_to(control.clone()), ask_own_etcd(control.clone()), retreat::follow(control));
 }
 
 /// Asks this server's member of etcd how it is, again and again; ends at once on a single server.
@@ -46,6 +47,7 @@ async fn ask_own_etcd(control: Arc<ClusterControl>) {
         let asked = tokio::task::spawn_blocking(move || engine.ask_own(own_etcd::PATIENCE)).await;
         let Ok(found) = asked else { return };
         control.own_etcd.note(found, &server, asked_at);
+        control.server.note_vote(control.own_etcd.votes() == Some(true));
         let pause = if control.own_etcd.is_silent() { ASK_AGAIN } else { LOOK_SOON };
         tokio::time::sleep(pause).await;
     }

@@ -19,7 +19,10 @@
 //! | `hearing` | how etcd's members are, without waiting for long |
 //! | `own_etcd` | this server's member of etcd, asked each second: one that hangs is told of |
 //! | `figures` | what metrics tell of the cluster |
+//! | `retreat` | its member of etcd makes way when this server, whose data reach nobody, falls silent |
 //! | `unserved` | what is told when most of the others are not heard |
+//! | `section` | the configuration's keys of it |
+//! | `possessions` | what a server may not have of its own when it joins |
 //! | `applicant`, `preflight`, `view` | what it says of itself, what fits together, what is shown |
 
 #![forbid(unsafe_code)]
@@ -40,10 +43,13 @@ mod keeping;
 mod listener;
 mod options;
 mod own_etcd;
+mod possessions;
 mod preflight;
 mod questions;
 mod renewal;
+mod retreat;
 mod seat;
+pub mod section;
 mod surroundings;
 mod tls;
 mod undoing;
@@ -56,11 +62,11 @@ pub use applicant::ClusterKeys;
 pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
-pub use engine::{Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, OwnMember, await_answer, open_state};
+pub use engine::{Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, await_answer, open_state};
 pub use keeping::keep;
 pub use listener::{Host, serve};
 pub use options::{OtherEtcd, etcd_options, forget_seen, process_options};
-pub use own_etcd::OwnAnswer;
+pub use own_etcd::{OwnAnswer, OwnMember};
 pub use renewal::renew_if_due;
 pub use surroundings::{ErrandRunner, OwnServer};
 pub use tls::ClusterTlsError;

@@ -46,7 +46,8 @@ pub(crate) fn may_start(identity: &Identity) -> bool {
     if !begins {
         tracing::warn!(
             directory = %identity.etcd_directory().display(),
-            "this server's member of etcd has no data: it waits for the other members of the cluster's state, which have, and is made anew then.              If there are none, restore this server's data directory from a backup"
+            "this server's etcd has lost its data: the server waits for the other members of etcd, and then makes its own \
+             anew. If there are no others, restore this server's data directory from a backup"
         );
     }
     begins

@@ -25,6 +25,16 @@ pub struct OwnAnswer {
     pub status: Result<EtcdStatus, String>,
 }
 
+/// What the member of etcd that this server is to run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnMember {
+    /// It was not started: there is none, or it has no data.
+    Absent,
+    Runs,
+    /// The other members removed it, and it has ended.
+    Removed,
+}
+
 /// What was found out last.
 #[derive(Default)]
 pub(crate) struct OwnEtcd(Mutex<Watched>);
@@ -118,8 +128,8 @@ fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
         EtcdProcessState::Restarting { why } => (
             format!("etcd ends by itself on server '{server}', and is started again and again: {why}"),
             format!(
-                "See etcd's last lines in the log of '{server}'. Without room on the file system of its data directory it cannot run: make \
-                 room there; it is started again by itself."
+                "See etcd's last lines in the log of '{server}'. etcd cannot run if the file system of its data directory is \
+                 full: free space there, and the server starts etcd again by itself."
             ),
         ),
         EtcdProcessState::Running { pid }
@@ -130,21 +140,21 @@ fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
                     "etcd is stopped by a signal on server '{server}' (process {pid}), and answers nothing"
                 ),
                 format!(
-                    "`kill -CONT {pid}` on '{server}' has it go on. If that was not you: a debugger or a tool for backups stopped it."
+                    "Give `kill -CONT {pid}` on '{server}' to continue it. If you did not stop it, a debugger or a backup tool did."
                 ),
             )
         }
         EtcdProcessState::Running { pid } => (
             format!("etcd runs on server '{server}' (process {pid}), and answers nothing"),
             format!(
-                "See whether the disk below the data directory of '{server}' answers, and whether the machine has memory left. `kill -9 {pid}` \
-                 there has etcd started anew, with its data."
+                "Check on '{server}' whether the disk below the data directory answers and whether memory is left. After \
+                 `kill -9 {pid}` there, the server starts etcd again, with its data."
             ),
         ),
         EtcdProcessState::Removed | EtcdProcessState::Stopped => Default::default(),
     };
-    let meaning = "The cluster's state survives the death of fewer servers than it could: `cenote cluster status` says of how many. Files are \
-                   served as long as most of its members vote.";
+    let meaning = "Fewer servers may fail than usual: `cenote cluster status` says how many. Files are served as long as most \
+                   members of etcd vote.";
     [what, meaning.to_owned(), action]
 }
 

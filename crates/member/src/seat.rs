@@ -15,7 +15,8 @@
 
 use crate::applicant::free_etcd_ports;
 use crate::credentials::Credentials;
-use crate::engine::{Engine, OwnMember};
+use crate::engine::Engine;
+use crate::own_etcd::OwnMember;
 use cluster::admission::{self, EtcdAddresses};
 use cluster::etcd::members::{MemberHealth, have_majority_without};
 use cluster::etcd::process::has_data;
@@ -93,7 +94,8 @@ impl Seat<'_> {
                 let id = listed.map_or(NO_MEMBER, |member| member.member.id);
                 if !have_majority_without(self.listed, id) {
                     return Err(
-                        "this server's member of etcd has lost its data, has others than the leader, or was removed, and is made anew when most of the others answer"
+                        "this server's member of etcd has lost its data, differs from the leader, or was removed: the server \
+                         makes it anew when most of the others answer"
                             .into(),
                     );
                 }
@@ -102,7 +104,7 @@ impl Seat<'_> {
                     ?process,
                     is_listed = listed.is_some(),
                     differs = listed.is_some_and(|member| member.differs_from.is_some()),
-                    "this server's member of etcd has lost its data, has others than the leader, or was removed: another one is made in its place"
+                    "this server's member of etcd has lost its data, differs from the leader, or was removed: another one is made in its place"
                 );
                 self.engine.end_member();
                 clear(&self.identity()?)?;
@@ -138,7 +140,7 @@ impl Seat<'_> {
         match admission::take_etcd_seat(self.state, facts.node, addresses) {
             Ok(Some(node)) => self.sit(&node, addresses),
             // Another server has it.
-            Ok(None) | Err(StateError::Unknown(_)) => Ok(()),
+            Ok(None) | Err(StateError::Unknown(_) | StateError::NotApplied(_)) => Ok(()),
             Err(error) => Err(told(error)),
         }
     }

@@ -4,7 +4,7 @@ use api::cluster::{BusPeer, Carried, Errand};
 use api::{Answer, Caller};
 use cluster::audit::Outcome;
 use cluster::identity::Facts;
-use cluster::membership::shell::Standing;
+use cluster::membership::shell::{Retreat, Standing};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,6 +26,14 @@ pub trait OwnServer: Send + Sync + 'static {
     fn standing(&self) -> Option<Standing> {
         None
     }
+    /// What becomes of a retreat, which the data plane asks for when its data reach nobody.
+    fn retreating(&self) -> Retreat {
+        Retreat::default()
+    }
+    /// Lets this server fall silent if that is wanted; or not any more.
+    fn hush(&self, _is_hushed: bool) {}
+    /// Tells the others whether this server's member of etcd votes.
+    fn note_vote(&self, _votes: bool) {}
     /// Readies the rest of a single server for becoming the first of a cluster while it serves: until [`OwnServer::stay`] or [`OwnServer::join`]
     /// nothing is recorded as a single server records it. Refused if something is being changed, or the cluster's port cannot be had.
     fn ready_to_join(&self) -> Answer<'_, ()>;

@@ -8,8 +8,10 @@ use api::cluster::{
     BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
 };
 use api::{Answer, Caller, ClusterManagement, ErrorKind, Role};
+use cluster::api_tokens;
 use cluster::audit::Outcome;
 use cluster::authority::Fingerprint;
+use cluster::clock::unix_now_s;
 use cluster::etcd::TlsIdentity;
 use cluster::etcd::members::{EtcdAlarm, EtcdStatus, MemberHealth};
 use cluster::identity::Facts;
@@ -293,6 +295,28 @@ async fn a_server_joins_by_a_token_and_is_one_of_the_cluster() {
 }
 
 #[tokio::test]
+async fn a_server_with_tokens_of_its_own_joins_once_they_are_deleted_and_is_told_which() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    let now_unix_s = unix_now_s();
+    for (name, expires) in [("monitoring", None), ("backup", Some(now_unix_s + 3600)), ("old", Some(2))] {
+        // The last one has expired long since, and admits nobody as it is.
+        let made_unix_s = if name == "old" { 1 } else { now_unix_s };
+        api_tokens::create(&second.state, name, Role::Reader, expires, made_unix_s).unwrap();
+    }
+    let error = join(&second, &token).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    assert!(error.message.contains("(backup, monitoring)"), "{error}");
+    assert!(Identity::open(second.data.path()).unwrap().is_none());
+    for name in ["monitoring", "backup"] {
+        api_tokens::delete(&second.state, name).unwrap();
+    }
+    // The refusal has not used up the token of the cluster.
+    join(&second, &token).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_preflight_before_a_join_changes_nothing_and_leaves_the_token_good() {
     let (first, second) = (Server::new("node-1"), Server::new("NODE-1"));
     let control = first.found("C").await;
@@ -490,7 +514,7 @@ async fn a_dead_server_is_removed_unless_its_copies_count_and_its_disks_are_reti
     first.state.write(&on_two, 0).unwrap();
     let revision = first.state.write(&volume(2, &[2, 3]), 0).unwrap();
     let error = control.remove_node("node-2".into()).await.unwrap_err();
-    assert!(error.message.contains("counted on by data"), "{error}");
+    assert!(error.message.contains("that data depend on"), "{error}");
     // Another server took it over, and expelled the dead one's disk.
     first.state.write(&volume(3, &[3]), revision).unwrap();
     control.remove_node("node-2".into()).await.unwrap();

@@ -68,8 +68,8 @@ pub(crate) async fn leave_founding(
         "it is not decided whether the cluster is made: this server's parts start again, and go on with it"
     );
     let message = format!(
-        "it is not decided yet whether cluster {cluster} is made: {why}; this server's parts start again and go on with it: `cenote cluster \
-         status` shows what it has become, and the server's log what is in its way"
+        "it is not decided yet whether cluster {cluster} is made: {why}; the server restarts its parts and goes on: `cenote \
+         cluster status` shows the outcome, and the server's log the reason"
     );
     (Left::Founder, ApiError::new(ErrorKind::Unavailable, message))
 }

@@ -105,8 +105,8 @@ impl Holdings {
             return Ok(());
         }
         Err(format!(
-            "copies on server '{}' are counted on by {}: either a volume is being taken over, and this goes by itself (`cenote volume list`), or \
-             its last copies are there: start the server again, or delete the volume",
+            "server '{}' has copies that {} depend on. If another server is taking a volume over, wait (`cenote volume \
+             list`). If a volume's last copies are there, start the server again, or delete the volume",
             node.name,
             names.join(", ")
         ))
@@ -251,22 +251,23 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
         nodes.iter().filter(|node| node.state != NodeStatus::Down).map(|node| node.name.as_str()).collect();
     if heard.len() <= nodes.len() / 2 + 1 {
         sentences.push(format!(
-            "with one more server of {} down most of the servers are not heard, and no volume is served until one is back",
+            "if one more of {} fails, no majority of the servers is left, and no volume is served until one is back",
             heard.join(", ")
         ));
     } else if is_own && working.len() <= engine.quorum as usize {
         let which = if working.is_empty() { engine.members.join(", ") } else { working.join(", ") };
         sentences.push(format!(
-            "with one more server of {which} down the cluster's state has no majority: files are served only until something changes"
+            "if one more of {which} fails, etcd has no majority, and files are served only until something changes"
         ));
     }
     for volume in &holdings.volumes {
         if holdings.holders(volume).len() < 2 {
-            sentences
-                .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
+            sentences.push(format!("volume '{}' has all its up-to-date copies on one server", volume.name));
         } else if !volume.homes.is_empty() && volume.min_homes < 2 {
-            sentences
-                .push(format!("parts of volume '{}' have their copies on one server so far", volume.name));
+            sentences.push(format!(
+                "parts of volume '{}' have all their copies on one server so far",
+                volume.name
+            ));
         }
     }
     sentences
@@ -288,31 +289,9 @@ pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     fn node(name: &str, state: NodeStatus) -> NodeView {
-        let place = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9447);
-        NodeView {
-            name: name.to_owned(),
-            state,
-            id: NodeId(1),
-            addresses: Vec::new(),
-            pid: None,
-            smb: place,
-            rdma: None,
-            cluster: place,
-            runs_etcd: true,
-            is_witness: false,
-            rack: String::new(),
-            chassis: String::new(),
-            version: String::new(),
-            joined_unix_s: 0,
-            certificate_ends_unix_s: None,
-            disks: 1,
-            volumes: Vec::new(),
-            false_deaths: None,
-            bus: None,
-        }
+        NodeView { state, disks: 1, ..NodeView::of_test(name, 1) }
     }
 
     #[test]
@@ -334,11 +313,11 @@ mod tests {
         engine.members_down = vec!["node-3".into()];
         let told = at_risk(&nodes, &engine, &none);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("one more server of node-1, node-2 down"), "{told:?}");
+        assert!(told[0].contains("one more of node-1, node-2 fails"), "{told:?}");
         assert!(told[0].contains("no volume is served"), "{told:?}");
         // Of five servers two may be down; of etcd's three members one.
         nodes.extend(["node-4", "node-5"].map(|name| node(name, NodeStatus::Up)));
         let told = at_risk(&nodes, &engine, &none);
-        assert!(told[0].contains("the cluster's state has no majority"), "{told:?}");
+        assert!(told[0].contains("etcd has no majority"), "{told:?}");
     }
 }

@@ -33,9 +33,10 @@ impl Waits {
             Self::Removed { by, unix_s } => {
                 let when = unix_s.map_or_else(String::new, |unix_s| format!(" on {}", date(unix_s)));
                 format!(
-                    "this server, '{own}', was removed from cluster {cluster}{when}, as {by} says, and is let into it no more. To take it back, stop it, \
-                     put its data directory away, and let it join anew with an empty one (`cenote cluster join`, or `cenote witness serve` with a token); \
-                     to have it out for good, disable its service"
+                    "this server, '{own}', was removed from cluster {cluster}{when}, as {by} says, and the cluster refuses \
+                     it. To bring it back, stop it, move its data directory away, and let it join anew with an empty one \
+                     (`cenote cluster join`, or `cenote witness serve` with a token). To leave it out for good, disable its \
+                     service"
                 )
             }
             Self::For(missing) if missing.is_empty() => format!(

@@ -6,7 +6,7 @@
 //! is no lease, and nothing is asked; one that becomes a node answers without until it has its first, and nobody else may join before that.
 
 use cluster::membership::Offer;
-use cluster::membership::shell::{Claim, Link};
+use cluster::membership::shell::{Claim, Link, Retreat};
 use space::local::LocalSpace;
 use space::seam::BlockStore;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -29,6 +29,15 @@ pub trait Heartbeats {
 
     /// Volumes that another node had claimed up to this revision of the cluster's state are withdrawn.
     fn note_applied(&self, revision: u64);
+
+    /// Tells the others whether large messages come through between this node and most of the nodes.
+    fn note_reach(&self, reach_most: bool);
+
+    /// Wants this node to fall silent, as one that is dead, or not any more.
+    fn retreat(&self, is_wanted: bool);
+
+    /// What becomes of that.
+    fn retreating(&self) -> Retreat;
 }
 
 impl Heartbeats for Link {
@@ -50,6 +59,18 @@ impl Heartbeats for Link {
 
     fn note_applied(&self, revision: u64) {
         Self::note_applied(self, revision);
+    }
+
+    fn note_reach(&self, reach_most: bool) {
+        Self::note_reach(self, reach_most);
+    }
+
+    fn retreat(&self, is_wanted: bool) {
+        Self::retreat(self, is_wanted);
+    }
+
+    fn retreating(&self) -> Retreat {
+        Self::retreating(self)
     }
 }
 
@@ -86,6 +107,11 @@ impl Answering {
     pub fn begin(&self, heartbeats: Rc<dyn Heartbeats>) {
         let is_first = self.heartbeats.set(heartbeats).is_ok();
         debug_assert!(is_first, "a node has heartbeats already");
+    }
+
+    /// What the node is told by and tells its heartbeats; `None`: a single server has none.
+    pub fn heartbeats(&self) -> Option<&dyn Heartbeats> {
+        self.heartbeats.get().map(|heartbeats| &**heartbeats)
     }
 
     /// Lets answers be given by the lease only, if this is the first; whether it is.
@@ -192,6 +218,11 @@ mod tests {
         }
         fn forget_claim(&self, _: VolumeId) {}
         fn note_applied(&self, _: u64) {}
+        fn note_reach(&self, _: bool) {}
+        fn retreat(&self, _: bool) {}
+        fn retreating(&self) -> Retreat {
+            Retreat::default()
+        }
     }
 
     #[test]

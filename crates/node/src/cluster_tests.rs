@@ -11,7 +11,7 @@ use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
 use cluster::membership::Offer;
-use cluster::membership::shell::Claim;
+use cluster::membership::shell::{Claim, Retreat};
 use cluster::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
@@ -22,10 +22,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
+
+mod retreat;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,6 +85,9 @@ struct Heart {
     began: Instant,
     offer: Cell<Option<Offer>>,
     words: Words,
+    retreat: RefCell<Retreat>,
+    /// What it tells the others of its data.
+    reaches_most: Cell<bool>,
 }
 
 impl Heart {
@@ -112,6 +118,15 @@ impl Heartbeats for Heart {
         let mut words = self.words.borrow_mut();
         let word = words.entry(self.node).or_default();
         word.applied = if word.is_mute { word.applied } else { revision };
+    }
+    fn note_reach(&self, reach_most: bool) {
+        self.reaches_most.set(reach_most);
+    }
+    fn retreat(&self, is_wanted: bool) {
+        self.retreat.borrow_mut().is_wanted = is_wanted;
+    }
+    fn retreating(&self) -> Retreat {
+        self.retreat.borrow().clone()
     }
 }
 
@@ -219,7 +234,8 @@ impl Rig {
     fn start_as(&mut self, id: NodeId, is_node: bool) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
         let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
-        let heart = Rc::new(Heart { node: id, began, offer, words });
+        let (retreat, reaches_most) = Default::default();
+        let heart = Rc::new(Heart { node: id, began, offer, words, retreat, reaches_most });
         let membership = membership(id, &heart, &ends);
         let options = Options {
             driver: self.driver.clone(),
@@ -593,6 +609,20 @@ fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed(
 }
 
 #[test]
+fn a_node_that_stops_hands_its_volumes_over_before_it_ends() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    let (draining, deadline) = (rig.of(1).draining_of_node.clone(), rig.now().after(PATIENCE));
+    let handed_over = async move {
+        draining.hand_over_all(deadline).await;
+        Ok(())
+    };
+    rig.run(1, handed_over).expect("it lives");
+    assert!(!rig.of(1).volumes.is_served(volume));
+    rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
+}
+
+#[test]
 fn a_node_that_drains_keeps_what_no_other_node_would_have() {
     let (mut rig, _, volume) = Rig::with_volume(2, Resiliency::TwoWay);
     rig.draining = BTreeSet::from([NodeId(1), NodeId(2)]);
@@ -656,6 +686,54 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
         let record = rig.record(volume);
         record.in_sync.len() == 3 && record.min_homes == 3
     });
+}
+
+/// Keeps what this thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn tells(&self, parts: &[&str]) -> bool {
+        let lines = self.0.lock().expect("no thread panics while it holds it");
+        lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line.push_str(&format!(" {field}={value:?}"));
+        });
+        self.0.lock().expect("no thread panics while it holds it").push(line);
+    }
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+#[test]
+fn a_server_that_is_away_for_a_moment_is_in_the_log_with_its_disk_by_their_names() {
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+        rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+        rig.kill(3);
+        rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
+        rig.revive(3);
+        rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
+    });
+    let disk = ["volume=\"data\"", "disk=\"node-3:"];
+    assert!(log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat()), "{:?}", log.0);
+    assert!(log.tells(&[&["INFO", "has every write of a volume again"], &disk[..]].concat()), "{:?}", log.0);
+    assert!(log.tells(&["WARN", "a node is down", "node=\"node-3\""]), "{:?}", log.0);
 }
 
 #[test]
@@ -998,7 +1076,10 @@ fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administra
     let beyond = Epoch(4_294_967_000);
     rig.of(2).disks.slots()[&disk].store().expect("it is there").promise(volume, beyond);
     rig.kill(1);
+    let before = rig.record(volume).epoch.0;
     rig.pass(Duration::from_secs(4));
+    let claims = rig.record(volume).epoch.0 - before;
+    assert!((1..=4).contains(&claims), "it is claimed again and again, {claims} times in four seconds");
     assert_eq!(rig.servers(volume), [0; 0], "the disk refuses every owner");
     assert_eq!(rig.of(2).promises.beyond(disk).len(), 1);
     let found = forget(&mut rig, false).expect("what is to be forgotten");

@@ -1,9 +1,10 @@
-//! Disks that count and time what they are asked.
+//! Disks that count and time what they are asked, and that are asked for a block when nobody asks for anything.
 
 use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use sys::BufMut;
 use types::{LatencyHistogram, Monotonic};
 
 /// The operations that a disk was asked for since it was first opened.
@@ -18,13 +19,51 @@ pub struct Counters {
     pub errors: Cell<u64>,
     /// The disk did not answer in time, or is gone: it has to be opened anew.
     pub lost: Cell<bool>,
+    pub probes: Probes,
     /// From each operation's submission to its answer, also if that was an error.
     pub read_latency: RefCell<LatencyHistogram>,
     pub write_latency: RefCell<LatencyHistogram>,
     pub flush_latency: RefCell<LatencyHistogram>,
 }
 
+/// Reads of a block of a disk that nobody asks for anything: a disk that was pulled then says nothing by itself.
+///
+/// Invariant: at most one is in work.
+#[derive(Debug, Default)]
+pub struct Probes {
+    wanted: Cell<bool>,
+    in_work: Cell<bool>,
+    /// How many failed since the last one that did not.
+    failed: Cell<u32>,
+}
+
+/// So many failed probes in a row, at both ends of the disk, are no bad blocks: the disk cannot be read.
+const FAILED_MAX: u32 = 2;
+/// A probe reads a block of this size.
+const PROBE_BYTES: usize = 4096;
+
+impl Probes {
+    /// Has the disk read a block at its next poll.
+    pub fn ask(&self) {
+        self.wanted.set(!self.in_work.get());
+    }
+
+    pub fn is_unreadable(&self) -> bool {
+        self.failed.get() >= FAILED_MAX
+    }
+
+    fn answered(&self, is_good: bool) {
+        self.in_work.set(false);
+        self.failed.set(if is_good { 0 } else { self.failed.get() + 1 });
+    }
+}
+
 impl Counters {
+    /// Counts the operations that the disk was asked for.
+    pub fn operations(&self) -> u64 {
+        self.reads.get() + self.writes.get() + self.flushes.get()
+    }
+
     fn record(&self, measured: Measured, taken: Duration) {
         let histogram = match measured {
             Measured::Read => &self.read_latency,
@@ -45,8 +84,8 @@ enum Measured {
 /// An operation that the disk works on.
 #[derive(Debug, Clone, Copy)]
 struct InWork {
-    /// The caller's.
-    token: u64,
+    /// The caller's; `None`: a probe.
+    token: Option<u64>,
     /// `None`: it is not measured.
     measured: Option<Measured>,
     since: Monotonic,
@@ -69,7 +108,19 @@ pub struct CountedDisk {
 impl CountedDisk {
     /// Takes counters that go on from an earlier opening of the same disk.
     pub fn new(disk: Box<dyn Disk>, counters: Rc<Counters>) -> Self {
+        // Answers of an earlier opening do not come any more.
+        counters.probes.answered(true);
         Self { disk, counters, in_work: Vec::new(), free: Vec::new() }
+    }
+
+    /// Reads the first block of the disk, or the last one if that failed.
+    fn probe(&mut self) {
+        let last = (self.disk.info().size_bytes / PROBE_BYTES as u64).saturating_sub(1);
+        let block = if self.counters.probes.failed.get() == 0 { 0 } else { last };
+        self.counters.probes.in_work.set(true);
+        let place = self.enter(InWork { token: None, measured: None, since: sys::monotonic_now() });
+        let into = BufMut::for_overwrite(PROBE_BYTES);
+        self.disk.submit(place, DiskOperation::Read { offset: block * PROBE_BYTES as u64, into });
     }
 
     /// Gives an operation a place, by which the disk knows it.
@@ -110,27 +161,30 @@ impl Disk for CountedDisk {
             }
             DiskOperation::Discard { .. } => None,
         };
-        let place = self.enter(InWork { token, measured, since: sys::monotonic_now() });
+        let place = self.enter(InWork { token: Some(token), measured, since: sys::monotonic_now() });
         self.disk.submit(place, operation);
     }
 
     fn has_news(&self) -> bool {
-        self.disk.has_news()
+        self.counters.probes.wanted.get() || self.disk.has_news()
     }
 
     fn poll(&mut self, out: &mut Vec<DiskCompletion>) {
+        if self.counters.probes.wanted.take() {
+            self.probe();
+        }
         let before = out.len();
         self.disk.poll(out);
         if out.len() == before {
             return;
         }
         let now = sys::monotonic_now();
-        for answer in &mut out[before..] {
+        let mut at = before;
+        while let Some(answer) = out.get_mut(at) {
             let operation = self.in_work[answer.token as usize].take();
             // An answer to another operation would be taken for this one's: nothing of the disk could be believed.
             let operation = operation.expect("a disk answers each operation once");
             self.free.push(answer.token as u32);
-            answer.token = operation.token;
             if let Some(measured) = operation.measured {
                 self.counters.record(measured, now.since(operation.since));
             }
@@ -140,6 +194,16 @@ impl Disk for CountedDisk {
                     self.counters.lost.set(true);
                 }
             }
+            match operation.token {
+                Some(token) => {
+                    answer.token = token;
+                    at += 1;
+                }
+                None => {
+                    self.counters.probes.answered(answer.result.is_ok());
+                    out.swap_remove(at);
+                }
+            }
         }
     }
 }
@@ -147,8 +211,8 @@ impl Disk for CountedDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
     use disk::memory::MemoryDisk;
-    use sys::BufMut;
 
     #[test]
     fn operations_bytes_and_errors_are_counted() {
@@ -187,5 +251,55 @@ mod tests {
         let timed = [&counters.read_latency, &counters.write_latency, &counters.flush_latency];
         assert_eq!(timed.map(|histogram| histogram.borrow().count()), [3, 0, 3]);
         assert_eq!(disk.in_work.len(), 3, "places are used again");
+    }
+
+    /// Polls a disk that was asked for a probe; returns what its caller gets.
+    fn probed(disk: &mut CountedDisk) -> Vec<DiskCompletion> {
+        disk.counters.probes.ask();
+        assert!(disk.has_news());
+        let mut answers = Vec::new();
+        disk.poll(&mut answers);
+        answers
+    }
+
+    #[test]
+    fn a_probe_is_nobodys_answer_and_no_figure() {
+        let counters = Rc::new(Counters::default());
+        let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+        assert!(probed(&mut disk).is_empty());
+        assert_eq!((counters.operations(), counters.read_latency.borrow().count()), (0, 0));
+        // Beside others, which keep their tokens.
+        disk.submit(7, DiskOperation::Flush);
+        disk.submit(8, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) });
+        let mut tokens: Vec<u64> = probed(&mut disk).iter().map(|answer| answer.token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, [7, 8]);
+        assert!(!counters.lost.get() && !counters.probes.is_unreadable());
+    }
+
+    #[test]
+    fn a_disk_that_is_gone_is_lost_by_a_probe_and_one_that_cannot_be_read_by_two() {
+        for (error, lost_at) in [(DiskError::Gone, 1), (DiskError::TimedOut, 1), (DiskError::Medium(5), 2)] {
+            let counters = Rc::new(Counters::default());
+            let beneath = CrashDisk::new(CrashOptions::new(1 << 20));
+            let mut disk = CountedDisk::new(Box::new(beneath.clone()), counters.clone());
+            let is_out = || counters.lost.get() || counters.probes.is_unreadable();
+            // One block that cannot be read, among blocks that can.
+            if lost_at > 1 {
+                beneath.inject(Fault::nth(FaultTarget::Read, 0, FaultAction::Fail(error.clone())));
+                probed(&mut disk);
+                probed(&mut disk);
+                assert!(!is_out(), "{error:?}");
+            }
+            beneath.inject(Fault::every(FaultTarget::Read, FaultAction::Fail(error.clone())));
+            for probe in 1..=lost_at {
+                assert!(!is_out(), "{error:?}");
+                assert!(probed(&mut disk).is_empty());
+                assert_eq!(is_out(), probe == lost_at, "{error:?} after {probe}");
+            }
+            // The disk is opened anew: that decides.
+            CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+            assert!(!counters.probes.is_unreadable());
+        }
     }
 }

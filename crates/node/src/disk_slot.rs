@@ -23,6 +23,9 @@ const RECORDINGS: Backoff =
 const ABSENCE_MIN_S: u64 = 5;
 /// A journal that has not changed for this many seconds is applied.
 const IDLE_S: u32 = 10;
+/// A disk that was asked for nothing for this many seconds is asked for a block: with the time in which it has to answer, one that was pulled is told
+/// within some ten seconds.
+const QUIET_S: u32 = 3;
 
 /// Whether a recorded disk can be used.
 pub enum Condition {
@@ -74,6 +77,8 @@ pub struct DiskSlot {
     pub(crate) openings: Backoff,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
     idle: (u64, u32),
+    /// Operations that it was asked for so far, and for how many seconds there were no others and no probe.
+    quiet: (u64, u32),
 }
 
 impl DiskSlot {
@@ -99,6 +104,7 @@ impl DiskSlot {
             recordings: RECORDINGS,
             openings: OPENINGS,
             idle: (0, 0),
+            quiet: (0, 0),
         }
     }
 
@@ -189,6 +195,19 @@ impl DiskSlot {
             store.request_checkpoint();
         }
         self.idle = (writes, idle_s);
+    }
+
+    /// Has the disk read a block if nobody has asked it for anything for a while. To be called once a second.
+    pub(crate) fn probe_if_quiet(&mut self) {
+        let operations = self.counters.operations();
+        let mut quiet_s = if operations == self.quiet.0 { self.quiet.1 + 1 } else { 0 };
+        if quiet_s >= QUIET_S {
+            if self.store().is_some() {
+                self.counters.probes.ask();
+            }
+            quiet_s = 0;
+        }
+        self.quiet = (operations, quiet_s);
     }
 }
 

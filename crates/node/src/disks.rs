@@ -172,12 +172,18 @@ impl Disks {
         for (&id, slot) in self.slots.borrow_mut().iter_mut() {
             match &slot.condition {
                 Condition::Present(store) => {
-                    let is_lost = slot.counters.lost.get();
+                    let is_unreadable = slot.counters.probes.is_unreadable();
+                    let is_lost = slot.counters.lost.get() || is_unreadable;
                     if !is_lost && !store.with(Store::is_poisoned) {
                         store.retry();
                         continue;
                     }
-                    slot.why = if is_lost { "it does not answer" } else { "a write failed" }.to_owned();
+                    let why = match (is_unreadable, is_lost) {
+                        (true, _) => "it cannot be read",
+                        (false, true) => "it does not answer",
+                        (false, false) => "a write failed",
+                    };
+                    slot.why = why.to_owned();
                     slot.fault = if is_lost { DiskState::Missing } else { DiskState::Failed };
                     tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
                     damage.close(id, store);
@@ -267,6 +273,11 @@ impl Disks {
         own.filter(|slot| slot.store().is_some_and(|store| store.with(|store| store.records() != records)))
             .map(|slot| slot.record.id)
             .collect()
+    }
+
+    /// Has disks read a block that nobody has asked for anything for a while: one that is gone does not tell by itself.
+    pub(crate) fn probe_quiet(&self) {
+        self.slots.borrow_mut().values_mut().for_each(DiskSlot::probe_if_quiet);
     }
 
     /// Has journals applied that nobody has added to for a while, so that the next opening has nothing to replay.

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Invalid,
     /// A pool or a disk has no room.
     NoSpace,
-    /// The data plane has ended, or too few copies can be reached.
+    /// The data plane has ended, too few copies can be reached, or the cluster state takes no changes.
     Unavailable,
     /// A disk or the data on it is damaged.
     Corrupt,
@@ -54,6 +54,7 @@ impl From<StateError> for Error {
     fn from(why: StateError) -> Self {
         let kind = match why {
             StateError::Conflict => ErrorKind::Conflict,
+            StateError::NotApplied(_) => ErrorKind::Unavailable,
             _ => ErrorKind::Io,
         };
         Self::new(kind, why.to_string())

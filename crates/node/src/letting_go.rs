@@ -4,7 +4,8 @@
 //! volumes comes through. Promises: a volume is let go only if most of the nodes that have copies of it cannot be reached from here, while
 //! all of them live, and if these have everything without the disks of this node: so one bad link never moves a volume, since the disk at
 //! its other end leaves instead. A volume is served here until the cluster's state takes what passes it on: the same fault may keep that from the state,
-//! and a volume that was withdrawn already would be served by nobody, while what is on this node can be read here. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
+//! and a volume that was withdrawn already would be served by nobody, while what is on this node can be read here. [`crate::retreat`] has what
+//! becomes of it then. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
 //! safe: the next owner claims the record, and disks refuse old epochs (I2, I3).
 
 use crate::neighbours::Neighbours;
@@ -105,7 +106,7 @@ impl LettingGo {
 }
 
 /// Demands an answer of the state to as much as passes the volume on, and changes nothing.
-fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<(), StateError> {
+pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<(), StateError> {
     let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
     let (key, value) = (found.value.key(), found.value.encode());
     // No record has both revisions, and none comes to be if it is deleted meanwhile.

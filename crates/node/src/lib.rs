@@ -50,6 +50,7 @@ mod rebalancing;
 pub mod records;
 mod recovery;
 mod retirement;
+mod retreat;
 mod returning;
 mod scrub;
 mod served;

@@ -33,7 +33,7 @@ pub struct Membership {
 
 /// A node that no connection of the bus has reached for so long is not reached. A connection on which nothing arrives is given up after two seconds,
 /// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
-const UNREACHED_AFTER: Duration = Duration::from_secs(3);
+pub(crate) const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
 /// A volume that nobody serves for so long is told of: a takeover takes two seconds or so, and an opening that waits for disks is left to another node after ten.
 const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -353,6 +353,21 @@ impl Neighbours {
             self.is_up(**node) && now.since(found.since) >= UNREACHED_AFTER
         };
         unreached.iter().filter(long).map(|(node, found)| (*node, found.clone())).collect()
+    }
+
+    /// Whether connections of the bus reach most of the nodes, itself among them: one that has not been reached for `patience`, or is dead, is not.
+    pub(crate) fn reaches_most(&self, now: Monotonic, patience: Duration) -> bool {
+        let (nodes, unreached) = (self.nodes.borrow(), self.unreached.borrow());
+        let is_reached = |(node, life): &(&NodeId, &NodeLife)| {
+            let is_lost = || unreached.get(node).is_some_and(|found| now.since(found.since) >= patience);
+            Some(**node) == self.own() || (life.is_up && !is_lost())
+        };
+        nodes.iter().filter(is_reached).count() * 2 > nodes.len()
+    }
+
+    /// The volume whose record is asked about when only the answer counts.
+    pub(crate) fn any_volume(&self) -> Option<VolumeId> {
+        self.volumes.borrow().keys().next().copied()
     }
 
     /// For how long no connection of the bus has reached the other node that the volume is with, although that node lives, as a majority hears; `None`: it is

@@ -26,6 +26,7 @@ use crate::promises::Promises;
 use crate::records::Keeper;
 use crate::recovery::Recovery;
 use crate::retirement::Retirements;
+use crate::retreat::Retreating;
 use crate::scrub::{Scrubs, rest_at};
 use crate::slow_disks::SlowDisks;
 use crate::state::State;
@@ -122,6 +123,7 @@ pub struct Node {
     settled_once: Cell<bool>,
     pub(crate) draining_of_node: Draining,
     letting_go: LettingGo,
+    retreating: Retreating,
     /// Nothing new is begun.
     draining: Cell<bool>,
 }
@@ -307,14 +309,18 @@ impl Node {
         self.disk_care.end_retirements();
         self.disk_care.end_orphans();
         self.draining_of_node.look();
+        self.retreating.look();
         self.letting_go.look();
         self.retirements.update();
         self.disk_files.look_if_due();
         self.slow_disks.look_if_due();
         self.volume_opener.end_stopped();
-        self.volume_opener.retry();
+        if !self.retreating.is_under_way() {
+            self.volume_opener.retry();
+        }
         self.scrubs.begin_if_due();
         self.disks.checkpoint_idle();
+        self.disks.probe_quiet();
         if self.settled_once.get() {
             self.promises.forget_if_due();
         }
@@ -394,6 +400,7 @@ impl Shared {
         let (scrubs, retirements) = (self.scrubs(settings, now), self.retirements());
         let (disk_files, promises) = (self.disk_files(), self.promises());
         let (draining_of_node, letting_go) = (self.draining(volume_care.clone()), self.letting_go());
+        let retreating = Retreating::new(volume_opener.clone(), self.answering.clone());
         let Self {
             tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
         } = self;
@@ -448,6 +455,7 @@ impl Shared {
             settled_once: Cell::default(),
             draining_of_node,
             letting_go,
+            retreating,
             draining: Cell::default(),
         }
     }

@@ -126,7 +126,7 @@ impl Promises {
         let found = self.beyond_of(disk, |volume| recorded.get(&volume).cloned());
         if found.is_empty() {
             let why = format!(
-                "disk {disk} has promised nothing that the owners of its volumes cannot come to: nothing is to be forgotten. If a volume does not open, \
+                "disk {disk} has made no impossible promise, so there is none to forget. If a volume does not open, \
                  `cenote health` says why; if the records are older than the disks, `cenote pool import` takes those of the disks"
             );
             return Err(Error::new(ErrorKind::Conflict, why));

@@ -95,6 +95,16 @@ impl Tasks {
         self.running.borrow().is_empty() && self.spawned.borrow().is_empty()
     }
 
+    /// Drops the tasks that have not come to their end: some hold the parts that run them, which would stay for ever, with their sockets.
+    pub fn end(&self) {
+        loop {
+            let left = [self.running.take(), self.spawned.take()];
+            if left.iter().all(Vec::is_empty) {
+                return;
+            }
+        }
+    }
+
     /// Lets every task go on as far as it can. `true`: one has ended or begun.
     pub fn poll(&self) -> bool {
         let mut running = self.running.borrow_mut();
@@ -197,6 +207,24 @@ mod tests {
         tasks.tell_time(due);
         tasks.poll();
         assert!(tasks.is_empty() && tasks.unix_seconds() == 2);
+    }
+
+    #[test]
+    fn tasks_that_have_not_come_to_their_end_are_dropped_with_what_they_hold() {
+        let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
+        let tasks = Rc::new(tasks(&driver));
+        for _ in 0..2 {
+            let held = tasks.clone();
+            tasks.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            });
+            tasks.poll();
+        }
+        let held = tasks.clone();
+        tasks.spawn(async move { drop(held) });
+        tasks.end();
+        assert_eq!((tasks.is_empty(), Rc::strong_count(&tasks)), (true, 1));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use space::takeover::{self, Ended, PassOn, Tried, View};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Monotonic, NodeId, VolumeId};
+use types::{Epoch, Monotonic, NodeId, VolumeId};
 use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
@@ -39,6 +39,8 @@ struct Attempt {
     predecessor: Predecessor,
     /// The milliseconds after which the disks had promised the claim.
     claimed_ms: Cell<u128>,
+    /// The promise, which no owner can come to, by which a disk refused it.
+    refused_by: Cell<Option<Epoch>>,
 }
 
 /// Opens volumes.
@@ -55,6 +57,18 @@ pub(crate) struct VolumeOpener {
 }
 
 impl VolumeOpener {
+    /// Says that a disk keeps the volume from every owner. It stays here, since the disk would refuse another node too, and is tried again with growing pauses.
+    fn note_refused(&self, record: &VolumeRecord, promised: Epoch) -> (JobState, String) {
+        let epoch = promised.0;
+        let why = format!(
+            "a disk of it has promised epoch {epoch}, to which no owner comes: see `disk_promise_out_of_bounds` in `cenote health`"
+        );
+        if self.volumes.note_refused(record.id, promised, why.clone(), self.tasks.now()) {
+            tracing::error!(volume = %record.id, name = record.name, why, "a volume cannot be served; it is tried again, with growing pauses");
+        }
+        (JobState::Failed, why)
+    }
+
     /// Begins to open a volume. If another node had it, that is a job.
     pub(crate) fn open(&self, record: VolumeRecord) {
         let attempt = self.begin(record);
@@ -87,13 +101,17 @@ impl VolumeOpener {
         let mut random = [0; 16];
         let incarnation = getrandom::fill(&mut random).is_ok().then(|| u128::from_ne_bytes(random) | 1);
         let predecessor = self.neighbours.predecessor(&record);
-        Attempt { record, incarnation, predecessor, claimed_ms: Cell::default() }
+        let (claimed_ms, refused_by) = Default::default();
+        Attempt { record, incarnation, predecessor, claimed_ms, refused_by }
     }
 
     /// Says what becomes of a volume that was not opened: how the job ends.
     async fn note_failed(&self, attempt: &Attempt, error: Error) -> (JobState, String) {
         let record = &attempt.record;
         let (id, name) = (record.id, &record.name);
+        if let Some(promised) = attempt.refused_by.get() {
+            return self.note_refused(record, promised);
+        }
         let passed = match error.kind {
             ErrorKind::Conflict => Passed::ClaimedElsewhere,
             _ => {
@@ -182,7 +200,7 @@ impl VolumeOpener {
         });
         let began = self.tasks.now();
         if let Some(why) = stopped.await {
-            return Err(self.end_attempt(&space, record, why.to_string()));
+            return Err(self.end_attempt(&space, attempt, why.to_string()));
         }
         attempt.claimed_ms.set(self.tasks.now().since(began).as_millis());
         let (epoch, ms) =
@@ -212,7 +230,7 @@ impl VolumeOpener {
             Ended::ClaimedElsewhere | Ended::Failed => {
                 drop(served);
                 let why = failure.unwrap_or_else(|| "it stopped".to_owned());
-                Err(self.end_attempt(&space, record, why))
+                Err(self.end_attempt(&space, attempt, why))
             }
         }
     }
@@ -228,7 +246,10 @@ impl VolumeOpener {
     }
 
     /// Gives up what there is of a volume that was not opened; `Conflict`: another node has claimed it.
-    fn end_attempt(&self, space: &PoolSpace, record: &VolumeRecord, why: String) -> Error {
+    fn end_attempt(&self, space: &PoolSpace, attempt: &Attempt, why: String) -> Error {
+        let record = &attempt.record;
+        let beyond = |coordinator: &mut Coordinator| coordinator.refused_beyond_bounds();
+        attempt.refused_by.set(space.with_volume(record.id, beyond).flatten());
         let ended = takeover::ended(why_stopped(space, record).as_ref(), false);
         space.forget_volume(record.id);
         let error = Error::io(format!("volume {}: {why}", record.name));
@@ -301,6 +322,18 @@ impl VolumeOpener {
             }
             opener.volumes.note_claimed_elsewhere(volume);
         });
+    }
+
+    /// Takes a volume out of service for a while, as this node's death would: commands on it are answered that it is gone. It is tried again later if it is this
+    /// node's then.
+    pub(crate) fn suspend(&self, volume: VolumeId, why: &str) {
+        let Some(record) = self.neighbours.record(volume) else { return };
+        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        tracing::error!(%volume, name = record.name, why, "a volume is withdrawn");
+        served.dismount();
+        self.volumes.note_stopped(volume, self.tasks.now());
+        let (opener, why) = (self.clone(), why.to_owned());
+        self.tasks.spawn(async move { opener.end(record, served, why).await });
     }
 
     /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory

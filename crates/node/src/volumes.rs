@@ -10,7 +10,7 @@ use space::takeover::LetGo;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use types::{ChunkIndex, FileTime, Monotonic, PoolId, VolumeId};
+use types::{ChunkIndex, Epoch, FileTime, Monotonic, PoolId, VolumeId};
 use volume::fs::Config;
 use volume::service::{LastingOpens, ServiceConfig};
 
@@ -25,6 +25,10 @@ const PAGES_BYTES_MAX: usize = 1 << 30;
 /// begin with the first.
 const OPENINGS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30));
+
+/// Pauses before a volume is tried again that a disk keeps from every owner: each try takes an epoch, and none helps before somebody acts.
+const REFUSALS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(60), Duration::from_secs(30));
 
 /// The server through which clients reach volumes.
 pub trait Front {
@@ -54,6 +58,8 @@ pub struct VolumeEntry {
     arrivals: u64,
     /// When it is opened again if that failed, or if it stopped.
     openings: Backoff,
+    /// The promise of a disk, which no owner can come to, that ended the last opening.
+    refused_by: Option<Epoch>,
 }
 
 /// The recorded volumes.
@@ -176,6 +182,7 @@ impl Volumes {
                     leaving: false,
                     arrivals: 0,
                     openings: OPENINGS,
+                    refused_by: None,
                 };
                 entries.insert(record.id, entry);
             }
@@ -260,8 +267,8 @@ impl Volumes {
     /// Notes that an opening of the volume begins. A volume that is being made is hidden until it is served.
     pub(crate) fn begin_opening(&self, record: VolumeRecord, arrivals: u64, now: Monotonic) {
         let mut entries = self.entries.borrow_mut();
-        let known = entries.get(&record.id).map(|entry| entry.openings.clone());
-        let mut openings = known.unwrap_or(OPENINGS);
+        let known = entries.get(&record.id).map(|entry| (entry.openings.clone(), entry.refused_by));
+        let (mut openings, refused_by) = known.unwrap_or((OPENINGS, None));
         openings.tried(now);
         let (id, pool) = (record.id, record.pool);
         let entry = VolumeEntry {
@@ -275,6 +282,7 @@ impl Volumes {
             leaving: false,
             arrivals,
             openings,
+            refused_by,
         };
         entries.insert(id, entry);
     }
@@ -284,6 +292,9 @@ impl Volumes {
         let is_wanted = match self.entries.borrow_mut().get_mut(&volume) {
             Some(entry) => {
                 entry.opening = false;
+                if entry.refused_by.take().is_some() {
+                    entry.openings = OPENINGS;
+                }
                 if !entry.leaving {
                     entry.is_hidden = false;
                     entry.served = Some(served.clone());
@@ -307,6 +318,26 @@ impl Volumes {
             entry.failure = Some(why);
         }
         self.share_cache();
+    }
+
+    /// Notes that a disk keeps the volume from every owner by this promise; whether that is new. Pauses between tries grow over all of them.
+    pub(crate) fn note_refused(
+        &self,
+        volume: VolumeId,
+        promised: Epoch,
+        why: String,
+        now: Monotonic,
+    ) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&volume) else { return false };
+        let known = entry.refused_by.replace(promised);
+        if known.is_none() {
+            entry.openings = REFUSALS;
+            entry.openings.tried(now);
+        }
+        (entry.opening, entry.failure) = (false, Some(why));
+        entry.openings.ended(now);
+        known != Some(promised)
     }
 
     /// Takes the volume away from clients. Commands that are under way may still have it.

@@ -1,4 +1,4 @@
-//! What a pool of given nodes and drives holds, before there is one: the arithmetic of `cenote plan`.
+//! Computes the capacity of a pool from given nodes and drives, before the pool exists: the arithmetic of `cenote plan`.
 //!
 //! The same rules as placement's: copies lie in different fault domains of the strictest level that has enough of them, and the reserve is
 //! the size of the largest drives.
@@ -16,7 +16,7 @@ pub struct PlannedDisk {
     pub data_bytes: u64,
 }
 
-/// What copies of a mirror leave of planned drives.
+/// The space that a mirror leaves of the planned drives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capacity {
     /// The level at which copies are apart.

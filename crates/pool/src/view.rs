@@ -1,4 +1,4 @@
-//! What placement knows of a pool.
+//! A pool as placement sees it.
 
 use crate::domain::DomainName;
 use crate::{FaultDomain, Level};

@@ -125,7 +125,7 @@ impl End {
     }
 }
 
-/// What the block of a number holds.
+/// Returns the content of a block by its number.
 fn block(number: usize) -> Vec<u8> {
     let mut state = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut bytes = Vec::with_capacity(BLOCK_BYTES);

@@ -6,7 +6,7 @@ const DRAWN: usize = 64;
 /// Draws names from the system's random source, for [`crate::iwarp::IwarpProvider::new`].
 ///
 /// # Panics
-/// What it gives back, if the system has no random bytes any more: if names can be guessed, any peer could reach what is meant for
+/// Panics if the system has no random bytes any more: if names can be guessed, any peer could reach memory that is meant for
 /// another, so there is nothing to go on with.
 pub fn random_names() -> Box<dyn FnMut() -> u32> {
     let mut drawn = [0; 4 * DRAWN];

@@ -53,7 +53,7 @@ pub enum Transport {
     InfiniBand,
 }
 
-/// What is known of a connection.
+/// Facts about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionInfo {
     pub transport: Transport,
@@ -112,7 +112,7 @@ pub struct Completion {
     pub invalidated: Option<RegionKey>,
 }
 
-/// What a provider has done since its start: the counters that Windows names "RDMA Activity".
+/// Work of a provider since its start: the counters that Windows names "RDMA Activity".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
     /// Requests of peers that this end took.
@@ -265,7 +265,7 @@ pub trait Verbs {
         id: WorkId,
         len_bytes: usize,
     ) -> Result<(), PostError>;
-    /// Messages may be so long from now on, and no longer than their receives. A provider whose receives have their memory when they are
+    /// Messages may have this length from now on, and no longer than their receives. A provider whose receives have their memory when they are
     /// posted does nothing.
     fn set_receive_bytes_max(&mut self, _queue_pair: QueuePairId, _bytes: usize) {}
     /// `invalidate`: a registration of the peer that ends with this message.
@@ -318,7 +318,7 @@ pub trait Verbs {
     fn wants_poll(&self) -> bool {
         false
     }
-    /// What a provider does not count is zero.
+    /// Returns the counters; those that a provider does not have are zero.
     fn activity(&self) -> Activity {
         Activity::default()
     }

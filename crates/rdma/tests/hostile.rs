@@ -66,7 +66,7 @@ impl Server {
                 Event::Completion(_) | Event::Established { .. } => {}
             }
         }
-        // What was submitted goes to the kernel.
+        // Submitted operations go to the kernel.
         self.driver.wait(Some(Duration::ZERO)).expect("the loop goes on");
     }
 

@@ -183,7 +183,7 @@ impl Framing {
         }
         let rest = &whole[start..filled];
         if !rest.is_empty() {
-            // What came in a longer buffer than is taken now may be longer, too.
+            // Bytes that came in a longer buffer than is taken now may need a longer one, too.
             let buffer_bytes = self.batch_bytes.max(rest.len());
             let mut buffer = BufMut::with_aligned(buffer_bytes, PAYLOAD_AT);
             buffer[..rest.len()].copy_from_slice(rest);

@@ -1,4 +1,4 @@
-//! What the wire costs of one READ or WRITE: request parsed, header and body of the answer built.
+//! Measures the wire cost of one READ or WRITE: request parsed, header and body of the answer built.
 //!
 //! `cargo bench -p cenote-smb` prints nanoseconds per operation. `--count KIND N` runs N operations of a kind and nothing else: the
 //! difference between two counts under callgrind is the instructions of an operation.

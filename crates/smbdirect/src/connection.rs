@@ -24,7 +24,7 @@ pub enum Role {
 /// with its headers, encrypted or not.
 const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
-/// What one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
+/// Settings that one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -208,7 +208,7 @@ pub struct Connection {
     credits: Credits,
     send_bytes_max: u32,
     receive_bytes_max: u32,
-    /// What the peer sends at most, as it said.
+    /// Longest transfer that the peer has said it sends.
     transfer_in_bytes_max: u32,
     fragmented_send_bytes_max: u32,
     read_write_bytes_max: u32,

@@ -4,7 +4,7 @@
 //! grants at least one (MS-SMBD 3.1.5.1). Let T be the target that an end keeps its peer at: what the peer asks for, but at
 //! least [`TARGET_MIN`] and at most its own receives.
 //!
-//! 1. Whoever sees the peer at one credit or fewer, and has two receives posted to grant, owes a grant ([`Credits::owes_grant`]) and
+//! 1. An end that sees its peer at one credit or fewer, and has two receives posted to grant, owes a grant ([`Credits::owes_grant`]) and
 //!    sends an empty transfer if no data is at hand. With T at least three, two receives are there to be posted then. A credit
 //!    for it is there too: by the last-credit rule an end holds at least one unless a grant is on its way, and the transfer
 //!    grants, so even the last one may be used.
@@ -29,7 +29,7 @@ pub struct Credits {
     posted: u16,
     /// Most receives of ours.
     receive_max: u16,
-    /// What the peer wants.
+    /// Credits that the peer asked for.
     peer_target: u16,
     /// The peer is kept at [`TARGET_MIN`].
     throttled: bool,

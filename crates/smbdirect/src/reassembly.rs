@@ -21,7 +21,7 @@ pub(crate) struct Reassembly {
     /// The message's first bytes are the first `filled` of it.
     buffer: Option<BufMut>,
     filled: usize,
-    /// What the last fragment said is still to come.
+    /// Bytes still to come, as the last fragment said.
     remaining_bytes: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What the first bytes of a transfer say of it, so that its payload lands aligned.
+//! Reads a transfer's layout from its first bytes, so that its payload lands aligned.
 
 use crate::wire::{DATA_OFFSET, DataTransfer};
 
@@ -11,7 +11,7 @@ pub const READ_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 16;
 /// ProtocolId of SMB2 TRANSFORM_HEADER.
 const TRANSFORM: [u8; 4] = *b"\xFDSMB";
 
-/// What the first bytes of a transfer say of it; nothing is checked by it.
+/// Layout of a transfer as its first bytes tell it; validates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferShape {
     pub len_bytes: usize,

@@ -220,7 +220,7 @@ fn a_transfer_leaves_at_once_only_where_nothing_waits_and_it_has_a_credit_and_ro
     assert_eq!(after.transfers_sent, before.transfers_sent + 1);
     assert_eq!(after.messages_sent, before.messages_sent + 1);
     assert_eq!(after.remote_invalidations, before.remote_invalidations + 1);
-    // What waits goes first, and the last credit is kept for a grant.
+    // Waiting messages go first, and the last credit is kept for a grant.
     client.send(Payload::from(Buf::from(&b"waits"[..])), None).expect("fits");
     assert!(client.begin_transfer(10, false).is_none());
     assert!(client.poll_transmit().is_some());

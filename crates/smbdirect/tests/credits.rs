@@ -1,4 +1,4 @@
-//! Two ends with credits: whatever the order of events, whoever has data gets to send it, and idle ends fall silent.
+//! Two ends with credits: in any order of events, an end with data gets to send it, and idle ends fall silent.
 
 use smbdirect::credits::Credits;
 use std::collections::{HashSet, VecDeque};
@@ -36,7 +36,7 @@ enum Step {
     Send(usize),
 }
 
-/// What may happen next in a state of the two ends.
+/// Steps that are possible in this state of the two ends.
 fn steps(ends: &[End; 2]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (at, end) in ends.iter().enumerate() {

@@ -112,6 +112,13 @@ pub fn is_better_elsewhere(
         && next(volume, view, own).is_some()
 }
 
+/// Whether other nodes could serve a volume if `own` died: one of those that live has copies of it, and all data are there without the disks of `own`.
+pub fn is_spared(volume: &VolumeRecord, view: &View, own: NodeId) -> bool {
+    let own_disks = volume.in_sync.iter().copied().filter(|disk| view.disks.get(disk) == Some(&own));
+    let mut others = view.nodes.iter().filter(|(node, candidate)| **node != own && candidate.is_up);
+    may_miss(volume, own_disks) && others.any(|(node, _)| view.in_sync_on(*node, volume) > 0)
+}
+
 /// What became of an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -312,6 +319,17 @@ pub(crate) mod tests {
         assert!(!is_better(&lone, &all, &[2, 3]), "something is on this node alone");
         let tried = VolumeRecord { tried: vec![NodeId(2), NodeId(3)], ..record };
         assert!(!is_better(&tried, &all, &[2, 3]), "they could not open it");
+    }
+
+    #[test]
+    pub(crate) fn a_node_is_spared_by_a_volume_that_living_ones_have_all_of() {
+        let record = VolumeRecord { min_holders: 2, ..volume(1, Some(1), &[1, 2, 3]) };
+        let all = view(&[1, 2, 3], &[2, 3]);
+        assert!(is_spared(&record, &all, NodeId(1)), "better one that drains than none");
+        assert!(!is_spared(&record, &view(&[1], &[]), NodeId(1)), "the others are dead");
+        let lone = VolumeRecord { min_holders: 1, ..record.clone() };
+        assert!(!is_spared(&lone, &all, NodeId(1)), "something is on this node alone");
+        assert!(is_spared(&VolumeRecord { in_sync: record.in_sync[1..].to_vec(), ..lone }, &all, NodeId(1)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a store is asked, and what it answers. Addresses are a volume's own: the store's slab table maps
+//! Requests to a store, and its answers. Addresses are a volume's own: the store's slab table maps
 //! (volume, chunk) to a slab.
 
 use sys::Payload;
@@ -42,7 +42,7 @@ pub enum StoreRequest {
     Write { volume: VolumeId, stamp: Stamp, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
     /// The blocks read as zeroes afterwards, and are fresh.
     Discard { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
-    /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
+    /// The content of the blocks is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
     /// block. At most 1 MiB. Also for append chunks, whose blocks prove themselves: a block that the medium gives and that does not prove
     /// itself on any copy was torn on all, so it was never acknowledged, and may be written as zeroes instead.
     MarkLost { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
@@ -65,7 +65,7 @@ pub enum StoreReply {
     Scrubbed(ScrubProgress),
 }
 
-/// What is known of the regions of a chunk.
+/// Known facts about the regions of a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
     /// One entry for each region, in order; epoch 0: not written since the chunk was given its slab. A write, a discard and a

@@ -1,6 +1,6 @@
 //! Little-endian fields in and out of byte slices. Never panics on short input.
 
-/// No count of changes gets there; one that did could not grow. What says so was never written by a store.
+/// No count of changes gets there; one that did could not grow. A disk that says so was never written by a store.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// Takes fields from the front of a slice.

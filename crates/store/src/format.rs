@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use sys::{Buf, BufMut, Payload};
 use types::{DiskId, PoolId};
 
-/// What a new disk is to be.
+/// Parameters of a new disk.
 #[derive(Debug, Clone)]
 pub struct FormatParameters {
     pub disk: DiskId,

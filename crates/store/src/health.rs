@@ -2,7 +2,7 @@
 
 use disk::DiskError;
 
-/// What bytes were written for.
+/// Purpose of written bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// Journal batches.
@@ -68,7 +68,7 @@ pub struct StoreHealth {
     pub medium_errors: u64,
     /// Of the corrupt blocks, the pages of the store's own structures (label, anchors, records, tables, page versions, journal) that could not be
     /// read, failed their checksums, or were found by a scrub to be other than they were written. Each counts once until it is written again,
-    /// which the store does by itself. What a power cut alone may leave does not count.
+    /// which the store does by itself. Damage that a power cut alone may leave does not count.
     pub damaged_structures: u64,
     /// Reads that the medium refused before it was known whether the blocks hold anything: blocks that do are read again, and counted
     /// then. And those of a scrub that were needless, because what they asked for was written meanwhile.

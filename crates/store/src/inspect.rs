@@ -19,7 +19,7 @@ use types::{Epoch, SlabIndex, VolumeId};
 /// One of several copies of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyState {
-    /// What it is a copy of.
+    /// The structure that it is a copy of.
     pub what: &'static str,
     /// Its place in bytes.
     pub offset: u64,
@@ -27,7 +27,7 @@ pub struct CopyState {
     pub state: Result<u64, String>,
 }
 
-/// What a volume has on this disk.
+/// A volume's share of this disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeOnDisk {
     pub chunks: u32,
@@ -36,7 +36,7 @@ pub struct VolumeOnDisk {
     pub promised: Epoch,
 }
 
-/// What the journal holds.
+/// Content of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalOnDisk {
     pub batches: u64,
@@ -63,7 +63,7 @@ pub struct Inspection {
     pub journal: Option<JournalOnDisk>,
     pub volumes: BTreeMap<VolumeId, VolumeOnDisk>,
     pub free_slabs: Option<u32>,
-    /// What is damaged, and what it means.
+    /// Damage that was found, and its meaning.
     pub problems: Vec<String>,
 }
 
@@ -221,7 +221,7 @@ async fn inspect_tables<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     Ok(())
 }
 
-/// What opening would find.
+/// Inspects the content as an opening would find it.
 async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<(), DiskError> {
     let opened = match examine(io, None).await {
         Ok(opened) => opened,

@@ -10,7 +10,7 @@ const CRC_AT: usize = 8;
 const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
-/// What a disk's format has beyond its version, a bit each, as file systems have it: a program that does not know a bit may use
+/// Features of a disk's format beyond its version, a bit each, as file systems have them: a program that does not know a bit may use
 /// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
@@ -53,7 +53,7 @@ impl fmt::Display for Features {
     }
 }
 
-/// What a disk says about itself.
+/// The facts that a disk tells about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     pub features: Features,

@@ -10,7 +10,7 @@ use types::SlabIndex;
 pub(crate) enum Manner {
     /// By its journal record alone.
     Journaled,
-    /// By a journal record that makes blocks unwritten: whoever writes to them next has to find them so.
+    /// By a journal record that makes blocks unwritten: the next writer has to find them so.
     Emptying,
     InPlace,
 }

@@ -1,4 +1,4 @@
-//! What blocks and metadata pages of a disk are called in maps.
+//! Numbers by which maps name blocks and metadata pages of a disk.
 
 pub(crate) use types::{IdentityMap, NumberMap};
 

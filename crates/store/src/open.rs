@@ -26,7 +26,7 @@ use types::{Epoch, PoolId, SlabIndex, VolumeId};
 /// Metadata pages read at once while replayed changes are merged into them.
 const READS_IN_FLIGHT: usize = 32;
 
-/// What was found on a disk, ready to go on with.
+/// A disk's content as an opening found it, ready to go on with.
 pub(crate) struct Opened {
     pub(crate) label: Label,
     pub(crate) anchor: Anchor,

@@ -11,7 +11,7 @@ pub(crate) struct OverlayEntry {
     pub(crate) sequence: u64,
     /// Its place, in blocks from the start of the journal.
     pub(crate) journal_block: u32,
-    /// What its record says of its bytes.
+    /// Checksum of its bytes, from its record.
     pub(crate) checksum: u64,
     pub(crate) bytes: Option<Buf>,
 }

@@ -3,7 +3,7 @@
 //! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
 //! planted in the thread that asks.
 
-/// What is done wrong while it is planted.
+/// The fault that is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// Replay accepts the last batch though its data is torn, and what was never acknowledged is damage.
@@ -16,7 +16,7 @@ pub enum Planted {
     ApplyOverFresh,
     /// Opening anchors what replay found before it is durable.
     ClaimWithoutFlush,
-    /// What the journal's end leaves in doubt is known to this opening alone.
+    /// Only the opening that finds a doubt at the end of the journal knows of it.
     DoubtNotKept,
     /// Fresh data counts as durable before it is.
     FreshBeforeFlush,

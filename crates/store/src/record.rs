@@ -272,7 +272,7 @@ pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Recor
 /// The chain's CRC before the first batch of a disk.
 pub(crate) const NO_BATCH_BEFORE: u64 = 0;
 
-/// What a block says of a batch's place in the chain, if it is the first of one, whatever else of it is whole: a header may have rotted in any
+/// The place in the chain that a block names if it is the first of a batch, whatever else of it is whole: a header may have rotted in any
 /// of its fields.
 pub(crate) struct BatchLink {
     pub(crate) sequence: u64,

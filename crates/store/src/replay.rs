@@ -28,7 +28,7 @@ const HELD_BATCHES_MAX: usize = 8;
 /// Blocks in place that are read at once.
 const PLACED_BLOCKS: usize = 256;
 
-/// What the end of the journal leaves open: a batch that begins there and is not whole was torn by the crash and never
+/// The doubt that the end of the journal leaves: a batch that begins there and is not whole was torn by the crash and never
 /// acknowledged, or was acknowledged and has rotted since.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Doubt {
@@ -40,7 +40,7 @@ pub(crate) struct Doubt {
     pub(crate) unwritten: BTreeSet<SlabIndex>,
 }
 
-/// What replay gathered.
+/// Everything that replay gathered.
 #[derive(Default)]
 pub(crate) struct Replayed {
     pub(crate) live: VecDeque<LiveBatch>,
@@ -109,7 +109,7 @@ impl Found {
     }
 }
 
-/// What replay changes as it goes on.
+/// Tables that replay changes as it goes on.
 struct Tables<'a> {
     slabs: &'a mut [Option<SlabEntry>],
     promises: &'a mut HashMap<VolumeId, Epoch>,
@@ -445,7 +445,7 @@ impl Replayed {
         Ok(())
     }
 
-    /// What earlier records changed in the slab is of no use to its next owner.
+    /// Gives a slab to its next owner, without the changes that earlier records made in it.
     fn replace_slab(
         &mut self,
         layout: &Layout,

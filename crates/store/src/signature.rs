@@ -1,4 +1,4 @@
-//! What a disk that is not ours seems to hold, by its first megabyte.
+//! Recognises other programs' data on a disk that is not ours, by its first megabyte.
 
 /// Offset, bytes, name.
 const SIGNATURES: [(usize, &[u8], &str); 13] = [

@@ -15,7 +15,7 @@ const FLAG_ALLOCATED: u32 = 1;
 const FLAG_APPEND: u32 = 2;
 const FLAG_UNWRITTEN_DOUBT: u32 = 4;
 
-/// What a slab is used for.
+/// Use of a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlabEntry {
     pub volume: VolumeId,
@@ -29,7 +29,7 @@ pub struct SlabEntry {
     /// Regions of the slab that were changed last under this epoch or an earlier one may lack acknowledged writes, since the
     /// journal's end was not whole when the disk was opened; 0: none does. Stands here until the copies were compared.
     pub doubtful_through: Epoch,
-    /// What they may lack reads as never written: nothing older is served in its place.
+    /// Writes that doubtful regions lack read as never written: nothing older is served in their place.
     pub doubts_unwritten: bool,
 }
 

@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-/// What was found stays found: after a checkpoint and another opening, and while new writes go in.
+/// Checks that the findings stay: after a checkpoint and another opening, and while new writes go in.
 fn go_on(mut rig: Rig<CrashDisk>, found: &common::oracle::State) -> Result<(), String> {
     let mut oracle = Oracle::default();
     let change = Change::Write { class: WriteClass::Overwrite, lba: 3, blocks: 5, version: 0xFFFF };

@@ -1,4 +1,4 @@
-//! What the end of the journal leaves open, and blocks that are lost.
+//! The doubt that the end of the journal leaves, and blocks that are lost.
 
 mod common;
 

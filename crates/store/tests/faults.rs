@@ -348,7 +348,7 @@ fn an_unreadable_sector_fails_its_read_alone_and_shows_in_the_scrub() {
     assert!(scrub(&mut rig).contains(&30));
     let health = rig.store.health();
     assert_eq!((health.medium_errors, health.corrupt_blocks), (1, 1), "counted once");
-    // What a disk does with a sector that is written again.
+    // A sector that is written again can be read again.
     disk.clear_faults();
     rig.write(WriteClass::Overwrite, 30, &pattern(7, 1)).unwrap();
     assert_eq!(rig.read(30, 1), Ok(pattern(7, 1)));

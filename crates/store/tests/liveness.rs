@@ -1,4 +1,4 @@
-//! What others wait for comes: promises beside which new ones are written, scrubs over errors that pass, pages when the cache is full of changes.
+//! Awaited work ends: promises beside which new ones are written, scrubs over errors that pass, pages when the cache is full of changes.
 
 mod common;
 

@@ -18,7 +18,7 @@ fn layout() -> Layout {
     Layout::compute(SIZE, 1 << 20, 256 << 10).unwrap()
 }
 
-/// What was acknowledged.
+/// The acknowledged content.
 #[derive(Default)]
 struct Expected {
     mapped: Vec<u64>,

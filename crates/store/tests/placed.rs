@@ -226,7 +226,7 @@ fn writes_that_share_a_flush_have_their_records_beside_it() {
     assert!(after.read(64, 16) == Ok(pattern(64, 16)));
 }
 
-/// What a disk has that this program writes to.
+/// Features of a disk that this program writes to.
 const FEATURES: u64 = Features::PLACED | Features::STAMPS;
 
 #[test]

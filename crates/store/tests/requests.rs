@@ -1,4 +1,4 @@
-//! What each request does, on a disk that does nothing wrong.
+//! The effect of each request on a disk without faults.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Damage of the store's own structures: counted once, and written again from what is left, at opening and by scrubs. What a crash alone leaves
+//! Damage of the store's own structures: counted once, and written again from what is left, at opening and by scrubs. Damage that a crash alone leaves
 //! is no damage.
 
 mod common;

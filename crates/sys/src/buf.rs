@@ -278,7 +278,7 @@ impl Buf {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
 
-    /// A word for each page of this view, if it is whole pages of a larger allocation: whoever computes from a page what others
+    /// A word for each page of this view, if it is whole pages of a larger allocation: a caller that computes from a page what others
     /// will want again leaves it there. Zero: nobody did. All views of the allocation share the words, and they are gone once it is
     /// written again.
     pub fn page_words(&self) -> Option<&[AtomicU32]> {
@@ -318,7 +318,7 @@ impl Buf {
                 shared.allocation().has_own_pages(),
                 "memory is lent that is used for something else later"
             );
-            // Whoever drops the last reference, or asks for it to be writable, sees this: it happens before this reference is dropped.
+            // A thread that drops the last reference, or asks for a writable buffer, sees this: it happens before this reference is dropped.
             shared.allocation().is_lent.store(true, Ordering::Relaxed);
         }
         self

@@ -22,7 +22,7 @@ const DROP_WAIT: Duration = Duration::from_secs(5);
 const TICK: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
-/// What a ring is made of.
+/// Parameters of a ring.
 pub struct FileRingSetup {
     /// Operations name files by their place here.
     pub files: Vec<Arc<OwnedFd>>,

@@ -20,7 +20,7 @@ pub struct InterfaceAddress {
 /// All IPv4 and IPv6 addresses, in the kernel's order.
 ///
 /// # Errors
-/// What getifaddrs(3) says.
+/// Lists interfaces and their addresses as getifaddrs(3) reports them.
 pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` is a valid place for the pointer to the list; it is only read where the call succeeds.

@@ -69,7 +69,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         socket => socket?,
     };
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Whatever net.ipv6.bindv6only says.
+    // The system's default (net.ipv6.bindv6only) does not matter here.
     sockopt::set_ipv6_v6only(&socket, false)?;
     net::bind(&socket, &address)?;
     net::listen(&socket, BACKLOG)?;

@@ -21,7 +21,7 @@ pub fn ask_for_real_time() -> Result<()> {
 
 /// Has the calling thread run like others again, after [`ask_for_real_time`].
 pub fn give_real_time_up() {
-    // What was granted may always be given back.
+    // A thread may always give up a priority.
     let _ = schedule(libc::SCHED_OTHER, 0);
 }
 

@@ -45,7 +45,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("listens");
         let (server, _) = listener.accept().expect("it came");
-        // What the system lets any connection have: the last of three numbers.
+        // The third number is the largest window that the system allows any connection.
         let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").expect("Linux");
         let allowed = allowed.split_whitespace().last().and_then(|most| most.parse().ok()).unwrap_or(0usize);
         let before = socket_recv_buffer_size(&server).expect("a socket");

@@ -152,7 +152,7 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
 }
 
 /// The process keeps so many bytes of free memory in large pieces from now on, [`KEPT_BYTES_MAX`] at least, and this thread an eighth of
-/// it in small ones. Whoever raises it calls [`trim_free_memory`] from time to time.
+/// it in small ones. A caller that raises it calls [`trim_free_memory`] from time to time.
 pub fn keep_free_memory(bytes: usize) {
     let bytes = bytes.max(KEPT_BYTES_MAX);
     spans::keep(bytes);
@@ -168,7 +168,7 @@ pub fn populate_memory_ahead() {
 }
 
 /// Gives up free memory that nobody took since the last call, the process's in large pieces and this thread's in small ones, a part at
-/// a time. What is kept in any case stays.
+/// a time. Memory that is kept in any case stays.
 pub fn trim_free_memory() {
     spans::trim(KEPT_BYTES_MAX, TRIMMED_AT_ONCE);
     let unused = FREE.try_with(|lists| lists.borrow_mut().take_unused()).unwrap_or_default();

@@ -251,7 +251,7 @@ struct Spans {
     /// Somebody populates spans that are wanted ahead.
     has_helper: bool,
     is_wanted_ahead: bool,
-    /// What was asked for last: spans are populated for it.
+    /// Size class of the last allocation: spans are populated for it.
     class_taken: usize,
 }
 
@@ -289,7 +289,7 @@ impl Spans {
             None => (span.bare.pop()?, true),
         };
         let start = NonNull::new((span.start + usize::from(nth) * CLASS_BYTES[class]) as *mut u8)?;
-        // What comes and goes in the same memory is no demand for more.
+        // A piece that comes and goes in the same memory is no demand for more.
         let begins = std::mem::take(&mut span.is_ahead) || (zero && span.bare.len() + 1 == span.pieces());
         if !zero {
             self.leave_free(class, 1);
@@ -301,7 +301,7 @@ impl Spans {
         Some((Piece { start, span: number, nth }, zero))
     }
 
-    /// What leaves for the kernel because of it.
+    /// Takes a piece back, and returns the memory that goes to the kernel because of it.
     fn give_back(&mut self, piece: Piece) -> Vec<Leaving> {
         let Some(span) = self.spans.get_mut(piece.span as usize) else { return Vec::new() };
         let class = usize::from(span.class);
@@ -395,7 +395,7 @@ impl Spans {
         let number = self.whole[most].last;
         let span = &mut self.spans[number as usize];
         let count = span.kept.len();
-        // What no piece covered may have no memory: nothing counts as kept that was not.
+        // Memory that no piece covered may be unpopulated, so it does not count as kept.
         let cut = count * CLASS_BYTES[most] / CLASS_BYTES[class];
         span.class = class as u8;
         let pieces = span.pieces();
@@ -434,7 +434,7 @@ impl Spans {
         let number = self.empty.first;
         if number != NONE {
             let start = self.spans[number as usize].start;
-            // What a former size used behind the last piece of the next one, and is not zero, is still there.
+            // Nonzero bytes of a former size class, behind the last piece of the next one, are still there.
             // SAFETY: no piece of the span is in use.
             unsafe { discard(start, SPAN_BYTES) };
             return Some(number);
@@ -536,7 +536,7 @@ impl Spans {
     }
 }
 
-/// Gives memory to the kernel; what is read there later are zeroes. Whoever takes it next relies on that, and it held bytes of clients: if
+/// Gives memory to the kernel; later reads there give zeroes. The next owner relies on that, and it held bytes of clients: if
 /// the kernel does not take it (memory that is locked, a filter of system calls), it is cleared here.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-//! Who may be connected when there are more connections than places.
+//! Decides which connections stay when there are more of them than places.
 //!
 //! A connection is a guest until its client has proven who it is, then a member. Promises: no host and no number of guests keeps others out;
 //! when places are short, the oldest guest of the host with most guests makes room, and never a member; a host's members are bounded, so that

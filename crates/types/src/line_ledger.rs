@@ -62,7 +62,7 @@ impl LineLedger {
         written
     }
 
-    /// Begins a minute, by its number. What the one before left out.
+    /// Begins a minute, by its number. Returns the lines that the minute before left out.
     pub fn turn(&mut self, minute: u64) -> Vec<LeftOut> {
         if minute == self.minute {
             return Vec::new();
@@ -77,7 +77,7 @@ impl LineLedger {
         (!self.hosts.is_empty()).then_some(self.minute)
     }
 
-    /// Forgets all. What was left out so far.
+    /// Forgets all. Returns the lines left out so far.
     pub fn end(&mut self) -> Vec<LeftOut> {
         let ended = std::mem::take(self);
         self.minute = ended.minute;

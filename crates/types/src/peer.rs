@@ -1,4 +1,4 @@
-//! Whom a resource is counted against when nobody has logged on yet.
+//! The party that a resource counts against before a client has logged on.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What fails again and again, for the log: said once, and counted until it is over.
+//! Failures that repeat, for the log: reported once, and counted until they are over.
 
 use std::cell::Cell;
 

@@ -30,7 +30,7 @@ hits DISK                                how many operations met a fault";
 /// Answers connections, one after the other, for ever.
 pub fn serve(listener: &UnixListener, disks: &[Arc<Served>]) {
     for connection in listener.incoming().flatten() {
-        // Who asks no more is not answered.
+        // A client that has closed its side gets no answer.
         let _ = answer_lines(&connection, disks);
     }
 }

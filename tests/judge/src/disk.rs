@@ -17,7 +17,7 @@ type Block = Arc<[u8; BLOCK_BYTES as usize]>;
 /// Blocks by number; those that are missing are zeroes. Sorted, so that a seed picks the same ones of the same contents.
 type Image = BTreeMap<u64, Block>;
 
-/// What the file system is asked of a disk. Offsets and lengths are in bytes.
+/// A request of the file system to a disk. Offsets and lengths are in bytes.
 pub enum Request {
     Read { offset: u64, len_bytes: u64 },
     Write { offset: u64, data: Vec<u8>, durable: bool },
@@ -47,7 +47,7 @@ pub enum Action {
     Tear,
 }
 
-/// What happens to operations that touch a range.
+/// Fate of operations that touch a range.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// None: to any.
@@ -65,7 +65,7 @@ struct Unflushed {
     after: Option<Block>,
 }
 
-/// What a power cut does with changes that no flush covered.
+/// Effect of a power cut on changes that no flush covered.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     LoseAll,
@@ -75,9 +75,9 @@ enum Fate {
 
 pub struct Disk {
     size_bytes: u64,
-    /// What reads find.
+    /// Content that reads find.
     image: Image,
-    /// What no power cut takes away.
+    /// Content that no power cut takes away.
     durable: Image,
     unflushed: Vec<Unflushed>,
     snapshot: Option<Image>,
@@ -223,7 +223,7 @@ impl Disk {
         }
     }
 
-    /// What no flush covered is lost, kept or torn, in any combination.
+    /// Cuts the power: writes that no flush covered are lost, kept or torn, in any combination.
     pub fn cut_power(&mut self, random: &mut Random) {
         let fate = [Fate::LoseAll, Fate::KeepSome, Fate::TearSome][random.below(3) as usize];
         for change in std::mem::take(&mut self.unflushed) {

@@ -13,7 +13,7 @@ use sys::BufMut;
 use types::NtStatus;
 use zerocopy::IntoBytes;
 
-/// What a logon is for.
+/// Purpose of a logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     New,

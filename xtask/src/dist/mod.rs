@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 /// The programs that ship.
 const BINARIES: [&str; 3] = ["cenote", "diskspd", "fleet"];
 
-/// What is to be packed.
+/// The release that is packed.
 struct Release {
     /// As a package's version: `-`, which divides a package's version from its distribution's revision, is `~` here, which sorts before all.
     version: String,
@@ -174,7 +174,7 @@ fn run_quietly(command: &mut Command) -> Result<(), String> {
     output(command).map(drop)
 }
 
-/// What the program prints; else its name and what it says of its failure.
+/// Returns a program's output; else its name and the reason of its failure.
 fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What differs from family to family.
+/// Places that differ from family to family.
 pub struct Places {
     /// Directory in which the system's zsh looks for completions.
     pub zsh: &'static str,
@@ -148,7 +148,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
         made = made.parent().ok_or("no directory")?;
     }
     fs::create_dir_all(directory).map_err(failed)?;
-    // Whatever the umask.
+    // The umask does not matter.
     for directory in missing {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }

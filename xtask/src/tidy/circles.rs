@@ -10,7 +10,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     tree.crates.iter().flat_map(check_crate).collect()
 }
 
-/// Who uses whom among the modules of one room, and by which path.
+/// Uses between the modules of one folder, with their paths.
 type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, &'a Use>>;
 
 fn check_crate(member: &Crate) -> Vec<Finding> {

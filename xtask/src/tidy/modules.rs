@@ -84,7 +84,7 @@ fn absolute(modules: &BTreeMap<Module, Names>, from: &Module, path: &[String]) -
     }
 }
 
-/// What a file names.
+/// Names that a file uses.
 #[derive(Default)]
 struct Names {
     paths: BTreeSet<Vec<String>>,

@@ -79,6 +79,7 @@ async fn a_webhook_that_refuses_has_not_been_told() {
         appeared: vec![&issues[0]],
         resolved: Vec::new(),
         issues: &issues,
+        test: false,
     };
     let body = serde_json::to_string(&notice).unwrap();
     assert!(post(webhook.clone(), body.clone()).await.unwrap_err().contains("500"));
@@ -130,7 +131,7 @@ async fn an_issue_that_came_and_went_while_the_webhook_was_silent_is_told() {
     };
     let told = tokio::select! {
         told = changes => told,
-        () = deliver(&outbox, "FILER", Duration::from_millis(1), post) => unreachable!("it delivers for ever"),
+        () = deliver(&outbox, "FILER", |notice| notice.json(), QUICK, post) => unreachable!("it delivers for ever"),
     };
     let codes = |key: &str| -> Vec<String> {
         let issues = told[key].as_array().unwrap();
@@ -139,4 +140,105 @@ async fn an_issue_that_came_and_went_while_the_webhook_was_silent_is_told() {
     assert_eq!(codes("appeared"), ["disk_lost", "disk_slow"]);
     assert_eq!(codes("resolved"), ["disk_lost"]);
     assert_eq!(codes("issues"), ["disk_slow"]);
+}
+
+/// Without the waits that people need.
+const QUICK: Pace = Pace { pause: Duration::ZERO, retry_min: Duration::from_millis(1) };
+
+#[test]
+fn a_mail_says_in_its_subject_what_is_new_and_below_what_to_do() {
+    let lost = issue("disk_lost", Health::Unhealthy, "disk 1 is\r\nBcc: all@example.com lost");
+    let mut pending = Pending::default();
+    pending.note(&[&lost], &[], &report(vec![lost.clone()]));
+    let letter = pending.notice("FILER").letter();
+    let (subject, text) = letter.split_once('\n').unwrap();
+    assert_eq!(subject, "[cenote] FILER is unhealthy: disk 1 is  Bcc: all@example.com lost");
+    assert!(text.contains("New:\n\n* disk 1") && !text.contains("Resolved"), "{text}");
+}
+
+#[tokio::test]
+async fn a_pause_follows_each_notice_and_what_flaps_meanwhile_is_in_the_next() {
+    let (outbox, sent) = (Outbox::default(), std::sync::atomic::AtomicUsize::new(0));
+    let post = |_| {
+        sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        std::future::ready(Ok(()))
+    };
+    let flapping = async {
+        let slow = issue("disk_slow", Health::Warning, "slow");
+        for _ in 0..20 {
+            outbox.pending().note(&[&slow], &[&slow], &report(Vec::new()));
+            outbox.filled.notify_one();
+            tokio::task::yield_now().await;
+        }
+    };
+    let pace = Pace { pause: Duration::from_secs(3600), ..QUICK };
+    tokio::select! {
+        () = flapping => {}
+        () = deliver(&outbox, "FILER", |notice| notice.json(), pace, post) => unreachable!("it delivers for ever"),
+    }
+    assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert!(!outbox.pending().is_empty());
+}
+
+#[tokio::test]
+async fn a_receiver_that_was_replaced_is_not_waited_for() {
+    let (outbox, tries) = (Outbox::default(), std::sync::atomic::AtomicUsize::new(0));
+    let delivered = Notify::new();
+    let post = |_| {
+        let is_first = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        if !is_first {
+            delivered.notify_one();
+        }
+        std::future::ready(if is_first { Err("nobody is there".to_owned()) } else { Ok(()) })
+    };
+    let lost = issue("disk_lost", Health::Unhealthy, "lost");
+    outbox.pending().note(&[&lost], &[], &report(vec![lost.clone()]));
+    outbox.filled.notify_one();
+    let redirecting = async {
+        // Until the pause behind the first try has begun.
+        loop {
+            outbox.redirected.notify_waiters();
+            tokio::task::yield_now().await;
+        }
+    };
+    let pace = Pace { retry_min: Duration::from_secs(3600), ..QUICK };
+    tokio::select! {
+        () = delivered.notified() => {}
+        () = redirecting => {}
+        () = deliver(&outbox, "FILER", |notice| notice.json(), pace, post) => unreachable!("it delivers for ever"),
+    }
+}
+
+#[tokio::test]
+async fn a_mail_server_that_never_answers_holds_up_no_webhook() {
+    use std::io::{Read, Write};
+    let hook = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let webhook = Webhook { url: format!("http://{}", hook.local_addr().unwrap()), authorities: None };
+    let task = std::thread::spawn(move || {
+        let (mut stream, _) = hook.accept().unwrap();
+        let (mut request, mut part) = (Vec::new(), [0; 4096]);
+        while !request.ends_with(b"}") {
+            let len = stream.read(&mut part).unwrap();
+            assert!(len > 0, "the request ends");
+            request.extend_from_slice(&part[..len]);
+        }
+        stream.write_all(b"HTTP/1.1 204 Taken\r\nContent-Length: 0\r\n\r\n").unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    let mail = Mail {
+        host: "127.0.0.1".into(),
+        port: silent.local_addr().unwrap().port(),
+        protection: mail::Protection::None,
+        from: "filer@example.com".into(),
+        to: vec!["ann@example.com".into(), "ben@example.com".into()],
+        login: None,
+        authorities: None,
+        answer_within: Duration::from_millis(100),
+    };
+    let tested = test(Receivers { webhook: Some(webhook), mail: Some(mail) }, "FILER").await;
+    assert!(task.join().unwrap().contains("\"test\":true"));
+    let of = |at: usize| (tested[at].receiver.as_str(), tested[at].error.is_some());
+    assert_eq!((of(0), of(1)), (("webhook", false), ("mail", true)));
+    assert_eq!(tested[1].to, "ann@example.com, ben@example.com");
 }

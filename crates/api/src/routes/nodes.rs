@@ -42,7 +42,7 @@ async fn join_cluster(State(m): State<Shared>, peer: Peer, Body(body): Body<Join
 }
 
 /// Looks whether the servers fit together and reach each other; changes nothing.
-#[utoipa::path(post, path = "/cluster/test", request_body = TestCluster, responses((status = OK, description = "What was looked at, and what was found", body = Vec<PreflightCheck>)))]
+#[utoipa::path(post, path = "/cluster/test", request_body = TestCluster, responses((status = OK, description = "The checks and their results", body = Vec<PreflightCheck>)))]
 async fn test_cluster(
     State(m): State<Shared>,
     peer: Peer,

@@ -1,4 +1,4 @@
-//! What clients asked of the server.
+//! Figures of clients' work on the server.
 
 use super::{Json, Reply};
 use crate::access::Routes;

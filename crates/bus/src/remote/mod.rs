@@ -33,6 +33,8 @@ use types::{DiskId, LatencyHistogram, Monotonic, NodeId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub node: NodeId,
+    /// As administrators know it, for the log.
+    pub name: String,
     /// Where its SMB server listens by TCP.
     pub addresses: Vec<SocketAddr>,
     /// Where it listens by SMB Direct; tried first, if there are any.

@@ -439,7 +439,7 @@ impl PeerLink {
         self.counters.connections += 1;
         (self.trouble, self.unreached_since) = (None, None);
         self.pauses.succeeded(common.now);
-        tracing::info!(node = %self.peer.node, address = %place.address, "the storage bus reaches a node");
+        tracing::info!(node = %self.peer.name, address = %place.address, "the storage bus reaches a node");
         up.events.push_back(BusEvent::PeerUp { node: self.peer.node });
         let addresses = if place.is_rdma { &self.peer.rdma } else { &self.peer.addresses };
         let places = channels::places(place, addresses, common.options.channels);
@@ -543,7 +543,7 @@ impl PeerLink {
     ) {
         self.counters.channels_lost += 1;
         let (place, leftovers) = ready.channels.take_lost(at, now);
-        tracing::warn!(node = %self.peer.node, address = %place.address, %error, "a channel of the storage bus is lost");
+        tracing::warn!(node = %self.peer.name, address = %place.address, %error, "a channel of the storage bus is lost");
         let Ready { sessions, queue, channels, status_asked, proof_asked, .. } = ready;
         for Again { token, request, bytes, waiting } in
             sessions.channel_lost(leftovers, queue, &mut self.counters, up.answers)
@@ -600,7 +600,7 @@ impl PeerLink {
         let why = &error.told();
         if self.trouble.as_ref() != Some(why) {
             let address = self.address();
-            tracing::warn!(node = %self.peer.node, ?address, why, "the storage bus does not reach a node");
+            tracing::warn!(node = %self.peer.name, ?address, why, "the storage bus does not reach a node");
         }
         self.give_up(why, error.is_reset(), up);
         let (until, had_lasted) = self.pauses.after_failure(now);

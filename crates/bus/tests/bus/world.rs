@@ -382,6 +382,7 @@ impl World {
                 let (addresses, rdma) = place.clone()?;
                 Some(Peer {
                     node: *id,
+                    name: format!("node-{id}"),
                     addresses: if self.carried == Carried::Rdma { vec![] } else { addresses },
                     rdma: if self.carried == Carried::Rdma { rdma } else { vec![] },
                 })
@@ -572,5 +573,5 @@ pub const EPOCH_OF_TESTS: Epoch = Epoch(1000);
 
 /// The record of node `node`, at this address of TCP.
 pub fn peer_at(node: u32, address: SocketAddr) -> Peer {
-    Peer { node: NodeId(node), addresses: vec![address], rdma: Vec::new() }
+    Peer { node: NodeId(node), name: format!("node-{node}"), addresses: vec![address], rdma: Vec::new() }
 }

@@ -307,6 +307,7 @@ impl Following {
         let others = self.members.iter().filter(|member| member.id != self.me && !member.is_witness);
         let peer = |member: &NodeRecord| Peer {
             node: member.id,
+            name: member.name.clone(),
             addresses: bus::at_each(Some(member.smb), &member.addresses),
             rdma: bus::at_each(member.rdma.filter(|_| self.bus_by_rdma), &member.addresses),
         };

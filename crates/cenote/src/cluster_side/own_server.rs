@@ -9,7 +9,7 @@ use api::{Answer, ApiError, ErrorKind};
 use cluster::State;
 use cluster::identity::Facts;
 use cluster::membership::Timing;
-use cluster::membership::shell::Standing;
+use cluster::membership::shell::{Retreat, Standing};
 use cluster::seal::SealKey;
 use member::OwnServer;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -166,6 +166,18 @@ impl OwnServer for DaemonServer {
 
     fn standing(&self) -> Option<Standing> {
         self.parts.heartbeats.link.standing(sys::monotonic_now())
+    }
+
+    fn retreating(&self) -> Retreat {
+        self.parts.heartbeats.link.retreating()
+    }
+
+    fn hush(&self, is_hushed: bool) {
+        self.parts.heartbeats.link.hush(is_hushed);
+    }
+
+    fn note_vote(&self, votes: bool) {
+        self.parts.heartbeats.link.note_vote(votes);
     }
 
     fn ready_to_join(&self) -> Answer<'_, ()> {

@@ -8,10 +8,10 @@ fn every_key_is_documented_and_the_printed_configuration_reads_back_as_itself() 
     for (section, keys) in &sections {
         for key in keys.as_table().unwrap().keys() {
             let path = format!("{section}.{key}");
-            assert!(DOCUMENTATION.iter().any(|(known, _)| *known == path), "{path} is not documented");
+            assert!(documentation().any(|(known, _)| *known == path), "{path} is not documented");
         }
     }
-    for (path, _) in DOCUMENTATION {
+    for (path, _) in documentation() {
         let (section, key) = path.split_once('.').unwrap();
         assert!(sections[section].get(key).is_some(), "{path} is documented and does not exist");
     }
@@ -91,4 +91,19 @@ fn values_that_make_no_sense_are_refused_by_key() {
         let error = Config::parse(text, "f").unwrap_err().to_string();
         assert!(error.contains(key), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn a_file_that_is_read_again_is_in_force_but_for_keys_that_need_a_restart() {
+    let mut config = Config::default();
+    let new = "[health]\nwebhook = \"https://hooks.example/x\"\n[accounts]\npassword_characters_min = 12\n\
+               [smb]\nlisten = [\"[::1]:445\"]\n[limits]\nopens = 99\n[log]\nlevel = \"debug\"\n";
+    let new = Config::parse(new, "f").unwrap();
+    let taken = config.take_up(&new);
+    assert_eq!(taken.in_force, ["health.webhook", "accounts.password_characters_min", "log.level"]);
+    assert_eq!(taken.restart, ["smb.listen", "limits.opens"]);
+    assert_eq!((&config.health, &config.accounts, &config.log), (&new.health, &new.accounts, &new.log));
+    assert_eq!((&config.smb, &config.limits), (&Smb::default(), &LimitKeys::default()));
+    // Told again, since the restart is still to come.
+    assert_eq!(config.take_up(&new), TakenUp { in_force: Vec::new(), restart: taken.restart });
 }

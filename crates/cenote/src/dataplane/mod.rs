@@ -67,7 +67,7 @@ const KEPT_DIVISOR: usize = 16;
 /// # Errors
 /// If the thread or its loop cannot be had, or the cluster state cannot be read. Disks and volumes that are missing are no
 /// errors: they show in the snapshot's health.
-pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
+pub fn start(options: DataPlaneOptions, on_loop: node::OnLoop) -> Result<DataPlane, CommandError> {
     let (ready, answer) = channel();
     let thread = std::thread::Builder::new()
         .name("cenote-data".to_owned())
@@ -79,7 +79,7 @@ pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
                     "the data plane has no precedence over other processes: see docs/OPERATIONS.md, Hyper-converged machines"
                 );
             }
-            run(options, &ready)
+            run(options, on_loop, &ready)
         })
         .map_err(|error| failed(format!("the data plane's thread cannot be started: {error}")))?;
     match answer.recv() {
@@ -101,7 +101,7 @@ fn failed(message: String) -> CommandError {
 
 type Ready = Sender<ControlHandle>;
 
-fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
+fn run(options: DataPlaneOptions, on_loop: node::OnLoop, ready: &Ready) -> Result<(), CommandError> {
     let driver = Driver::new(DriverChoice::Automatic)
         .map_err(|error| failed(format!("the event loop cannot be set up: {error}")))?;
     if driver.kind() == DriverKind::Fallback {
@@ -112,7 +112,7 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
     let pulse = options.pulse.clone();
     let cache_bytes = options.limits.cache_bytes;
-    let plane = Plane::new(options, driver.clone())?;
+    let plane = Plane::new(options, driver.clone(), on_loop)?;
     plane.node.recover();
     let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
     // Recorded disks and volumes first: clients that connect find all of them.
@@ -128,6 +128,8 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     while !turns.plane.ended.get() {
         turns.turn(true)?;
     }
+    // A command that came last may still run. Its ports are wanted at once, if the server goes on as a part of a cluster.
+    turns.plane.node.tasks.end();
     Ok(())
 }
 
@@ -145,7 +147,11 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    fn new(options: DataPlaneOptions, driver: Driver) -> Result<Rc<Self>, CommandError> {
+    fn new(
+        options: DataPlaneOptions,
+        driver: Driver,
+        on_loop: node::OnLoop,
+    ) -> Result<Rc<Self>, CommandError> {
         let (now, wall_clock) = (sys::monotonic_now(), wall_clock());
         let limits = options.limits;
         let mut rdma_devices = options.rdma_devices;
@@ -175,7 +181,7 @@ impl Plane {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let node = node::Options {
             driver: driver.clone(),
-            on_loop: ON_LOOP,
+            on_loop,
             state: options.state.clone(),
             front: Box::new(ServerFront(server.clone())),
             settings: settings(&limits),
@@ -199,12 +205,6 @@ impl Plane {
         }))
     }
 }
-
-/// Puts opened disks on the loop; test builds put faults between.
-#[cfg(feature = "fault-injection")]
-const ON_LOOP: node::OnLoop = disk::steered::steered;
-#[cfg(not(feature = "fault-injection"))]
-const ON_LOOP: node::OnLoop = node::on_loop;
 
 /// The limits that the node keeps.
 fn settings(limits: &Limits) -> Settings {

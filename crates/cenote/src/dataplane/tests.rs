@@ -40,7 +40,7 @@ fn start_with(
 ) -> DataPlane {
     let domain = Sid::new(5, &[21, 1, 2, 3]).expect("a domain");
     let directory = Directory::new(domain, Vec::new(), Vec::new(), Vec::new());
-    start(DataPlaneOptions {
+    let options = DataPlaneOptions {
         smb_listeners: vec![listener],
         rdma_listeners: Vec::new(),
         rdma_devices: Default::default(),
@@ -55,8 +55,8 @@ fn start_with(
         logon_lines: LogonLines::nowhere(),
         pipe_changes: PipeChanges::new().0,
         pulse: Default::default(),
-    })
-    .expect("a data plane")
+    };
+    start(options, node::on_loop).expect("a data plane")
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -574,6 +574,7 @@ fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
         let other = 1 - at;
         let peer = ::bus::Peer {
             node: NodeId(other as u32 + 1),
+            name: format!("node-{}", other + 1),
             addresses: vec![addresses[other]],
             rdma: Vec::new(),
         };

@@ -1,11 +1,13 @@
 //! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
 
 use super::refused;
+use crate::config::Config;
 use crate::control::{Command, ControlHandle};
 use crate::directory::{Directory, SharedDirectory};
+use crate::reload::InEffect;
 use api::requests::{CreateToken, CreatedToken, ImportPool, ImportedPool, SetUser, ShareOptions, TokenView};
 use api::{ApiError, ErrorKind};
-use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
+use cluster::accounts::{AccountError, Accounts};
 use cluster::api_tokens::{self, ApiToken};
 use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
@@ -44,17 +46,22 @@ pub(super) struct AccountBook {
     pub roomy: RoomyState,
     pub key: Arc<SealKey>,
     pub directory: SharedDirectory,
-    policy: PasswordPolicy,
+    pub in_effect: Arc<InEffect>,
     pub changing: Mutex<()>,
     /// The state could not be read after a change: the directory may be older than it. A task catches up.
     is_behind: AtomicBool,
 }
 
 impl AccountBook {
-    pub fn new(state: State, key: Arc<SealKey>, directory: SharedDirectory, policy: PasswordPolicy) -> Self {
+    pub fn new(
+        state: State,
+        key: Arc<SealKey>,
+        directory: SharedDirectory,
+        in_effect: Arc<InEffect>,
+    ) -> Self {
         let roomy = RoomyState::new(state.clone(), store::RECORDS_BYTES_MAX);
         let (changing, is_behind) = (Mutex::new(()), AtomicBool::new(false));
-        Self { state, roomy, key, directory, policy, changing, is_behind }
+        Self { state, roomy, key, directory, in_effect, changing, is_behind }
     }
 
     /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
@@ -91,7 +98,7 @@ impl AccountBook {
     }
 
     pub fn accounts(&self) -> Accounts<'_, RoomyState> {
-        Accounts::new(&self.roomy, &self.key).with_policy(self.policy)
+        Accounts::new(&self.roomy, &self.key).with_policy(self.in_effect.get(Config::password_policy))
     }
 
     pub fn set_user(&self, mut name: String, request: SetUser) -> Result<(), AccountError> {

@@ -1,12 +1,16 @@
-//! What health says of the files that the control plane writes, the cluster state and the audit log, and what is shown of volumes while this
-//! server may not answer for any.
+//! Files that the control plane writes (the cluster state and the audit log) as health tells of them, volumes as they are shown while this server
+//! may answer for none, and the file that a path in a share names.
 
 use super::Manager;
+use super::refusals::no_such;
+use crate::control::FileCommand;
 use api::model::{
     Health, HealthIssue, HealthReport, NODE_UNREACHED, Snapshot, VOLUME_UNREACHED, VolumeStatus,
 };
+use api::{ApiError, ErrorKind};
 use cluster::audit::AuditTrouble;
 use cluster::{StatePlace, StateTrouble};
+use types::VolumeId;
 
 impl Manager {
     /// Adds what is wrong with the files. `may_answer`: this server may answer for volumes.
@@ -17,6 +21,31 @@ impl Manager {
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
         report.issues.extend(self.room.issues());
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+    }
+
+    /// The self-relative security descriptor behind a path in a share.
+    ///
+    /// # Errors
+    /// If there is no such share or file, or its volume does not answer.
+    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
+        let (volume, path) = self.in_share(share, path)?;
+        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
+        Ok(described.descriptor)
+    }
+
+    /// Volume and path behind a path in a share.
+    pub(super) fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
+        let directory = self.accounts.directory.current();
+        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
+        let names: Vec<&str> =
+            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
+        if names.iter().any(|name| matches!(*name, "." | "..")) {
+            return Err(ApiError::new(
+                ErrorKind::Invalid,
+                format!("'{path}' holds . or ..: write the path out"),
+            ));
+        }
+        Ok((share.volume, names.join("\\")))
     }
 }
 
@@ -38,7 +67,7 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
     };
     let change = match is_behind {
         true => {
-            " The last change of accounts or shares may or may not have been made; what was is in force once the state is read."
+            " It is not known whether the last change of accounts or shares was made; if it was, it applies when the state can be read again."
         }
         false => "",
     };
@@ -50,17 +79,17 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         server: None,
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(
-            "{served} What needs the state waits or is refused: taking a failed disk out of its \
-             volumes (writes to them wait meanwhile), opening volumes, changes of accounts, shares and pools.{change}"
+            "{served} Changes to the server's records wait or are refused: taking a failed disk out of its volumes (writes to \
+             them wait meanwhile), opening volumes, changing accounts, shares and pools.{change}"
         ),
         action: match &trouble.place {
             StatePlace::Etcd(_) => {
-                "See why a majority of etcd's members does not answer, or not this server: servers that are down, the network between \
-                 them, the clock. It is used again by itself as soon as it answers."
+                "Check why most members of etcd do not answer this server: servers that are down, the network between them, \
+                 the clock. This server goes on by itself as soon as they answer."
             }
             StatePlace::File(_) | StatePlace::Memory => {
-                "See to the file system that the data directory is on: room, permissions, errors. The file is opened again by \
-                 itself, every ten seconds at the latest."
+                "Check the file system of the data directory: free space, permissions, errors. The server opens the file \
+                 again by itself, every ten seconds at the latest."
             }
         }
         .to_owned(),
@@ -75,8 +104,8 @@ fn audit_issue(trouble: &AuditTrouble) -> HealthIssue {
         since_unix_s: trouble.since_unix_s,
         server: None,
         what: format!("the audit log cannot be written: {}; {} lines are missing", trouble.why, trouble.lost),
-        meaning: "What administrators do and whose logons fail is not written down, but in the daemon's own log.".to_owned(),
-        action: "See to the file system that the data directory is on: room, permissions, errors. Each new line is tried again."
+        meaning: "Actions of administrators and failed logons are recorded in the daemon's own log only.".to_owned(),
+        action: "Check the file system of the data directory: free space, permissions, errors. The server tries again with each new line."
             .to_owned(),
     }
 }

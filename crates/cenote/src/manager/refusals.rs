@@ -61,8 +61,8 @@ pub(super) fn destroys(path: &str, held: &str) -> ApiError {
 /// Asks to confirm that a disk forgets its promises to these volumes.
 pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
     let message = format!(
-        "disk {disk} forgets what it has promised to {}, and counts as one that an old image was put back of: it is brought up to date from the other \
-         copies, and what it alone has is believed as it is, whoever wrote it; confirm it by the disk's ID (\"confirm\": ID)",
+        "disk {disk} forgets its promises to {}, and counts as a disk that was restored from an old image: it is updated from \
+         the other copies, and data that only this disk has are trusted, whoever wrote them; confirm it by the disk's ID (\"confirm\": ID)",
         volumes.join(", ")
     );
     ApiError::new(ErrorKind::ConfirmationNeeded, message)

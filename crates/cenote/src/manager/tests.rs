@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::Config;
 use crate::control::channel_with;
 use api::ErrorKind;
 use cluster::accounts::Accounts;
@@ -33,10 +34,10 @@ impl Bench {
                 }
             }
         });
-        let config = Config::default();
+        let in_effect = InEffect::new(Config::default());
         let key = Arc::new(key);
         let cluster = no_cluster(place.path(), &state, &key, &control);
-        let manager = Manager::new(state, key, directory, control, audit, &config, cluster);
+        let manager = Manager::new(state, key, directory, control, audit, in_effect, cluster);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }
@@ -72,9 +73,10 @@ fn no_cluster(
             bus_channels: 0,
         },
     );
+    let config = Config::default();
     let parts = member::ClusterParts {
         data: data.to_owned(),
-        keys: Config::default().cluster_keys(None, uuid::Uuid::nil()),
+        keys: config.cluster.keys("CENOTE", config.api.listen, None, uuid::Uuid::nil()),
         state: state.clone(),
         key: key.clone(),
         engine,

@@ -5,41 +5,41 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Durability {
-    /// When it is answered
+    /// Before the write is answered
     Write,
-    /// When the file is closed or flushed
+    /// Before the file's CLOSE or FLUSH is answered
     Close,
-    /// When the file is flushed; five seconds later at the latest
+    /// Before the file's FLUSH is answered, or within five seconds
     Flush,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ShareOptions {
-    /// A text that clients are shown beside the name
+    /// Text that clients show beside the name
     #[arg(long, value_name = "TEXT")]
     pub comment: Option<String>,
-    /// Who may do what, such as Everyone:read or ann:full or staff:change; replaces all grants
+    /// A grant, such as Everyone:read, ann:full or staff:change; may be given several times; replaces all earlier grants
     #[arg(long = "grant", value_name = "WHO:ACCESS")]
     pub grants: Vec<String>,
-    /// When a write is durable on all copies: at once, when the file is closed or flushed, or when it is flushed
+    /// The moment from which a write survives a crash or power loss
     #[arg(long, value_enum)]
     pub durability: Option<Durability>,
-    /// Nobody changes anything through it
+    /// Refuse every change through this share
     #[arg(long, value_name = "BOOL")]
     pub read_only: Option<bool>,
-    /// Only encrypted sessions reach it
+    /// Admit encrypted sessions only
     #[arg(long, value_name = "BOOL")]
     pub encrypt: Option<bool>,
-    /// Handles, leases and locks survive the server; writes are durable when answered, as with --durability write
+    /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub continuously_available: Option<bool>,
-    /// Tell clients that any server may serve it; they cache reads at most. Only with --continuously-available
+    /// Announce the share as one of a Scale-Out File Server; clients then cache reads only. Needs --continuously-available
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub scale_out: Option<bool>,
-    /// Hide what the user has no right to read
+    /// Hide files and directories that the user may not read
     #[arg(long, value_name = "BOOL")]
     pub access_based_enumeration: Option<bool>,
-    /// Grant oplocks and leases
+    /// Let clients cache (oplocks and leases)
     #[arg(long, value_name = "BOOL")]
     pub caching: Option<bool>,
 }
@@ -73,7 +73,7 @@ pub enum Share {
         #[command(flatten)]
         options: ShareOptions,
     },
-    /// Take a share away; its files stay on the volume
+    /// Delete a share; its files stay on the volume
     Delete {
         /// The share's name
         name: String,
@@ -108,10 +108,10 @@ pub enum User {
         name: String,
         #[command(flatten)]
         password: Password,
-        /// For people
+        /// The user's full name
         #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
         full_name: String,
-        /// A group it becomes a member of; may be given several times
+        /// A group that the user joins; may be given several times
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
     },
@@ -121,21 +121,21 @@ pub enum User {
         name: String,
         #[command(flatten)]
         password: Password,
-        /// For people
+        /// The user's full name
         #[arg(long, value_name = "TEXT")]
         full_name: Option<String>,
-        /// false: it cannot log on
+        /// false: the user cannot log on
         #[arg(long, value_name = "BOOL")]
         enabled: Option<bool>,
     },
-    /// Give a user another name: SID, password, groups, grants and files stay its own; its sessions end
+    /// Rename a user, who keeps SID, password, groups, grants and files; the user's sessions end
     Rename {
         /// The user's name
         name: String,
-        /// The name that it has from now on
+        /// The new name
         new_name: String,
     },
-    /// Delete a user; its SID is never given again
+    /// Delete a user; no other user ever gets its SID
     Delete {
         /// The user's name
         name: String,
@@ -175,64 +175,64 @@ pub enum Group {
 
 #[derive(Debug, Subcommand)]
 pub enum Acl {
-    /// Show owner and entries
+    /// Show a file's owner and access entries
     Show {
         /// The share's name
         share: String,
-        /// From the share's root, / or \ between names
+        /// Path from the share's root, with / or \ between names
         #[arg(default_value = "")]
         path: String,
     },
-    /// Change owner or entries
+    /// Change a file's owner or access entries
     Set {
         /// The share's name
         share: String,
-        /// From the share's root, / or \ between names
+        /// Path from the share's root, with / or \ between names
         #[arg(default_value = "")]
         path: String,
-        /// The user or group that owns it from now on
+        /// The new owner, a user or group
         #[arg(long, value_name = "WHO")]
         owner: Option<String>,
-        /// Allow, for what is below too: WHO:ACCESS with full, modify, read_execute, read, write or a mask such as 0x1200a9
+        /// Allow access, for everything below too: WHO:ACCESS with full, modify, read_execute, read, write or a mask such as 0x1200a9
         #[arg(long = "grant", value_name = "WHO:ACCESS")]
         grants: Vec<String>,
-        /// Deny, for what is below too
+        /// Deny access, for everything below too
         #[arg(long = "deny", value_name = "WHO:ACCESS")]
         denials: Vec<String>,
-        /// Remove the entries of an account; inherited ones have to be revoked where they come from
+        /// Remove an account's entries; revoke inherited entries on the directory that they come from
         #[arg(long = "revoke", value_name = "WHO")]
         revocations: Vec<String>,
         #[command(flatten)]
         below: AclBelow,
     },
-    /// Break inheritance: entries no longer come from above
+    /// Stop inheriting entries from the directory above
     Protect {
         /// The share's name
         share: String,
-        /// From the share's root, / or \ between names
+        /// Path from the share's root, with / or \ between names
         #[arg(default_value = "")]
         path: String,
-        /// Drop the inherited entries instead of keeping them as its own
+        /// Remove the inherited entries instead of keeping them as the directory's own
         #[arg(long)]
         drop: bool,
         #[command(flatten)]
         below: AclBelow,
     },
-    /// Restore inheritance: entries come from above again, beside its own
+    /// Inherit entries from the directory above again, beside its own
     Inherit {
         /// The share's name
         share: String,
-        /// From the share's root, / or \ between names
+        /// Path from the share's root, with / or \ between names
         #[arg(default_value = "")]
         path: String,
         #[command(flatten)]
         below: AclBelow,
     },
-    /// Have what is below follow once more, such as after a server was stopped while it did
+    /// Apply a directory's inherited entries to everything below again, for example after a server stopped in the middle
     Propagate {
         /// The share's name
         share: String,
-        /// From the share's root, / or \ between names
+        /// Path from the share's root, with / or \ between names
         #[arg(default_value = "")]
         path: String,
         #[command(flatten)]
@@ -243,10 +243,10 @@ pub enum Acl {
 /// The way in which files and directories below follow. Without options they keep entries of their own, and the command waits for them.
 #[derive(Debug, clap::Args)]
 pub struct AclBelow {
-    /// Replace the entries of all files and directories below by inherited ones, in those that inherit nothing too
+    /// Replace the entries of all files and directories below with inherited ones, also of those that inherit nothing
     #[arg(long)]
     pub recursive: bool,
-    /// Do not wait for the files and directories below: `cenote job watch` shows them following
+    /// Do not wait until the files and directories below have followed; `cenote job watch` shows the progress
     #[arg(long)]
     pub detach: bool,
 }

@@ -24,15 +24,15 @@ pub enum Cluster {
         #[command(flatten)]
         token: JoinTokenArgs,
     },
-    /// Look whether servers fit together and reach each other; changes nothing
+    /// Check whether servers fit together and reach each other; changes nothing
     Test {
         /// ADDRESS:PORT of a server of the cluster that this one might join [default: those in the token]
         address: Option<String>,
-        /// With a token: as if this server were to join [default: test the cluster that it is in]
+        /// Test as if this server were to join with a token [default: test the server's own cluster]
         #[command(flatten)]
         token: JoinTokenArgs,
     },
-    /// After a majority of etcd's members was lost for good: go on with this server alone, which must be stopped
+    /// Rebuild the cluster from this server alone, after most of the servers that run etcd are lost for good; stop this server first
     Recover {
         /// The etcd to start, if it is not in PATH
         #[arg(long, value_name = "FILE")]
@@ -40,7 +40,7 @@ pub enum Cluster {
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// Show the cluster's servers, the engine of its state, and what one more dead server would cost
+    /// Show the cluster's servers and state, what may fail now, and what one more dead server would cost
     Status,
 }
 
@@ -48,10 +48,10 @@ pub enum Cluster {
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
 pub struct JoinTokenArgs {
-    /// File with what `cenote cluster token` printed on a server of the cluster; -: standard input
+    /// File with the token that `cenote cluster token` printed on a server of the cluster; -: standard input
     #[arg(long, value_name = "FILE")]
     pub join_token_file: Option<PathBuf>,
-    /// The same as an argument, which other users of this machine can see while the command runs
+    /// The token itself; other users of this machine can see it while the command runs
     #[arg(long)]
     pub token: Option<String>,
 }
@@ -87,25 +87,25 @@ pub enum Node {
         /// The server's name
         name: String,
     },
-    /// Move a server's volumes to others, one after the other, so that it may be stopped
+    /// Move a server's volumes to other servers, so that you can stop it
     Drain {
         /// The server's name
         name: String,
         /// Wait until it is drained
         #[arg(long)]
         watch: bool,
-        /// Drain it also if volumes that have copies there alone are not served while it is stopped; asks for the server's name
+        /// Drain the server although volumes whose only copies it has will not be served while it is stopped; asks for the server's name
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// Let a server have volumes again that was drained, or drains
+    /// End a server's draining: it may serve volumes again
     Resume {
         /// The server's name
         name: String,
     },
-    /// Take a server out of the cluster for good: one that is gone, or from which you have moved everything away; refused if neither
+    /// Remove a server from the cluster for good: a dead one, or one that holds no data any more
     Remove {
         /// The server's name
         name: String,

@@ -23,14 +23,9 @@ pub use tokens::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-#[cfg(not(feature = "fault-injection"))]
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-#[cfg(feature = "fault-injection")]
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " with fault injection, for tests only");
-
 /// Cenote: pooled, mirrored storage of local disks, served as SMB3 shares.
 #[derive(Debug, Parser)]
-#[command(name = "cenote", version = VERSION, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "cenote", version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -45,16 +40,16 @@ pub struct Global {
     /// Print JSON, with the schemas of the API's document (/openapi.json)
     #[arg(long, global = true)]
     pub json: bool,
-    /// Of a cluster: only what the server that is asked knows itself
+    /// In a cluster: ask this server only, not all of them
     #[arg(long, global = true)]
     pub local: bool,
-    /// Data directory of the running server, where its API address and token are [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
+    /// Data directory of the running server, with its API address and token [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
     #[arg(long = "data", global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where the API is: ADDR:PORT on this machine, else https://HOST:PORT [env: CENOTE_API; default: as the data directory says]
+    /// Address of the API: ADDR:PORT on this machine, else https://HOST:PORT [env: CENOTE_API; default: from the data directory]
     #[arg(long, global = true, value_name = "ADDR:PORT|URL")]
     pub api: Option<String>,
-    /// Authorities that may vouch for the API's name, in PEM form [env: CENOTE_CA_FILE; default: those that the system trusts]
+    /// Certificate authorities to trust for the API, in PEM form [env: CENOTE_CA_FILE; default: the system's]
     #[arg(long, global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// File with the API's token [env: CENOTE_TOKEN_FILE; default: api.token in the data directory]
@@ -119,16 +114,16 @@ pub enum Command {
     /// Named tokens of the management API, with roles
     #[command(subcommand)]
     Token(Token),
-    /// Who may do what with a file or directory
+    /// Access control lists of files and directories
     #[command(subcommand)]
     Acl(Acl),
-    /// How much each user may have on a volume
+    /// Limits on the space that each user takes on a volume
     #[command(subcommand)]
     Quota(Quota),
     /// Sessions of clients
     #[command(subcommand)]
     Session(Session),
-    /// Which interfaces have RDMA, and what its connections do
+    /// RDMA (SMB Direct): interfaces, connections, counters
     #[command(subcommand)]
     Rdma(Rdma),
     /// Files that clients have open
@@ -137,13 +132,16 @@ pub enum Command {
     /// Storage jobs: resync, rebuild, rebalance, scrub, check
     #[command(subcommand)]
     Job(Job),
-    /// What is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy
+    /// Try the receivers that are told when health changes: webhook and mail
+    #[command(subcommand)]
+    Alert(Alert),
+    /// Show what is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy, 3 no server answers
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
     /// Print the link to the dashboard in a browser, which logs in, and open it on a desktop
     Dashboard(Dashboard),
-    /// What nodes and drives will hold, survive and do: before they are bought, or of a running pool with changes
+    /// Compute what nodes and drives will hold, survive and do: before you buy them, or for a running pool with changes
     Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]
@@ -162,7 +160,7 @@ pub enum Command {
 
 #[derive(Debug, Clone, Args)]
 pub struct Confirmation {
-    /// Do it without asking; NAME is that of what would be asked for
+    /// Do not ask; NAME is the name that the command would ask for
     #[arg(long, value_name = "NAME")]
     pub yes: Option<String>,
 }
@@ -175,12 +173,18 @@ pub struct Watch {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum Alert {
+    /// Send a notice to the webhook and the mail addresses that the configuration names; exit status 1 if one is not taken
+    Test,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum Session {
     /// List sessions
     List,
     /// End a session and close its files
     Close {
-        /// As `session list` numbers it
+        /// The session's number in `session list`
         id: u64,
     },
 }
@@ -191,28 +195,28 @@ pub enum File {
     List,
     /// Close an open file
     Close {
-        /// As `file list` numbers it
+        /// The file's number in `file list`
         id: u64,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Job {
-    /// List running jobs, and the last that ended
+    /// List running jobs and those that ended last
     List,
-    /// Show a job's progress until it ends; without ID: of all that run
+    /// Show a job's progress until it ends; without ID, that of all running jobs
     Watch {
-        /// As `job list` numbers it
+        /// The job's number in `job list`
         id: Option<u64>,
     },
-    /// Stop a job; what it did stays done
+    /// Stop a job; the work that it has done stays
     Cancel {
-        /// As `job list` numbers it
+        /// The job's number in `job list`
         id: u64,
     },
-    /// Let a job go on that was stopped
+    /// Continue a stopped job
     Resume {
-        /// As `job list` numbers it
+        /// The job's number in `job list`
         id: u64,
     },
 }
@@ -238,13 +242,13 @@ pub struct Dashboard {
 pub enum Config {
     /// Print a configuration with every key documented
     Show {
-        /// That of the running server, instead of the defaults
+        /// Print the running server's configuration instead of the defaults
         #[arg(long)]
         effective: bool,
     },
     /// Check a configuration file
     Check {
-        /// In TOML
+        /// The file, in TOML
         file: PathBuf,
     },
 }

@@ -20,25 +20,25 @@ pub enum Smb {
         #[command(flatten)]
         how: SmbOptions,
     },
-    /// Copy a file from a server, or a directory with all that is in it; times are kept
+    /// Copy a file or a whole directory from a server; times are kept
     Get {
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
         place: String,
         /// Where to: a file, replaced if there is one, or a directory [default: the same name here]
         target: Option<PathBuf>,
-        /// A directory with all that is in it; links are left out
+        /// Copy a whole directory; leave out links
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
         how: SmbOptions,
     },
-    /// Copy a file to a server, in place of what has that name, or a directory with all that is in it; times are kept
+    /// Copy a file or a whole directory to a server, replacing files of the same name; times are kept
     Put {
         /// The file or directory here
         source: PathBuf,
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH: a file or a directory
         place: String,
-        /// A directory with all that is in it; links are left out, and of names that differ by case only all but one
+        /// Copy a whole directory; leave out links, and of names that differ by case only all but one
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
@@ -48,7 +48,7 @@ pub enum Smb {
     Mkdir {
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
         place: String,
-        /// With those above it that are missing; none if it is there
+        /// Also make missing directories above it; do nothing if it exists
         #[arg(long, short)]
         parents: bool,
         #[command(flatten)]
@@ -58,7 +58,7 @@ pub enum Smb {
     Rm {
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
         place: String,
-        /// A directory with all that is in it; asks for its name first
+        /// Remove a whole directory; asks for its name first
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
@@ -119,19 +119,19 @@ pub struct SmbOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum Rdma {
-    /// Interfaces, devices, listeners and connections; capable of RDMA, or why not
+    /// List interfaces, devices, listeners and connections, and whether each has RDMA or why not
     List,
     /// Check the way to a server: connect, negotiate, round trips of a small message and one of 4 KiB, and what both ends agreed on;
     /// with --share and --user also how fast a file of its own is written and read by RDMA, with its content compared
     Ping(RdmaPing),
-    /// The last protocol events of a connection, as `rdma list` numbers it
+    /// Show a connection's last protocol events
     Trace {
-        /// Its number in `rdma list`
+        /// The connection's number in `rdma list`
         connection: u64,
     },
-    /// The counters of Windows' sets "SMB Direct Connection" and "RDMA Activity"
+    /// Show the counters of Windows' sets "SMB Direct Connection" and "RDMA Activity"
     Counters {
-        /// Over how many seconds rates are measured
+        /// Seconds over which rates are measured
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
     },

@@ -83,10 +83,10 @@ pub struct Plan {
     /// Begin with the nodes and drives of the running pool of this name
     #[arg(long, value_name = "NAME", conflicts_with = "nodes")]
     pub pool: Option<String>,
-    /// With --pool: so many nodes more, each as its largest
+    /// With --pool: number of nodes to add, each like the pool's largest
     #[arg(long, value_name = "N", default_value_t = 0, requires = "pool", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub add_nodes: u32,
-    /// So many nodes fewer, the largest first
+    /// Number of nodes to take away, the largest first
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub lose_nodes: u32,
     /// Racks that the nodes stand in, evenly

@@ -5,7 +5,7 @@ use types::size::{Bound, parse_bound};
 
 #[derive(Debug, Subcommand)]
 pub enum Quota {
-    /// List the quotas of a volume, and how much each user has
+    /// List a volume's quotas and how much each user owns
     List {
         /// The volume's name
         volume: String,
@@ -17,9 +17,9 @@ pub enum Quota {
         /// A user's name or SID: the owner of files
         user: String,
     },
-    /// Turn quotas on or off, and set bounds
+    /// Turn quotas on or off, and set limits
     Set(QuotaSet),
-    /// Remove a user's own bounds: the volume's defaults hold
+    /// Remove a user's own limits: the volume's defaults apply again
     Remove {
         /// The volume's name
         volume: String,
@@ -32,15 +32,15 @@ pub enum Quota {
 pub struct QuotaSet {
     /// The volume's name
     pub volume: String,
-    /// A user's name or SID; left out: the defaults for all who have no bounds of their own
+    /// A user's name or SID [default: all users without limits of their own]
     pub user: Option<String>,
     /// Refuse writes beyond this size, such as 10GiB, or none
     #[arg(long, value_parser = parse_bound, value_name = "SIZE")]
     pub limit: Option<Bound>,
-    /// Show the user as over its warning beyond this size, or none
+    /// Show the user as over the warning level beyond this size, or none
     #[arg(long, value_parser = parse_bound, value_name = "SIZE")]
     pub warning: Option<Bound>,
-    /// Keep no counts, count only, or count and refuse what is beyond a limit
+    /// Whether the server counts, and refuses writes beyond a limit
     #[arg(long, value_enum)]
     pub mode: Option<QuotaMode>,
 }

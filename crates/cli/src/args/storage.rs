@@ -24,9 +24,9 @@ pub enum Disk {
     },
     /// Move everything off a disk, which then leaves the pool
     Retire {
-        /// Its ID, the beginning of it, or its path
+        /// The disk's ID, the beginning of the ID, or its path
         disk: String,
-        /// Take the retirement back: the disk may be given data again
+        /// Cancel the retirement: the disk takes data again
         #[arg(long, conflicts_with = "watch")]
         undo: bool,
         #[command(flatten)]
@@ -48,26 +48,26 @@ pub enum Disk {
     },
     /// Switch on the LED of a disk's slot, and print how to find the disk
     Locate {
-        /// Its ID, the beginning of it, or its path
+        /// The disk's ID, the beginning of the ID, or its path
         disk: String,
         /// Switch it off
         #[arg(long)]
         off: bool,
     },
-    /// Take note of the errors that a disk has had: health tells only of those that come after
+    /// Acknowledge a disk's errors so far: health reports only later ones
     Acknowledge {
-        /// Its ID, the beginning of it, or its path
+        /// The disk's ID, the beginning of the ID, or its path
         disk: String,
     },
-    /// Make a disk forget the epochs that it has promised and that no owner of a volume can come to
+    /// Repair a disk that blocks its volumes with an impossible epoch (health: disk_promise_out_of_bounds)
     ForgetPromises {
-        /// Its ID, the beginning of it, or its path
+        /// The disk's ID, the beginning of the ID, or its path
         disk: String,
         /// Do not ask; DISK is the disk's ID or path, as it was given
         #[arg(long, value_name = "DISK")]
         yes: Option<String>,
     },
-    /// Make a disk that belongs to no pool of this server hold nothing, so that it can be added to one
+    /// Erase a disk that belongs to no pool of this server, so that you can add it to one
     Erase {
         /// A file, a partition or a whole block device
         path: PathBuf,
@@ -75,7 +75,7 @@ pub enum Disk {
         #[arg(long, value_name = "PATH")]
         yes: Option<String>,
     },
-    /// Print what a disk is, what it holds and what is damaged; changes nothing and needs no server
+    /// Show a disk's label, contents and damage; changes nothing and needs no running server
     Inspect {
         /// A file, a partition or a whole block device
         path: PathBuf,
@@ -123,18 +123,18 @@ pub enum Pool {
     Set {
         /// The pool's name
         name: String,
-        /// The size of the largest so many disks
+        /// Number of disks whose size is kept free for repair, the largest first
         #[arg(long, value_name = "DISKS")]
         reserve_disks: u32,
     },
-    /// Delete a pool in which no volume lies: its disks become free
+    /// Delete a pool without volumes; its disks become free
     Delete {
         /// Its name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// Stop a pool and give it up, so that another server can import its disks
+    /// Stop a pool, so that another server can import its disks
     Export {
         /// The pool's name
         name: String,
@@ -142,7 +142,7 @@ pub enum Pool {
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
     },
-    /// Bring a pool back from its disks: an exported one, or one whose server lost its state
+    /// Import a pool from its disks: an exported pool, or one whose server died or lost its records
     Import {
         /// Its name or id; may be left out if the disks of one pool only are found
         name: Option<String>,
@@ -152,20 +152,20 @@ pub enum Pool {
         /// A directory to look for its disks in; may be given several times [default: disks.search of the configuration]
         #[arg(long = "search", value_name = "DIR")]
         search: Vec<PathBuf>,
-        /// The name it gets here
+        /// The pool's name on this server
         #[arg(long = "as", value_name = "NAME")]
         rename: Option<String>,
         /// Key file (secret.key) of the server that had it: without it, users need new passwords
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// Go on although a disk that is missing may hold what was written last
+        /// Import although a missing disk may hold the newest data or records
         #[arg(long)]
         accept_missing: bool,
-        /// Take it although its last server did not export it; NAME is the pool's
+        /// Import the pool although its last server did not export it; NAME is the pool's
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
     },
-    /// Fill all disks evenly
+    /// Move data so that all disks are filled evenly
     Rebalance {
         /// The pool's name
         name: String,
@@ -207,7 +207,7 @@ pub enum Volume {
     Create {
         /// The volume's name; upper and lower case are the same
         name: String,
-        /// Size as clients see it, such as 100GiB
+        /// The volume's whole size, such as 100GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
         /// Name of the pool; may be left out if there is only one
@@ -219,7 +219,7 @@ pub enum Volume {
         /// Take all space from the pool at once
         #[arg(long)]
         fixed: bool,
-        /// Have health warn when so much of it is used [default: 90]
+        /// Percentage used from which health warns [default: 90]
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
         warn_at: Option<u8>,
     },
@@ -227,7 +227,7 @@ pub enum Volume {
     Set {
         /// Its name
         name: String,
-        /// Have health warn when so much of it is used
+        /// Percentage used from which health warns
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
         warn_at: u8,
     },
@@ -235,7 +235,7 @@ pub enum Volume {
     Resize {
         /// The volume's name
         name: String,
-        /// Size as clients see it, such as 100GiB
+        /// The volume's whole size, such as 100GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
     },
@@ -246,19 +246,19 @@ pub enum Volume {
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// List the files of which some bytes have no intact copy
+    /// List files with lost data: blocks of which no copy is intact
     Damage {
         /// The volume's name
         name: String,
     },
-    /// Compare metadata, allocation and all copies, online and read-only
+    /// Check metadata, allocation and all copies while clients work; changes nothing without --repair
     Check {
         /// The volume's name
         name: String,
-        /// Check, say what will be written, and write damaged copies again from intact ones
+        /// Check, list the repairs, ask, and rewrite damaged copies from intact ones
         #[arg(long)]
         repair: bool,
-        /// Repair without asking for the volume's name; NAME is it
+        /// Repair without asking; NAME is the volume's
         #[arg(long, value_name = "NAME", requires = "repair")]
         yes: Option<String>,
         #[command(flatten)]

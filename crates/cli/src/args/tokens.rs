@@ -22,12 +22,12 @@ pub enum Token {
     List,
     /// Make a token and print it; it is not shown again
     Create {
-        /// Of the person or program that will use it; the audit log has it
+        /// The token's name, after its user or program; the audit log shows it
         name: String,
-        /// What its holder may do
+        /// The rights of the token's holder
         #[arg(long, value_enum)]
         role: Role,
-        /// For how long it is good, such as 90d, 12h or 30m [default: until it is deleted]
+        /// Time until the token expires, such as 90d, 12h or 30m [default: never]
         #[arg(long, value_name = "TIME", value_parser = read_period)]
         expires: Option<Duration>,
     },

@@ -24,7 +24,7 @@ pub fn location(text: &str) -> Result<Location, Failure> {
         LocationError::Password => Failure::new(format!(
             "{problem}: write {FORM}, and give the password in a file with --credentials FILE, or in CENOTE_SMB_PASSWORD"
         )),
-        problem => Failure::new(format!("'{text}' is no place on a server ({problem}): write {FORM}")),
+        problem => Failure::new(format!("'{text}' is not a path on a server ({problem}): write {FORM}")),
     })
 }
 
@@ -39,7 +39,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
     };
     let credentials = logon.credentials(place.user.as_deref(), &place.server).ok_or_else(|| {
         Failure::new(
-            "nobody to log on as: give --credentials FILE (lines username= and password=), or set CENOTE_SMB_USER and \
+            "no user to log on as: give --credentials FILE (lines username= and password=), or set CENOTE_SMB_USER and \
              CENOTE_SMB_PASSWORD",
         )
     })?;

@@ -79,8 +79,10 @@ fn counted(tally: Tally) -> String {
 fn whole(tally: Tally, done: &str) -> Result<(), Failure> {
     match tally.left_out {
         0 => Ok(()),
-        1 => Err(Failure::new(format!("not all was {done}: 1 name was left out, as said above"))),
-        count => Err(Failure::new(format!("not all was {done}: {count} names were left out, as said above"))),
+        1 => Err(Failure::new(format!("not everything was {done}: 1 name was left out, as said above"))),
+        count => Err(Failure::new(format!(
+            "not everything was {done}: {count} names were left out, as said above"
+        ))),
     }
 }
 

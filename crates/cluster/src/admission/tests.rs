@@ -1,5 +1,6 @@
 use super::*;
 use crate::authority::{Fingerprint, NodeKey};
+use crate::image_tests::disk;
 use crate::join_token::{JoinToken, LIFE_S};
 use crate::{Fault, MemoryState, Request};
 
@@ -248,6 +249,23 @@ fn a_removed_server_is_revoked_and_gets_no_new_certificate() {
         Err(Refused::NoSuchNode(_))
     ));
     assert!(matches!(remove(&bench.state, &bench.key, "node-1", NOW), Err(Refused::LastNode(_))));
+}
+
+#[test]
+fn disks_of_a_server_that_a_recovery_leaves_behind_may_come_back_and_those_of_a_removed_one_are_given_up() {
+    let bench = Bench::new();
+    for number in [2, 3] {
+        bench.join(number).unwrap();
+        let disk = DiskRecord { node: Some(NodeId(number.into())), ..disk(number) };
+        bench.state.write(&disk, 0).unwrap();
+    }
+    leave_behind(&bench.state, &bench.key, "node-2", NOW).unwrap();
+    remove(&bench.state, &bench.key, "node-3", NOW).unwrap();
+    let state_of = |number| {
+        let found = bench.state.read::<DiskRecord>(&disk(number).id.to_string());
+        found.unwrap().unwrap().value.state
+    };
+    assert_eq!((state_of(2), state_of(3)), (DiskState::Missing, DiskState::Retired));
 }
 
 #[test]

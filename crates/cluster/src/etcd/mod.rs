@@ -2,7 +2,8 @@
 //!
 //! Owns [`EtcdState`]: requests of the state as calls of etcd, on a runtime of their own with one thread; [`process`], which runs
 //! etcd; [`members`], which says who belongs to it. Promises: a commit is sent once and never repeated: if no answer comes within
-//! the deadline, or the connection is lost, the outcome is [`Answer::Unknown`]. Reads are linearizable, and repeated within the
+//! the deadline, or the connection is lost, the outcome is [`Answer::Unknown`]; one that was never sent, or that etcd refused for certain, is
+//! [`StateError::NotApplied`]. Reads are linearizable, and repeated within the
 //! deadline, on other members too. An etcd that is empty, has another cluster, or went back behind a revision that was seen answers
 //! nothing. Never on the data path.
 //!

@@ -61,11 +61,12 @@ fn a_commit_whose_answer_is_lost_is_unknown_was_sent_once_and_may_be_there() {
 
 /// Counts a key up by compare-and-swap, as a coordinator does: after Unknown it reads what became of its change.
 fn count(state: &EtcdState, key: &str, last: u8) -> u32 {
-    let mut unknown = 0;
+    let (mut unknown, mut not_applied) = (0, None);
     for number in 1..=last {
         loop {
             let Ok(Answer::Value(found)) = state.call(Request::Get { key: key.into() }) else { continue };
             let (revision, now) = found.map_or((0, 0), |found| (found.revision, found.value[0]));
+            assert_ne!(not_applied.take(), Some(now), "a commit was applied that was told not to be");
             if now == number {
                 break;
             }
@@ -75,6 +76,8 @@ fn count(state: &EtcdState, key: &str, last: u8) -> u32 {
             {
                 Ok(Answer::Committed { .. } | Answer::Conflict) => {}
                 Err(StateError::Unknown(_)) => unknown += 1,
+                // The next read shows whether it is true.
+                Err(StateError::NotApplied(_)) => not_applied = Some(number),
                 other => panic!("{other:?}"),
             }
         }
@@ -404,4 +407,67 @@ fn a_servers_records_move_to_etcd_while_it_runs_and_old_revisions_never_compare_
     let moved = left.unwrap().read::<Moved>("state").unwrap().unwrap().value;
     assert_eq!(moved, Moved { cluster: "test".into() });
     assert_eq!(moved.key(), "moved/state");
+}
+
+/// Commits new keys, several at a time, until some are refused; returns the errors by key.
+fn fill(state: &EtcdState) -> BTreeMap<String, StateError> {
+    let mut refused = BTreeMap::new();
+    for round in 0..200 {
+        let (give, take) = std::sync::mpsc::channel();
+        for number in 0..8 {
+            let (key, give) = (format!("{round:03}-{number}"), give.clone());
+            let commit = Transaction::default().when(key.as_str(), 0).put(key.as_str(), vec![7; 100 << 10]);
+            state.submit(Request::Commit(commit), move |answer| give.send((key, answer)).unwrap());
+        }
+        drop(give);
+        refused.extend(take.iter().filter_map(|(key, answer)| Some((key, answer.err()?))));
+        if refused.len() >= 16 {
+            break;
+        }
+    }
+    refused
+}
+
+#[test]
+fn without_space_a_commit_that_was_not_applied_says_so_and_the_one_that_filled_it_does_not() {
+    let Some(mut one) = One::start() else { return };
+    one.kill();
+    one.options.quota_bytes = 4 << 20;
+    one.restart();
+    let state = one.state();
+    let refused = fill(&state);
+    assert!(refused.len() >= 16, "the quota was never reached");
+    for (key, error) in &refused {
+        match error {
+            StateError::NotApplied(why) => {
+                assert!(why.contains("database space exceeded") && why.contains("alarm disarm"), "{why}");
+                assert_eq!(get(&state, key), None, "it was told that nothing was changed");
+            }
+            // etcd applies the transaction that fills the database, and refuses it.
+            StateError::Unknown(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // The alarm is raised: each commit is refused before it changes anything, also one of a record that is there.
+    let revision = get(&state, "000-0").unwrap().0;
+    for commit in [
+        Transaction::default().when("new", 0).put("new", vec![1]),
+        Transaction::default().when("000-0", revision).put("000-0", vec![1]),
+        Transaction::default().put("000-0", vec![1]),
+    ] {
+        let answer = state.commit(commit);
+        assert!(matches!(answer, Err(StateError::NotApplied(_))), "{answer:?}");
+    }
+    assert_eq!(get(&state, "000-0").unwrap().0, revision);
+}
+
+#[test]
+fn a_commit_that_never_reached_etcd_was_not_applied() {
+    let nowhere = EtcdOptions::new("test", vec!["http://127.0.0.1:1".into()], None);
+    let nowhere = EtcdOptions { deadline: Duration::from_millis(200), ..nowhere };
+    let state = EtcdState::connect(nowhere).unwrap();
+    let commit = state.commit(Transaction::default().put("a", vec![1]));
+    assert!(matches!(commit, Err(StateError::NotApplied(_))), "{commit:?}");
+    // A read has no such answer.
+    assert!(matches!(state.call(Request::Get { key: "a".into() }), Err(StateError::Unknown(_))));
 }

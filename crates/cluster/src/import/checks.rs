@@ -162,6 +162,12 @@ pub(super) fn check_volume(
     if let Some(foreign) = members.difference(known).next() {
         return Err(impossible(volume, format!("disk {foreign} is a member, and no disk of the pool")));
     }
+    if let Some((foreign, _)) = volume.building.iter().find(|(disk, _)| !members.contains(disk)) {
+        return Err(impossible(
+            volume,
+            format!("a chunk is being copied to disk {foreign}, which is no member"),
+        ));
+    }
     let late = |epoch: Epoch| epoch > volume.epoch;
     if volume.stale.iter().any(|stale| late(stale.since) || late(stale.promised)) {
         return Err(impossible(volume, "a disk is stale since an epoch that has not begun".into()));

@@ -11,12 +11,12 @@ use crate::{
 };
 use types::{DiskId, Epoch, PoolId, Sid, VolumeId};
 
-const OWN_POOL: PoolId = PoolId::from_bytes([7; 16]);
-const OWN_VOLUME: VolumeId = VolumeId::from_bytes([8; 16]);
-const OWN_DISK: DiskId = DiskId::from_bytes([9; 16]);
+pub(super) const OWN_POOL: PoolId = PoolId::from_bytes([7; 16]);
+pub(super) const OWN_VOLUME: VolumeId = VolumeId::from_bytes([8; 16]);
+pub(super) const OWN_DISK: DiskId = DiskId::from_bytes([9; 16]);
 
 /// A server with a pool, a disk, a volume and the administrator adm.
-fn busy() -> (Server, User) {
+pub(super) fn busy() -> (Server, User) {
     let server = Server::empty();
     let volume = VolumeRecord::new(
         OWN_VOLUME,
@@ -218,6 +218,7 @@ fn records_that_no_server_writes_are_refused_by_their_name() {
         VolumeRecord { in_sync: [&volume.in_sync[..], &[OWN_DISK]].concat(), ..volume.clone() },
         VolumeRecord { stale: vec![foreign], ..volume.clone() },
         VolumeRecord { building: vec![(volume.in_sync[0], types::ChunkIndex(u32::MAX))], ..volume.clone() },
+        VolumeRecord { building: vec![(OWN_DISK, types::ChunkIndex(0))], ..volume.clone() },
         VolumeRecord { name: "\u{1b}[2J".into(), ..volume.clone() },
         VolumeRecord { warn_at_percent: Some(255), ..volume },
     ];

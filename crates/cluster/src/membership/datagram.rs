@@ -9,7 +9,8 @@
 //! | 1 | version, 1 |
 //! | 1 | count of votes, at most [`VOTES_MAX`] |
 //! | 1 | 1 if the sender may answer for volumes; 0 if it answers nothing, and will read the records first |
-//! | 1 | bit 0: the receiver is asked to answer at once; bit 1: the sender stops, and still needs others for that |
+//! | 1 | bit 0: the receiver is asked to answer at once; bit 1: the sender stops, and still needs others for that; bit 2: large messages of the
+//! sender reach most of the servers, and theirs reach it; bit 3: the sender's member of the cluster's state votes |
 //! | 8 | the cluster's tag |
 //! | 4, 4 | sender, receiver: node ids |
 //! | 8 | the sender's incarnation: a random number for each start |
@@ -35,6 +36,8 @@ const FROM_AT: usize = 16;
 const MAC_BYTES: usize = 16;
 const ASKS: u8 = 1;
 const SETTLES: u8 = 2;
+const REACHES: u8 = 4;
+const VOTES: u8 = 8;
 /// More nodes than a cluster may have (16, and a witness).
 pub const VOTES_MAX: usize = 32;
 /// Fits into any path's MTU.
@@ -74,6 +77,15 @@ pub struct Echo {
     pub term: u64,
 }
 
+/// How far the sender gets with more than heartbeats. A server of before says neither.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
+    pub reach_most: bool,
+    /// Its member of the cluster's state answers, knows a leader, and votes.
+    pub votes: bool,
+}
+
 /// A heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -88,6 +100,7 @@ pub struct Heartbeat {
     pub asks: bool,
     /// The sender stops, and makes durable what it has: it still needs the disks of others, and the cluster's state.
     pub settles: bool,
+    pub ways: Ways,
     pub turns: u64,
     /// Time for which the sender's data plane has made no turn.
     pub still: Duration,
@@ -126,7 +139,9 @@ pub enum Refused {
 impl Heartbeat {
     pub fn encode(&self, cluster: u64, key: &HeartbeatKey) -> Vec<u8> {
         let votes = &self.votes[..self.votes.len().min(VOTES_MAX)];
-        let flags = (u8::from(self.asks) * ASKS) | (u8::from(self.settles) * SETTLES);
+        let Ways { reach_most, votes: has_vote } = self.ways;
+        let flags = [(self.asks, ASKS), (self.settles, SETTLES), (reach_most, REACHES), (has_vote, VOTES)];
+        let flags = flags.into_iter().fold(0, |all, (is_set, flag)| all | (u8::from(is_set) * flag));
         let mut bytes = Vec::with_capacity(HEAD_BYTES + votes.len() * VOTE_BYTES + MAC_BYTES);
         bytes.extend(MAGIC);
         bytes.extend([VERSION, votes.len() as u8, self.may_answer.into(), flags]);
@@ -191,6 +206,7 @@ impl Heartbeat {
             may_answer: may_answer != 0,
             asks: flags & ASKS != 0,
             settles: flags & SETTLES != 0,
+            ways: Ways { reach_most: flags & REACHES != 0, votes: flags & VOTES != 0 },
             turns: read.u64(),
             still: Duration::from_millis(read.u32().into()),
             applied: read.u64(),

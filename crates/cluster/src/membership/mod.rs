@@ -37,6 +37,12 @@
 //! long as an echo counts as new, so no clock and no counter must survive a restart: what the process before echoed is older than its
 //! silence. Words with stamps that do not follow those before are taken on the same terms, so that a forged one puts nobody out for good.
 //!
+//! A network may carry heartbeats and lose all that is large. A node that is heard so, and whose data reach nobody, keeps what it cannot write. It
+//! may be told to fall silent ([`Membership::hush`]), which is a death to the others at the moment of its last word: its leases last from what it
+//! sent, its last grants are in their votes, and what is above holds word by word. It is silent only as long as the others do without it: a
+//! majority of the voters, without this one, is heard and says that its large messages reach most ([`Membership::is_spared`]). Otherwise it
+//! speaks at once, since silence would then end the service of more than its own volumes.
+//!
 //! A way may be cut in one direction only, or between two nodes that others hear. Then no majority holds either of them dead, and what one asks
 //! of the other is not answered: each finds that it is [cut off](Membership::cut_off) from the other, by silence or as its own words are
 //! echoed no more.
@@ -53,7 +59,7 @@ mod tests;
 mod urgency;
 
 pub use datagram::{
-    DATAGRAM_BYTES_MAX, Echo, Heartbeat, HeartbeatKey, Incarnation, Refused, VOTES_MAX, Vote,
+    DATAGRAM_BYTES_MAX, Echo, Heartbeat, HeartbeatKey, Incarnation, Refused, VOTES_MAX, Vote, Ways,
 };
 pub use dead::Dead;
 pub use lease::{Lease, Offer};
@@ -197,6 +203,9 @@ pub struct Membership {
     is_asking: bool,
     /// This node stops, and is not done ([`Membership::settle`]).
     is_settling: bool,
+    ways: Ways,
+    /// It is to say nothing while the others do without it ([`Membership::hush`]).
+    is_hushed: bool,
     /// Before this, no answer is sent out of turn.
     hurry_after: Monotonic,
     progress: Progress,
@@ -227,6 +236,8 @@ impl Membership {
             offered_until: Monotonic(0),
             is_asking: false,
             is_settling: false,
+            ways: Ways::default(),
+            is_hushed: false,
             hurry_after: now,
             progress: Progress { turns: 0, moved: now },
             next_send: now,
@@ -293,6 +304,38 @@ impl Membership {
     /// Whether a peer that is heard stops, and still needs others for that.
     pub fn is_needed(&self, now: Monotonic) -> bool {
         self.peers.values().any(|peer| peer.is_settling && !peer.is_silent(now, &self.options.timing))
+    }
+
+    /// How far this node gets with more than heartbeats, which the others are told.
+    pub fn note_ways(&mut self, ways: Ways) {
+        self.ways = ways;
+    }
+
+    /// Has this node say nothing, as one that is dead, for as long as it is spared; or speak again.
+    pub fn hush(&mut self, is_hushed: bool, now: Monotonic) {
+        if std::mem::replace(&mut self.is_hushed, is_hushed) && !is_hushed {
+            self.next_send = now;
+        }
+    }
+
+    /// Whether the others do without this node: a majority of the voters, of which it is none, is heard and says that large messages reach most.
+    pub fn is_spared(&self, now: Monotonic) -> bool {
+        let well = self.heard(now).filter(|(_, peer)| peer.ways.reach_most).count();
+        well >= majority(self.peers.len() + 1)
+    }
+
+    /// Whether this node says nothing now.
+    pub fn is_silent(&self, now: Monotonic) -> bool {
+        self.is_hushed && self.is_spared(now)
+    }
+
+    /// The peers that are heard and say that their member of the cluster's state votes.
+    pub fn voting(&self, now: Monotonic) -> BTreeSet<NodeId> {
+        self.heard(now).filter(|(_, peer)| peer.ways.votes).map(|(node, _)| *node).collect()
+    }
+
+    fn heard(&self, now: Monotonic) -> impl Iterator<Item = (&NodeId, &Peer)> {
+        self.peers.iter().filter(move |(_, peer)| peer.was_heard(now, &self.options.timing))
     }
 
     /// Takes a datagram.
@@ -372,6 +415,10 @@ impl Membership {
             return;
         }
         let timing = self.options.timing;
+        if self.is_silent(now) {
+            self.next_send = now.after(timing.interval);
+            return;
+        }
         let asks = self.is_asking || self.peers.values().any(Peer::is_asked);
         self.next_send = now.after(if asks { timing.asking } else { timing.interval });
         self.hurry_after = now.after(timing.asking / 4);
@@ -391,6 +438,7 @@ impl Membership {
                 term: self.term,
                 may_answer,
                 settles: self.is_settling,
+                ways: self.ways,
                 asks: asks && (self.is_asking || peer.is_asked()),
                 turns: self.progress.turns,
                 still,

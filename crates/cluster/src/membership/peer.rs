@@ -1,7 +1,7 @@
 //! What one node knows of another.
 
 use super::keys::KeyNumber;
-use super::{Echo, Heartbeat, Incarnation, Refused, Timing, Verdict, Vote};
+use super::{Echo, Heartbeat, Incarnation, Refused, Timing, Verdict, Vote, Ways};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::{Monotonic, NodeId};
@@ -86,6 +86,8 @@ pub(super) struct Peer {
     pub is_cut_off: bool,
     /// It stops, and is not done.
     pub is_settling: bool,
+    /// As it said last.
+    pub ways: Ways,
     /// When it was last granted a lease; before it was heard: when it was added, since an earlier process may have granted one.
     granted_at: Monotonic,
     /// This node holds it dead.
@@ -119,6 +121,7 @@ impl Peer {
             last_sent: now,
             is_cut_off: false,
             is_settling: false,
+            ways: Ways::default(),
             granted_at: now,
             is_condemned: false,
             reset_at: None,
@@ -177,7 +180,7 @@ impl Peer {
         if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
             self.reset_at = None;
         }
-        (self.applied, self.is_settling) = (heartbeat.applied, heartbeat.settles);
+        (self.applied, self.is_settling, self.ways) = (heartbeat.applied, heartbeat.settles, heartbeat.ways);
         self.silent_as_of = echoed.filter(|_| !heartbeat.may_answer);
         let seen = |vote: &Vote| SeenVote {
             incarnation: vote.incarnation,
@@ -256,6 +259,11 @@ impl Peer {
 
     pub fn is_silent(&self, now: Monotonic, timing: &Timing) -> bool {
         self.last.is_none() || now.since(self.heard_at()) >= timing.suspect
+    }
+
+    /// Whether it was heard so lately that what it said of itself still counts.
+    pub fn was_heard(&self, now: Monotonic, timing: &Timing) -> bool {
+        self.last.as_ref().is_some_and(|last| now.since(last.at) < timing.cut_off)
     }
 
     /// Its connections were reset; whether it is to be asked now.

@@ -6,7 +6,7 @@
 
 use super::sockets::Sockets;
 use super::urgency::Urgency;
-use super::{Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict};
+use super::{Event, FormerOwner, HeartbeatKey, Lease, Member, Membership, Offer, Options, Verdict, Ways};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,19 @@ pub struct Standing {
     pub without_lease_for: Option<Duration>,
 }
 
+/// Whether this node falls silent, as one whose data reach nobody ([`Membership::hush`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retreat {
+    /// The data plane asks for it.
+    pub is_wanted: bool,
+    /// The others do without this node.
+    pub is_spared: bool,
+    /// Nothing is said now.
+    pub is_silent: bool,
+    /// Servers whose members of the cluster's state are heard to vote.
+    pub voting: BTreeSet<NodeId>,
+}
+
 /// A volume that this node has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -66,6 +79,7 @@ pub struct Claim {
 struct Told {
     peers: Peers,
     is_needed: bool,
+    retreat: Retreat,
     lease: Option<Lease>,
     /// When the lease was valid last, or the heartbeats began.
     valid_at: Option<Monotonic>,
@@ -83,6 +97,11 @@ struct Wanted {
     /// The claims of this node, and whether it may answer for the volume.
     claims: BTreeMap<VolumeId, (Claim, bool)>,
     is_settling: bool,
+    ways: Ways,
+    /// The data plane wants this node to fall silent.
+    retreats: bool,
+    /// Its member of the cluster's state has made way for that.
+    is_hushed: bool,
     is_stopped: bool,
 }
 
@@ -134,6 +153,36 @@ impl Link {
     /// Whether another node that stops needs this one for that.
     pub fn is_needed(&self) -> bool {
         self.told().is_needed
+    }
+
+    /// Tells the others whether large messages come through between this node and most of the servers.
+    pub fn note_reach(&self, reach_most: bool) {
+        if self.wanted().ways.reach_most != reach_most {
+            self.want(|wanted| wanted.ways.reach_most = reach_most);
+        }
+    }
+
+    /// Tells the others whether this server's member of the cluster's state votes.
+    pub fn note_vote(&self, votes: bool) {
+        if self.wanted().ways.votes != votes {
+            self.want(|wanted| wanted.ways.votes = votes);
+        }
+    }
+
+    /// Wants this node to fall silent, or not any more.
+    pub fn retreat(&self, is_wanted: bool) {
+        self.want(|wanted| wanted.retreats = is_wanted);
+    }
+
+    /// Lets this node fall silent if that is wanted: its member of the cluster's state has made way.
+    pub fn hush(&self, is_hushed: bool) {
+        self.want(|wanted| wanted.is_hushed = is_hushed);
+    }
+
+    /// What becomes of a retreat, as of now.
+    pub fn retreating(&self) -> Retreat {
+        let is_wanted = self.wanted().retreats;
+        Retreat { is_wanted, ..self.told().retreat.clone() }
     }
 
     /// All connections to a peer's process were reset.
@@ -306,6 +355,8 @@ impl Beating {
         }
         self.membership.note_applied(wanted.applied, now);
         self.membership.settle(wanted.is_settling, now);
+        self.membership.note_ways(wanted.ways);
+        self.membership.hush(wanted.retreats && wanted.is_hushed, now);
         let is_asking = wanted.claims.values().any(|(_, may_answer)| !may_answer);
         self.membership.ask(is_asking, now);
         true
@@ -348,6 +399,12 @@ impl Beating {
             let (survived, refused) = (self.membership.survived(), self.membership.refused());
             told.peers = Peers { verdicts, cut_off, survived, refused };
             told.is_needed = self.membership.is_needed(now);
+            told.retreat = Retreat {
+                is_wanted: false,
+                is_spared: self.membership.is_spared(now),
+                is_silent: self.membership.is_silent(now),
+                voting: self.membership.voting(now),
+            };
             let lease = self.membership.lease();
             if lease.is_valid(now) {
                 told.valid_at = Some(now);

@@ -603,6 +603,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
             may_answer: true,
             asks: true,
             settles: true,
+            ways: Ways { reach_most: true, votes: true },
             turns: 0,
             still: Duration::MAX,
             applied: 0,
@@ -859,6 +860,7 @@ fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) ->
         may_answer: true,
         asks: false,
         settles: false,
+        ways: Ways::default(),
         turns: 0,
         still: Duration::ZERO,
         applied: 0,
@@ -869,6 +871,70 @@ fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) ->
         }),
         refused_term: 0,
         votes: Vec::new(),
+    }
+}
+
+#[test]
+fn a_node_that_falls_silent_is_dead_to_the_others_and_silent_only_while_they_do_without_it() {
+    let mut world = World::new(3, 21);
+    world.run(Duration::from_secs(2));
+    let says = |world: &mut World, nodes: &[u32], reach_most: bool| {
+        for node in nodes {
+            let membership = &mut world.processes.get_mut(node).unwrap().membership;
+            membership.note_ways(Ways { reach_most, votes: true });
+        }
+    };
+    let hush = |world: &mut World, is_hushed: bool| {
+        let now = world.now;
+        world.processes.get_mut(&3).unwrap().membership.hush(is_hushed, now);
+    };
+    // Large messages reach nobody anywhere: silence would end all service, and is not kept.
+    hush(&mut world, true);
+    world.run(Duration::from_secs(2));
+    assert!(world.verdict(1, 3).is_up() && world.answers(3, 3));
+    says(&mut world, &[1, 2], true);
+    world.run(Duration::from_secs(2));
+    assert!(world.verdict(1, 3).is_down() && world.verdict(2, 3).is_down());
+    assert!(!world.answers(3, 3) && !world.has_lease(3), "it answers nothing");
+    let heir = world.owner(3);
+    assert!(heir != 3 && world.answers(heir, 3));
+    let third = &world.processes[&3].membership;
+    assert_eq!(third.voting(world.now), BTreeSet::from([NodeId(1), NodeId(2)]));
+    assert!(third.is_silent(world.now));
+    // One of the two that do without it dies: it speaks again at once.
+    let gone = 3 - heir;
+    world.processes.remove(&gone);
+    world.run(Duration::from_secs(3));
+    assert!(!world.processes[&3].membership.is_silent(world.now));
+    assert!(world.verdict(heir, 3).is_up() && world.has_lease(3) && world.has_lease(heir));
+    world.start(gone);
+    world.run(Duration::from_secs(2));
+    says(&mut world, &[gone], true);
+    world.run(Duration::from_secs(2));
+    assert!(world.verdict(heir, 3).is_down(), "it is silent again");
+    hush(&mut world, false);
+    world.run(Duration::from_secs(2));
+    assert!(world.verdict(heir, 3).is_up() && world.has_lease(3));
+}
+
+#[test]
+fn a_node_that_falls_silent_never_answers_beside_another_one_whenever_it_speaks_again() {
+    for seed in 1..60 {
+        let mut world = World::new(3 + seed as u32 % 2, seed);
+        (world.loss_percent, world.delay_max) = (seed % 7, MILLISECOND * (1 + seed as u32 % 40));
+        world.reading_max = MILLISECOND * 200;
+        for process in world.processes.values_mut() {
+            process.membership.note_ways(Ways { reach_most: true, votes: true });
+        }
+        world.run(Duration::from_secs(1));
+        for _ in 0..8 {
+            let pause = MILLISECOND * world.random.below(1500) as u32;
+            let (node, is_hushed, now) =
+                (1 + world.random.below(2) as u32, world.random.below(2) == 0, world.now);
+            world.processes.get_mut(&node).unwrap().membership.hush(is_hushed, now);
+            // The world judges after each step.
+            world.run(pause);
+        }
     }
 }
 

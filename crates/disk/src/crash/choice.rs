@@ -1,4 +1,4 @@
-//! What a power cut does to the writes it may lose, and which of the many possibilities a test should visit.
+//! Chooses the effect of a power cut on the writes that it may lose, and the possibilities that a test should visit.
 
 use crate::change::Fate;
 use crate::random::Random;

@@ -1,6 +1,6 @@
 //! A disk in memory that behaves as badly as a real one may: for tests of everything that must survive it.
 //!
-//! What a power cut may do to it is what it may do to a disk with a volatile cache:
+//! A power cut may do to it the same as to a disk with a volatile cache:
 //!
 //! - A write that completed durably, or that completed before a flush was submitted which then completed, is kept.
 //! - Every other write, completed or in flight, is a *candidate*: it is kept whole, lost whole, or torn, so that any of its
@@ -135,7 +135,7 @@ impl CrashDisk {
         self.state().faults.iter().filter(|fault| fault.times > 0).count()
     }
 
-    /// Removes all rules. What hangs goes on hanging.
+    /// Removes all rules. Hanging operations go on hanging.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
@@ -177,7 +177,7 @@ impl CrashDisk {
     }
 
     /// The process that had it open was killed: what it had in flight happens or does not, by chance, and is never answered.
-    /// What completed stays in the cache.
+    /// Drops the disk; completed writes stay in the cache.
     pub fn abandon(&self) {
         self.state().abandon();
     }
@@ -193,7 +193,7 @@ impl CrashDisk {
         self.state().operations_in_flight()
     }
 
-    /// What a read would find, for a test's own eyes.
+    /// Returns the bytes that a read would find, for a test to look at.
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.state().peek(offset, &mut bytes);

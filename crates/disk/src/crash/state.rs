@@ -12,7 +12,7 @@ use sys::{BufMut, Payload};
 
 /// The unit of what cannot be read.
 const UNREADABLE_BYTES: u64 = 4096;
-/// What a read of it answers.
+/// Error number of a read of unreadable blocks.
 const EIO: i32 = 5;
 
 /// An operation that was submitted and not answered.
@@ -28,9 +28,9 @@ pub(super) struct State {
     info: DiskInfo,
     random: Random,
     shuffle: bool,
-    /// What the medium holds whatever happens.
+    /// Content that survives every power cut.
     durable: SparseImage,
-    /// What reads find: `durable` with the whole log applied.
+    /// Content that reads find: `durable` with the whole log applied.
     current: SparseImage,
     log: ChangeLog,
     in_flight: Vec<InFlight>,

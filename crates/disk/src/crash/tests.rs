@@ -1,4 +1,4 @@
-//! What a power cut may and may not do, and that faults strike where they are told to.
+//! A power cut does all that it may and nothing else, and faults strike where they are told to.
 
 use super::*;
 use crate::{DiskError, DiskOperation};

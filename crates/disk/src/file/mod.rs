@@ -33,7 +33,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Longest piece of a discard in bytes: slow flash takes a second for this much, and up to five for a slab.
 const DISCARD_BYTES_MAX: u64 = 16 << 20;
 
-/// What the driver was asked for a caller.
+/// An operation of the driver on behalf of a caller.
 struct Outstanding {
     /// Tells an answer to this operation from a late one to the place's former operation.
     generation: u32,
@@ -57,7 +57,7 @@ enum Kind {
         durable: bool,
     },
     Flush,
-    /// What is left, of which the first piece is under way.
+    /// The ranges that are left, of which the first is under way.
     Discard {
         offset: u64,
         len_bytes: u64,
@@ -95,7 +95,7 @@ impl Drop for Closer {
     fn drop(&mut self) {
         let file = self.0.clone();
         let wait = move || {
-            // What is in flight has handles too.
+            // Operations in flight hold handles, too.
             while Arc::strong_count(&file) > 1 {
                 std::thread::sleep(crate::release::RELEASE_PAUSE);
             }
@@ -138,7 +138,7 @@ impl FileDisk {
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
             std::thread::sleep(crate::release::RELEASE_PAUSE);
-            // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
+            // This very loop may still hold the file. A failure of the loop shows at the first operation.
             let _ = driver.wait(Some(Duration::ZERO));
         })?;
         Ok(Self::new(driver, opened))
@@ -272,7 +272,7 @@ impl FileDisk {
         self.answers.push(DiskCompletion { token, result });
     }
 
-    /// Whether doing the operation a second time is the same as doing it once. What a flush, or a write through the page cache, reported as
+    /// Whether doing the operation a second time is the same as doing it once. Data that a flush, or a write through the page cache, reported as
     /// failed may be forgotten by the kernel, and succeed the second time without having happened.
     fn may_try_again(&self, kind: &Kind) -> bool {
         match kind {

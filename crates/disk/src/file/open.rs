@@ -91,7 +91,7 @@ pub struct OpenedFile {
     /// Where the disk begins in the file.
     pub(crate) base_bytes: u64,
     pub(super) time_bound: Duration,
-    /// Operations on it may keep waiting whoever hands them to the kernel.
+    /// Operations on it may keep a thread waiting that hands them to the kernel.
     pub(super) blocks_callers: bool,
 }
 

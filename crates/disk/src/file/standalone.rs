@@ -43,7 +43,7 @@ impl Disk for StandaloneDisk {
         let before = out.len();
         self.disk.poll(out);
         while self.in_flight > 0 && out.len() == before {
-            // What the loop itself cannot do shows as an operation that is not answered in time.
+            // A failure of the loop shows as an operation that is not answered in time.
             if self.driver.wait(Some(Duration::from_secs(1))).is_err() {
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -1,4 +1,4 @@
-//! What becomes of a disk's file while it is open: files are removed, renamed and cut by people, and the open file tells nothing of it.
+//! Watches a disk's file while it is open: people remove, rename and cut files, and the open file tells nothing of it.
 //!
 //! Asks the kernel, which may take its time if the file system hangs: for helper threads.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use sys::driver::Descriptor;
 
-/// What is known of a file that is open as a disk.
+/// State of a file that is open as a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FileState {
     /// Its path leads to it, and it is as long as when it was opened; or it is a device.
@@ -32,7 +32,7 @@ pub struct HostRoom {
     pub available_bytes: u64,
 }
 
-/// What became of a reservation.
+/// Outcome of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     Yes,

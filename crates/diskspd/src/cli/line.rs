@@ -31,7 +31,7 @@ pub struct CommandLine {
     pub manual: bool,
     pub profile: Profile,
     pub xml: Option<String>,
-    /// What `-W -d -C -z -R -v` said, to change an XML profile with.
+    /// Values of `-W -d -C -z -R -v`, to change an XML profile with.
     pub changes: Changes,
     pub targets: Vec<String>,
     pub events: Events,

@@ -21,6 +21,6 @@ pub const EXIT_COMMAND_LINE: u8 = 3;
 /// Exit status for a run that failed.
 pub const EXIT_FAILED: u8 = 1;
 
-/// What is printed to stderr before the exit status; some messages come in two lines.
+/// The message for stderr before the exit status; some messages come in two lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLineError(pub String);

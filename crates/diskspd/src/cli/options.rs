@@ -102,7 +102,7 @@ pub const OPTIONS: &[OptionText] = &[
     option("--man", "print this as a manual page"),
 ];
 
-/// What a target may be.
+/// Forms of a target.
 const TARGETS: [(&str, &str); 3] = [
     ("file_path", "a file, or a block device"),
     ("#<number>", "a physical disk, by its number"),

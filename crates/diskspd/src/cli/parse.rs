@@ -42,7 +42,7 @@ struct Parser {
 /// Reads the arguments after the program's name. `clock_ms`: what a bare `-z` takes for its seed.
 ///
 /// # Errors
-/// What DiskSpd prints; the exit status is 3.
+/// DiskSpd's message; the exit status is 3.
 pub fn parse(arguments: &[String], clock_ms: u32) -> Parsed<CommandLine> {
     let line = CommandLine {
         help: false,

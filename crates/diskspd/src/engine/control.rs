@@ -1,4 +1,4 @@
-//! What the threads of a run and the one that watches them share: when to measure, when to stop, how far it is.
+//! State that the threads of a run share with the one that watches them: when to measure, when to stop, how far the run is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

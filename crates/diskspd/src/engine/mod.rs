@@ -54,7 +54,7 @@ pub struct Done {
     pub result: Result<u32, Failure>,
 }
 
-/// What carries operations out.
+/// Carries operations out.
 pub trait Port {
     fn now_ns(&mut self) -> u64;
 

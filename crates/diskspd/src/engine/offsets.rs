@@ -134,7 +134,7 @@ impl Offsets {
         self.base + relative
     }
 
-    /// What a distribution came to; empty without one.
+    /// Returns the spans of a distribution; empty without one.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }

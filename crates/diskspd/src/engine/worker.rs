@@ -36,7 +36,7 @@ pub struct WorkerSetup {
     pub live: Arc<Live>,
 }
 
-/// What ended a thread before its time.
+/// The reason why a thread ended before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerFailure {
     pub thread: u32,

@@ -35,7 +35,7 @@ pub struct LocalPort {
     targets: Vec<LocalTarget>,
     /// For the content of writes.
     random: Random,
-    /// What ended within `submit`.
+    /// Operations that ended within `submit`.
     ended: Vec<Done>,
 }
 

@@ -14,7 +14,7 @@ pub struct MappedSetup {
     pub around_cache: bool,
     pub flush: Option<FlushMode>,
     pub content: Content,
-    /// What writes come from, unless each has new random bytes.
+    /// Memory that writes take their data from, unless each has new random bytes.
     pub source: Arc<Region>,
 }
 

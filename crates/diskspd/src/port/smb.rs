@@ -19,7 +19,7 @@ pub struct SmbPortTarget {
     pub file: File,
     pub read_flags: u8,
     pub write_flags: u32,
-    /// What writes come from; `None`: new random bytes each time.
+    /// Memory that writes take their data from; `None`: new random bytes each time.
     pub source: Option<Buf>,
     pub step_bytes: usize,
     pub steps: u64,
@@ -84,7 +84,7 @@ impl SmbPort {
         }
     }
 
-    /// What the sessions are, and what they did.
+    /// Returns the sessions with their work.
     pub fn sessions_used(&self) -> Vec<SmbUse> {
         let one = |session: &Session| {
             let client = &session.client;

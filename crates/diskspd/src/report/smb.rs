@@ -1,4 +1,4 @@
-//! What the report adds for SMB targets, after DiskSpd's own blocks: how they were reached, and what that cost.
+//! The report's block for SMB targets, after DiskSpd's own blocks: how they were reached, and the cost of that.
 
 use crate::statistics::SmbUse;
 use crate::statistics::SpanResult;

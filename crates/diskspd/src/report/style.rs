@@ -1,4 +1,4 @@
-//! What tells the layouts apart: names and sizes. 2.0.17 prints MB/s for what is MiB/s, bytes as they are, and file sizes in its
+//! Differences between the layouts: names and sizes. 2.0.17 prints MB/s for MiB/s, bytes as they are, and file sizes in its
 //! own units.
 
 use crate::cli::ReportStyle;

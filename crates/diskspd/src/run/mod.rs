@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How often the watching thread looks at the others.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a run is told beside its profile.
+/// Options of a run beside its profile.
 pub struct RunOptions<'a> {
     pub overwrite: &'a [String],
     pub smb: &'a SmbOptions,
@@ -50,7 +50,7 @@ pub enum RunError {
     Setup(String),
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// One for each time span that began.
@@ -91,7 +91,7 @@ pub fn run(profile: &Profile, options: &RunOptions<'_>) -> Result<Outcome, RunEr
     Ok(outcome)
 }
 
-/// What one thread hands back.
+/// Result of one thread.
 struct ThreadResult {
     thread: u32,
     targets: Vec<TargetResult>,
@@ -99,7 +99,7 @@ struct ThreadResult {
     sessions: Vec<SmbUse>,
 }
 
-/// What the threads of a span hand back.
+/// Results of a span's threads.
 #[derive(Default)]
 struct Collected {
     results: Vec<ThreadResult>,
@@ -107,7 +107,7 @@ struct Collected {
 }
 
 fn lock(collected: &Mutex<Collected>) -> MutexGuard<'_, Collected> {
-    // What a thread that panicked had collected is no worse for it.
+    // The results that a thread had collected before it panicked are good.
     collected.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

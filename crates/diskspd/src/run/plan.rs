@@ -1,4 +1,4 @@
-//! What a time span needs before its threads start: targets made, looked at and claimed, sources filled, threads laid out.
+//! Prepares a time span before its threads start: targets made, looked at and claimed, sources filled, threads laid out.
 
 use super::{RunError, RunOptions};
 use crate::engine::WorkerFailure;
@@ -28,7 +28,7 @@ pub(super) struct Prepared {
     pub(super) target: Target,
     pub(super) kind: PreparedKind,
     pub(super) size_bytes: u64,
-    /// What writes come from, if it is not the slots' own memory.
+    /// Memory that writes take their data from, if it is not the slots' own.
     pub(super) source: Option<Arc<Region>>,
     /// The same for files on shares.
     pub(super) smb_source: Option<Buf>,
@@ -44,7 +44,7 @@ pub(super) enum PreparedKind {
     Smb(Location),
 }
 
-/// What one thread does.
+/// The work of one thread.
 pub(super) struct ThreadPlan {
     /// (target, the thread's number among the target's, weight in a pool)
     pub(super) targets: Vec<(usize, u32, u32)>,
@@ -248,7 +248,7 @@ fn prepare_smb(
     if let Some(size_bytes) = target.create_bytes {
         smb::create(&mut client, tree, target, &path, size_bytes, overwrite, is_stopped)?;
     }
-    // What was just made is of no interest to the guard.
+    // The guard does not look at a file that was just made.
     let overwrite = overwrite || target.create_bytes.is_some();
     let size_bytes = smb::measure(&mut client, tree, target, &path, overwrite)?;
     // A server that does not care for its end has ended the session all the same.

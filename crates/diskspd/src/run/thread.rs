@@ -237,7 +237,7 @@ fn no_memory(error: &std::io::Error) -> RunError {
     TargetError::Other(format!("ERROR: could not allocate write buffers: {error}")).into()
 }
 
-/// What the slots' own buffers hold: each target's content. A pool has none of that.
+/// Fills the slots' own buffers with each target's content. A pool has none of that.
 fn fill_slots(plan: &Plan, number: u32, ring: &mut FileRing) {
     if plan.pool_slots > 0 {
         return;

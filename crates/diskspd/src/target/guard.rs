@@ -1,4 +1,4 @@
-//! What may be overwritten: a file that `-c` made, a file without data, and what `--yes-overwrite` names.
+//! Decides which targets may be overwritten: a file that `-c` made, a file without data, and those that `--yes-overwrite` names.
 //!
 //! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share with a named stream, which
 //! replacing the file takes away. If the file system has neither, its content tells: what `-c` and default writes leave (see
@@ -57,7 +57,7 @@ pub fn may_overwrite(file: &File, size_bytes: u64) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// What to say instead of overwriting.
+/// Returns the message in place of overwriting.
 pub fn refusal(path: &str, what: &str) -> TargetError {
     TargetError::Other(format!(
         "ERROR: '{path}' {what}; this test would overwrite it.\nTo destroy its data: --yes-overwrite {path}"

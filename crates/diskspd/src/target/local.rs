@@ -66,7 +66,7 @@ fn number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// What is known of a target before its run.
+/// Facts about a target before its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
     pub size_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a target's name means, and the targets of this machine: files, block devices, physical disks by number.
+//! The meaning of a target's name, and the targets of this machine: files, block devices, physical disks by number.
 //!
 //! Promises: nothing is overwritten that the user did not give up (see [`guard`]).
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 const TCP_PORT: u16 = 445;
 /// Written at once when a file is made.
 const FILL_BYTES: usize = 4 << 20;
-/// Who logs on, and how sessions are made.
+/// Logon and options of sessions.
 #[derive(Clone)]
 pub struct Access {
     logon: Logon,

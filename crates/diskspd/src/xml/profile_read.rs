@@ -13,7 +13,7 @@ type Read<T> = Result<T, XmlError>;
 /// Reads a file's bytes.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The fault in the profile, and its place.
 pub fn read_profile(bytes: &[u8]) -> Read<Profile> {
     let root = tree::parse(&tree::decode(bytes)?)?;
     if root.name != "Profile" {
@@ -166,7 +166,7 @@ fn processor(parent: &Element, element: &Element) -> Read<GroupProcessor> {
 
 fn target(root: &Element) -> Read<Target> {
     let mut target = Target { path: String::new(), ..Target::default() };
-    // What stands in one element but is meant by another one's presence.
+    // Values that stand in one element and count only if another one is present.
     let (mut stride, mut random, mut ratio) = (None, None, None);
     for element in &root.children {
         match element.name.as_str() {

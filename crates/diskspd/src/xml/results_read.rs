@@ -32,7 +32,7 @@ pub struct TargetSummary {
 /// Reads the time spans of what `-Rxml` printed, this program's or DiskSpd's own.
 ///
 /// # Errors
-/// What is wrong with the document, or that it holds an error instead of results.
+/// The fault in the document, or that it holds an error instead of results.
 pub fn read_results(bytes: &[u8]) -> Result<Vec<SpanSummary>, XmlError> {
     let text = std::str::from_utf8(bytes).map_err(|_| XmlError("the results are not UTF-8".into()))?;
     let root = tree::parse_within(text, ELEMENTS_MAX)?;

@@ -1,11 +1,11 @@
-//! `fleet new`, `start`, `stop`, `set`, `remove`: the fleet from its making to its end.
+//! `fleet start`, `stop`, `set`, `remove`: the life of a fleet that is made.
 
-use super::{Failure, nodes_of, say, tell};
-use crate::args::{Limits, New, Set, Start};
+use super::{Failure, say, tell};
+use crate::args::{Limits, Set, Start};
 use crate::microvm;
 use crate::runner::{self, unix_ms};
 use crate::server::Server;
-use crate::state::{ApiAccess, CREDENTIALS_FILE, Node, Running, State, Template, replace};
+use crate::state::{ApiAccess, CREDENTIALS_FILE, Running, State, Template};
 use crate::workload::{Times, limit_iops, set_limit};
 use diskspd::profile::{Profile, ResultFormat, Target, TimeSpan};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,158 +15,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use types::size::show_size;
 
-/// Of the pool's room, what data files take if no size is given, and a file at most.
-const ROOM_PERCENT: u64 = 30;
-const DATA_BYTES_MAX: u64 = 64 << 20;
-const DATA_BYTES_MIN: u64 = 1 << 20;
-/// What a volume has beyond its files: its journal and metadata.
-const VOLUME_EXTRA_BYTES: u64 = 512 << 20;
 /// Workers of `fleet start` go on for so long, if nobody stops them.
 const START_SECONDS: u32 = 900_000;
 /// Writing data files takes as long as it takes; a server that hangs is not waited for longer.
 const PREPARATION: Duration = Duration::from_secs(2 * 3600);
 /// What a supervisor prints that was started in the background.
 const LOG_FILE: &str = "start.log";
-
-pub fn new(directory: &Path, options: &New) -> Result<(), Failure> {
-    if State::load(directory).is_ok() {
-        return Err(Failure::new(format!(
-            "there is a fleet in {} already: `fleet remove` it, or give --fleet DIR",
-            directory.display()
-        )));
-    }
-    let (nodes, is_cluster) = nodes_of(&options.servers)?;
-    let mut state = State::new(options.name.clone(), nodes, options.workers_per_node, DATA_BYTES_MIN);
-    state.is_cluster = is_cluster;
-    apply(&mut state, &options.limits)?;
-    state.data_bytes = match options.data_size {
-        Some(bytes) => bytes.max(DATA_BYTES_MIN),
-        None => estimate(&state, options)?,
-    };
-    let all = u64::from(state.workers_per_node) * state.nodes.len() as u64;
-    say(&format!(
-        "fleet '{}': {} nodes, {} workers, each with a file of {} ({} in all)",
-        state.name,
-        state.nodes.len(),
-        all,
-        show_size(state.data_bytes),
-        show_size(state.data_bytes * all)
-    ));
-    if options.dry_run {
-        for node in &state.nodes {
-            let place = match &options.servers.share {
-                Some(share) => format!("share '{share}'"),
-                None => format!("volume and share '{}'", volume_name(&state, node)),
-            };
-            say(&format!("  {}: {}, {place}", node.name, node.smb));
-        }
-        return Ok(());
-    }
-    let began = Instant::now();
-    make(directory, &mut state, options).and_then(|()| prepare(directory, &state)).map_err(|why| {
-        match State::load(directory) {
-            Ok(made) => half_made(why, directory, &made.name),
-            Err(_) => why,
-        }
-    })?;
-    say(&format!(
-        "data files were written in {:.1} s; `fleet start`, or `fleet run PROFILE`, goes on",
-        began.elapsed().as_secs_f64()
-    ));
-    Ok(())
-}
-
-/// Says how a fleet that was not made whole is taken away again.
-fn half_made(why: Failure, directory: &Path, name: &str) -> Failure {
-    let message = format!(
-        "{why}; the fleet is made in part: `fleet --fleet {} remove --yes {name}` takes away what was made, then `fleet new` begins anew",
-        directory.display()
-    );
-    Failure { message, ..why }
-}
-
-/// As `Get-FleetDataDiskEstimate`: a part of the pools' room, shared by the workers.
-fn estimate(state: &State, options: &New) -> Result<u64, Failure> {
-    let mut room = u64::MAX;
-    for node in &state.nodes {
-        if let (Some(access), None) = (&node.api, &options.servers.share) {
-            // Nodes of one pool share its room.
-            room = room.min(Server::connect(access)?.room_bytes(options.resiliency.into())?);
-        }
-    }
-    let workers = u64::from(state.workers_per_node) * state.nodes.len() as u64;
-    let share = if room == u64::MAX { DATA_BYTES_MAX } else { room / 100 * ROOM_PERCENT / workers };
-    let whole = share.min(DATA_BYTES_MAX) / DATA_BYTES_MIN * DATA_BYTES_MIN;
-    if whole == 0 {
-        return Err(Failure::new(format!(
-            "the pool has room for {} in all: too little for {workers} workers",
-            show_size(room)
-        )));
-    }
-    Ok(whole)
-}
-
-fn volume_name(state: &State, node: &Node) -> String {
-    format!("{}-{}", state.name, node.name)
-}
-
-/// Makes user, volumes and shares, or takes those that are named; the description is kept from the first step on, so that
-/// `fleet remove` finds what was made before something failed.
-pub fn make(directory: &Path, state: &mut State, options: &New) -> Result<(), Failure> {
-    let text = match (&options.servers.share, &options.servers.credentials) {
-        (Some(share), Some(path)) => {
-            state.nodes.iter_mut().for_each(|node| node.share = share.trim_matches('/').to_owned());
-            fs::read_to_string(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?
-        }
-        _ => {
-            let password = password()?;
-            for place in 0..state.nodes.len() {
-                let Some(node) = state.nodes.get(place) else { continue };
-                let name = volume_name(state, node);
-                let Some(access) = node.api.clone() else {
-                    return Err(Failure::new(format!(
-                        "node {} has no API: give it one (NAME,SMB,RDMA,API), or a share that is there (--share, --credentials)",
-                        node.name
-                    )));
-                };
-                let server = Server::connect(&access)?;
-                let has_user = place == 0 || !state.is_cluster;
-                server.demand_free(Some(state.name.as_str()).filter(|_| has_user), &name)?;
-                state.user = Some(state.name.clone());
-                if let Some(node) = state.nodes.get_mut(place) {
-                    (node.volume, node.share) = (Some(name.clone()), name.clone());
-                }
-                // Before anything is made: a request whose answer is lost may have made it, and `fleet remove` takes what is not there for gone.
-                state.save(directory)?;
-                // In a cluster one user and all volumes are known everywhere.
-                if has_user {
-                    server.create_user(&state.name, &password)?;
-                }
-                let files = state.data_bytes * u64::from(state.workers_per_node);
-                server.create_volume(
-                    &name,
-                    files + files / 4 + VOLUME_EXTRA_BYTES,
-                    options.resiliency.into(),
-                )?;
-                server.create_share(&name, &name, &state.name)?;
-            }
-            format!("username={}\npassword={password}\n", state.name)
-        }
-    };
-    replace(&directory.join(CREDENTIALS_FILE), text.as_bytes(), 0o600)
-        .map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
-    Ok(state.save(directory)?)
-}
-
-/// Letters and digits at random, about 140 bits.
-fn password() -> Result<String, Failure> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::new(format!("no random numbers: {error}")))?;
-    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 64)])).collect())
-}
 
 /// Writes every worker's data file: a profile that creates them and reads for a second.
 pub fn prepare(directory: &Path, state: &State) -> Result<(), Failure> {
@@ -195,7 +50,7 @@ pub fn prepare(directory: &Path, state: &State) -> Result<(), Failure> {
     ready.run_whole("writing data files", &profile, nodes, 0).map(drop)
 }
 
-fn apply(state: &mut State, limits: &Limits) -> Result<(), Failure> {
+pub fn apply(state: &mut State, limits: &Limits) -> Result<(), Failure> {
     if limits.unrestricted {
         state.template = None;
     }
@@ -265,7 +120,7 @@ fn apply_microvms(state: &mut State, limits: &Limits) -> Result<(), Failure> {
 }
 
 pub fn set(directory: &Path, options: &Set) -> Result<(), Failure> {
-    let mut state = State::load(directory)?;
+    let mut state = State::load_made(directory)?;
     let before = state.clone();
     apply(&mut state, &options.limits)?;
     if state == before {
@@ -291,7 +146,7 @@ fn started_ticks(pid: u32) -> Option<u64> {
 }
 
 pub fn start(directory: &Path, options: &Start) -> Result<(), Failure> {
-    let mut state = State::load(directory)?;
+    let mut state = State::load_made(directory)?;
     if let Some(running) = running(&state) {
         return Err(Failure::new(format!("'{}' runs: `fleet stop` first", running.label)));
     }
@@ -482,26 +337,6 @@ fn confirm(what: &str, name: &str, yes: Option<&str>) -> Result<(), Failure> {
     if line.trim() == name { Ok(()) } else { Err(Failure::new("that is not its name; nothing was done")) }
 }
 
-/// A fleet for an experiment: as `fleet new` makes one.
-pub fn new_for_experiment(
-    directory: &Path,
-    servers: &crate::args::Servers,
-    workers_per_node: u32,
-    data_bytes: u64,
-) -> Result<State, Failure> {
-    let options = New {
-        servers: servers.clone(),
-        name: "fleet".into(),
-        workers_per_node,
-        data_size: Some(data_bytes),
-        resiliency: cli::args::Resiliency::TwoWayMirror,
-        limits: Limits::default(),
-        dry_run: false,
-    };
-    new(directory, &options)?;
-    Ok(State::load(directory)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -544,20 +379,6 @@ mod tests {
         assert!(running(&state).is_some());
         state.running = Some(Running { pid, started_ticks: started_ticks + 1, label: "x".into() });
         assert!(running(&state).is_none(), "another process has the number now");
-    }
-
-    #[test]
-    fn passwords_are_long_and_differ() {
-        let (one, two) = (password().unwrap(), password().unwrap());
-        assert_eq!(one.len(), 24);
-        assert_ne!(one, two);
-    }
-
-    #[test]
-    fn a_fleet_that_is_made_in_part_says_how_it_goes() {
-        let why = half_made(Failure::new("node-2: connection lost"), Path::new("/srv/fleet"), "load");
-        assert!(why.message.starts_with("node-2: connection lost"), "{why}");
-        assert!(why.message.contains("fleet --fleet /srv/fleet remove --yes load"), "{why}");
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn core() -> Result<Vec<Workload>, Failure> {
 }
 
 pub fn measure(directory: &Path, options: &args::Measure) -> Result<(), Failure> {
-    let state = State::load(directory)?;
+    let state = State::load_made(directory)?;
     let mut workloads = match &options.workload {
         Some(name) => vec![Workload {
             name: name.clone(),

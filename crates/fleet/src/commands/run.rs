@@ -1,7 +1,7 @@
 //! `fleet run`: a profile once, or a published experiment.
 
-use super::life;
 use super::{Failure, Ready, machine, output_directory, profile_of, run_seconds, say, show_seconds, tell};
+use super::{life, making};
 use crate::args::Run;
 use crate::experiment::{Cell, Choice, Experiment, experiment, obstacle};
 use crate::outcome::Outcome;
@@ -104,7 +104,7 @@ pub fn summary(outcome: &Outcome) -> String {
 }
 
 fn run_profile(directory: &Path, options: &Run) -> Result<(), Failure> {
-    let state = State::load(directory)?;
+    let state = State::load_made(directory)?;
     let mut profile = profile_of(&options.workload, &options.shape)?;
     let limit = options.iops.unwrap_or(state.qos);
     if limit > 0 {
@@ -220,7 +220,7 @@ fn run_experiment(directory: &Path, experiment: &Experiment, options: &Run) -> R
         return write_report(experiment, &results, &out);
     }
     let workers = cells.iter().map(|cell| cell.workers_per_node).max().unwrap_or(1);
-    let (state, is_ours) = match State::load(directory) {
+    let (state, is_ours) = match State::load_made(directory) {
         Ok(state) if state.workers_per_node >= workers => (state, false),
         Ok(state) => {
             return Err(Failure::new(format!(
@@ -229,7 +229,7 @@ fn run_experiment(directory: &Path, experiment: &Experiment, options: &Run) -> R
                 state.workers_per_node
             )));
         }
-        Err(_) => (life::new_for_experiment(directory, &options.servers, workers, data_bytes)?, true),
+        Err(_) => (making::new_for_experiment(directory, &options.servers, workers, data_bytes)?, true),
     };
     let results = measure(directory, &state, experiment, cells, &choice, times, &out, options);
     let removed = if is_ours && !options.keep { life::destroy(directory, &state) } else { Ok(()) };

@@ -15,7 +15,7 @@ use std::path::Path;
 const TIMES: Times = Times { warm_up_s: 60, duration_s: 30, cool_down_s: 30 };
 
 pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
-    let state = State::load(directory)?;
+    let state = State::load_made(directory)?;
     let runs = list(options, &state).expand()?;
     super::check_alignments(&state, &options.alignment)?;
     let times = options.durations.times(TIMES);

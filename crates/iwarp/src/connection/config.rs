@@ -1,4 +1,4 @@
-//! What one end brings to the negotiation, and what comes of it.
+//! Settings that each end brings to the negotiation, and its result.
 
 use crate::memory::{DomainId, StreamId};
 use crate::mpa::Extension;
@@ -34,7 +34,7 @@ pub struct Shape {
 /// By the first bytes of a message that have come, few or many.
 pub type ShapeOf = fn(&[u8]) -> Option<Shape>;
 
-/// What one end brings to the negotiation.
+/// Settings that one end brings to the negotiation.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub crc: CrcPolicy,
@@ -92,7 +92,7 @@ impl Config {
     }
 }
 
-/// What the two ends agreed on.
+/// Settings that the two ends have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     pub crc: bool,

@@ -1,7 +1,7 @@
 //! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before
 //! they come.
 //!
-//! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as it
+//! The FPDU under way is known: its header was checked. The bytes behind it are expected to be further FPDUs of the same message, as long as it
 //! is, or behind the first of a Send as those of the last message were, at the places that continue it. They are received as if they
 //! were there, and each is then checked like any other; if one is not what was expected, everything from there on is taken out and
 //! goes the ordinary way. A place is only expected if bytes that turn out to be something else do no harm: in the sink of our own
@@ -33,7 +33,7 @@ pub enum Expected {
 /// Where a receive is to put the bytes of the stream: the pieces in order, and behind them what comes next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What the lent bytes are of; none while there is no plan.
+    /// Place that the lent bytes belong to; none while there is no plan.
     pub target: Option<Target>,
     pub pieces: Vec<Expected>,
 }

@@ -93,7 +93,7 @@ pub struct Completion {
     pub status: WorkStatus,
     /// Payload bytes.
     pub len_bytes: usize,
-    /// What a receive brought, or its buffer where it was flushed.
+    /// The received bytes, or the receive's buffer if it was flushed.
     pub buffer: Option<Buf>,
     pub invalidated: Option<Invalidate>,
     pub solicited: bool,
@@ -237,7 +237,7 @@ impl Connection {
         self.start.role()
     }
 
-    /// What was agreed; meaningful once established.
+    /// Returns the agreed settings; meaningful once established.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
@@ -364,7 +364,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Send messages may be so long from now on, and no longer than their receives: a peer that is not trusted yet makes this end take
+    /// Send messages may have this length from now on, and no longer than their receives: a peer that is not trusted yet makes this end take
     /// memory for its first ones.
     pub fn set_receive_bytes_max(&mut self, bytes: usize) {
         self.receive_bytes_max = bytes;
@@ -500,7 +500,7 @@ impl Connection {
         }
     }
 
-    /// What happened since the last call, one at a time.
+    /// Returns the next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -4,7 +4,7 @@
 use super::{Shape, WorkId};
 use sys::BufMut;
 
-/// Payload at least so long begins at a page, if that is asked for.
+/// Payload of at least this length begins at a page, if that is asked for.
 pub(super) const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 
 /// A posted receive, or several alike that have no memory yet.
@@ -52,7 +52,7 @@ impl Posted {
             }
             // It is longer than its first bytes said.
             Room::Buffer(short) => {
-                // What was planned lies behind what is filled.
+                // Planned bytes lie behind those that are filled.
                 let mut whole = BufMut::for_overwrite(len_bytes);
                 whole[..short.len()].copy_from_slice(short);
                 self.room = Room::Buffer(whole);

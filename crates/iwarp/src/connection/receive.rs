@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// As [`Self::handle_input`] of the first `len_bytes` of a buffer. Short messages that came whole are given as views of it, if that does
-    /// not keep too much memory: whoever takes them up later finds them in the processor's cache, one behind the other.
+    /// not keep too much memory: the owner that takes them up later finds them in the processor's cache, one behind the other.
     pub fn handle_shared_input(
         &mut self,
         input: &Buf,
@@ -69,7 +69,7 @@ impl Connection {
                     bytes = &bytes[used..];
                 }
             } else {
-                // What is staged is the beginning of one FPDU: it is completed, and the rest handled where it lies.
+                // Staged bytes are the beginning of one FPDU: it is completed, and the rest is handled where it lies.
                 let mut staged = std::mem::take(&mut self.receiver.staged);
                 let take = self.missing(&staged).min(bytes.len());
                 staged.extend_from_slice(&bytes[..take]);
@@ -268,7 +268,7 @@ impl Connection {
             return Ok(0);
         };
         self.first_fpdu();
-        // What has come may reach into the trailer.
+        // The received bytes may reach into the trailer.
         let taken = ulpdu.len().min(ulpdu_bytes);
         let here = &ulpdu[header_bytes..taken];
         self.receiver.writable(target, at, here.len(), memory)?.copy_from_slice(here);

@@ -45,7 +45,7 @@ impl Direct {
 pub(super) struct Receiver {
     pub(super) staged: Vec<u8>,
     pub direct: Option<Direct>,
-    /// What is handled ends before a payload that was received into its region, if it is what was expected.
+    /// The handled bytes end before a payload that was received into its region, if it is the expected one.
     pub planned: bool,
     /// Part of the tagged message under way was received into its region.
     pub message_planned: bool,

@@ -37,7 +37,7 @@ pub(super) enum Reply {
     },
 }
 
-/// What a start-up frame says about what is to be agreed, whichever end sent it.
+/// Terms of a start-up frame, whichever end sent it.
 struct Terms<'a> {
     crc: bool,
     peer: &'a StartFrame,

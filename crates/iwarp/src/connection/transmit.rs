@@ -126,7 +126,7 @@ pub(super) struct Transmitter {
     outstanding: VecDeque<OutstandingRead>,
     inbound: VecDeque<InboundRead>,
     current: Option<Message>,
-    /// What was cut as it was posted; its room is that of the FPDUs that were sent last.
+    /// FPDUs that were cut when they were posted; their memory is that of the FPDUs that were sent last.
     outgoing: Outgoing,
     /// All FPDUs in `outgoing`.
     cut: Cut,
@@ -363,12 +363,12 @@ fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
     if behind > room / 8 || !behind.is_multiple_of(4) { room } else { room - behind }
 }
 
-/// A tagged message at least so long has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: if a
+/// A tagged message of at least this length has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: if a
 /// kernel puts them at the start of a page, it copies from the start of one page to behind the start of another. Some processors (AMD Zen 3)
 /// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
 
-/// What became of the bytes that were to be sent.
+/// Outcome of sending some bytes.
 #[derive(Debug)]
 pub enum Transmitted {
     /// There were none.

@@ -99,7 +99,7 @@ pub(super) struct CmEvent {
     pub kind: c_int,
     /// An error number, negative; with REJECTED over InfiniBand and RoCE the reason, positive.
     pub status: c_int,
-    /// What [`ConnectionId::set_name`] gave; a request carries its listener's.
+    /// The name that [`ConnectionId::set_name`] gave; a request carries its listener's.
     pub name: u64,
     /// Of CONNECT_REQUEST.
     pub request: Option<ConnectionId>,
@@ -110,7 +110,7 @@ pub(super) struct CmEvent {
     pub initiator_depth: u8,
 }
 
-/// What is agreed with a peer.
+/// Parameters that are agreed with a peer.
 pub(super) struct Parameters<'a> {
     pub private_data: &'a [u8],
     pub responder_resources: u8,
@@ -153,7 +153,7 @@ impl ConnectionId {
         Ok(Self { library, id, _channel: channel.clone() })
     }
 
-    /// What its events carry from here on.
+    /// Sets the name that its events carry from here on.
     pub fn set_name(&mut self, name: u64) {
         // SAFETY: the identifier is alive; the library only hands the field on.
         unsafe { (*self.id.as_ptr()).context = name as usize as *mut c_void };

@@ -1,4 +1,4 @@
-//! What RDMA devices there are, or why none can be used.
+//! Lists the RDMA devices, or says why none can be used.
 
 use super::cm::{ConnectionId, EventChannel};
 use super::layout::*;
@@ -57,7 +57,7 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What the device allows; the provider keeps within it.
+/// Limits of the device; the provider keeps within them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceLimits {
     pub queue_pairs: u32,

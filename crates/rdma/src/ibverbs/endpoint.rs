@@ -31,7 +31,7 @@ const BATCH: usize = 16;
 /// Completions taken at a time before others have their turn.
 const BUDGET: usize = 1024;
 
-/// What a device allows a connection.
+/// Limits of a device for one connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub send_depth: u32,
@@ -58,7 +58,7 @@ impl Limits {
     }
 }
 
-/// What is asked of the send queue.
+/// A request to the send queue.
 pub(super) enum Request {
     Send {
         payload: Payload,

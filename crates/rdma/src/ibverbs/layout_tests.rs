@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::process::Command;
 
-/// What both sides have to say the same of.
+/// A size or offset on which the headers and our layouts must agree.
 struct Expected {
     c: String,
     value: usize,

@@ -55,7 +55,7 @@ use types::Monotonic;
 
 /// The longest message of InfiniBand and RoCE; iWARP has 4 GiB - 1.
 const MESSAGE_BYTES_MAX: usize = 1 << 31;
-/// What a request for a connection has to be answered in. siw's initiator gives up after five seconds, and its responder does not bear
+/// Time to answer a request for a connection. siw's initiator gives up after five seconds, and its responder does not bear
 /// an answer after that.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(4);
 /// From the start to an established connection.
@@ -74,7 +74,7 @@ const NOTICES: usize = 64;
 
 /// The event channel's mark in the epoll set; identifiers of connections are smaller.
 const CHANNEL: u64 = u64::MAX;
-/// What listeners are called: this bit and their place.
+/// Names of listeners have this bit, and the listener's index.
 const LISTENER: u64 = 1 << 63;
 
 #[derive(Debug, Clone)]
@@ -325,7 +325,7 @@ impl IbverbsProvider {
                 Memory::Shared(bytes) => MemoryRegion::shared(&domain, bytes, rights),
             };
             let region = region.map_err(refused)?;
-            // What no peer may touch has no remote key on some devices: all such registrations would be called 0.
+            // On some devices, memory that no peer may touch has no remote key: all such registrations would be called 0.
             let is_remote = rights & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) != 0;
             let key = if is_remote { region.remote_key() } else { region.local_key() };
             if let Entry::Vacant(entry) = self.regions.entry(key) {
@@ -339,7 +339,7 @@ impl IbverbsProvider {
         Err(RegisterError::Refused(io::ErrorKind::AddrInUse))
     }
 
-    /// What the descriptors have to tell.
+    /// Reads the events that the descriptors have.
     fn hear(&mut self) {
         if self.watching {
             let mut notices = std::mem::take(&mut self.notices);

@@ -123,7 +123,7 @@ impl Pair {
         let depths = (options.inbound_read_depth, options.outbound_read_depth);
         let mut limits = Limits::new(&attributes, depths);
         if self.state == State::Accepting {
-            // What the peer asked for is the most that can be agreed.
+            // The peer's request is the most that can be agreed.
             limits.inbound_read_depth = limits.inbound_read_depth.min(self.inbound_read_depth);
             limits.outbound_read_depth = limits.outbound_read_depth.min(self.outbound_read_depth);
         }
@@ -218,7 +218,7 @@ impl Pair {
     fn established(&mut self, event: CmEvent) -> Option<Event> {
         match self.state {
             State::Connecting => {
-                // What the peer agreed to: it may serve fewer reads than it was asked for.
+                // The peer may have agreed to fewer reads than it was asked for.
                 self.outbound_read_depth = self.outbound_read_depth.min(event.initiator_depth);
                 self.inbound_read_depth = self.inbound_read_depth.min(event.responder_resources);
             }
@@ -358,7 +358,7 @@ impl IbverbsProvider {
 }
 
 impl Pair {
-    /// What the connection manager says of a connection.
+    /// Handles an event of the connection manager.
     fn hear(&mut self, event: CmEvent) -> Option<Event> {
         self.touched = true;
         match event.kind {

@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use sys::{Buf, BufMut, Payload};
 
-/// What a call that answers with an error number did.
+/// Turns the result of a call that returns an error number into a `Result`.
 pub(super) fn check(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -22,7 +22,7 @@ pub(super) fn check(result: c_int) -> io::Result<()> {
     }
 }
 
-/// What a call that answers with an address did.
+/// Turns the result of a call that returns an address into a `Result`.
 fn made<T>(address: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(address).ok_or_else(io::Error::last_os_error)
 }
@@ -78,7 +78,7 @@ impl Context {
     }
 }
 
-/// What may name each other's memory: one for each connection, so that a peer reaches only what is registered for it.
+/// A set of objects that may name each other's memory: one for each connection, so that a peer reaches only memory that is registered for it.
 pub(super) struct ProtectionDomain {
     library: &'static Library,
     domain: NonNull<ibv_pd>,
@@ -160,13 +160,13 @@ impl MemoryRegion {
         matches!(*self.memory, Memory::Owned(_))
     }
 
-    /// What a peer names the registration by.
+    /// Returns the key by which a peer names the registration.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: made by ibv_reg_mr, and not ended.
         unsafe { self.region.as_ref().rkey }
     }
 
-    /// What the device itself names it by.
+    /// Returns the key by which the device itself names the registration.
     pub fn local_key(&self) -> u32 {
         // SAFETY: made by ibv_reg_mr, and not ended.
         unsafe { self.region.as_ref().lkey }
@@ -288,7 +288,7 @@ impl CompletionQueue {
         self.queue.as_ptr()
     }
 
-    /// Takes the notices that wait, and asks for one of the next completion. What came before is to be polled for after this.
+    /// Takes the notices that wait, and asks for one of the next completion. Earlier completions are to be polled for after this.
     pub fn arm(&self) -> io::Result<()> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let mut notices = 0u32;
@@ -341,7 +341,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// What a status is called.
+/// Returns a status's name.
 pub(super) fn status_name(library: &Library, status: c_int) -> String {
     // SAFETY: the function answers a static string for every number.
     unsafe { CStr::from_ptr((library.verbs.ibv_wc_status_str)(status)).to_string_lossy().into_owned() }

@@ -12,7 +12,7 @@ use sys::{BufMut, Payload};
 const SLOT_BYTES_MIN: usize = 1 << 10;
 /// The largest is 8 MiB.
 const CLASSES: usize = 14;
-/// What is registered at a time, unless one slot is larger.
+/// Bytes that are registered at a time, unless one slot is larger.
 const SLAB_BYTES: usize = 256 << 10;
 
 /// The slots of one connection.

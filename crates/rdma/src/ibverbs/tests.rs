@@ -1,4 +1,4 @@
-//! What needs no device: numbers of the headers turned into the words of the interface.
+//! Tests that need no device: numbers of the headers turned into the words of the interface.
 
 use super::devices::{PortState, port};
 use super::endpoint::{Limits, status_of};

@@ -28,7 +28,7 @@ use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
 /// One protection domain: what keeps peers apart is the stream that each registration is bound to.
 const DOMAIN: DomainId = DomainId(1);
-/// A connection that was still for so long gives its receive buffer back.
+/// A connection without traffic for this time gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);
 /// Of bytes that a CRC is made of one send takes about so many: what it has read is still in the processor's cache when the kernel copies it.
 const SUMMED_BYTES: usize = 256 << 10;
@@ -38,7 +38,7 @@ const PLANNED_SUMMED_BYTES: usize = 64 << 10;
 /// Payload of messages with less still to come is copied from where several of them were received at once: fewer receives and wakes cost
 /// less than the copy, which is of bytes in the processor's cache.
 const PLANNED_BYTES_MIN: usize = 128 << 10;
-/// Accepting goes on after so long, if descriptors were exhausted.
+/// Time after which accepting goes on, if descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -588,7 +588,7 @@ impl Verbs for IwarpProvider {
                 sys::prefetch(pair);
             }
         }
-        // What they point to, once they are there.
+        // The connections that the pairs point to, once the pairs are in the cache.
         for completion in &completions {
             if let Some(slot) = self.slot(QueuePairId(completion.token >> 2))
                 && let Some(pair) = self.pairs[slot].as_mut()

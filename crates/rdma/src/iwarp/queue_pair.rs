@@ -39,7 +39,7 @@ const SLICES_INLINE: usize = 32;
 /// has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
 
-/// What receives into place need beside the memory that they fill.
+/// State that receives into place need beside the memory that they fill.
 #[derive(Default)]
 pub(super) struct Receipt {
     plan: Plan,
@@ -75,7 +75,7 @@ pub(super) struct QueuePair {
     pub(super) connection: Connection,
     pub(super) receiving: Receiving,
     pub(super) sending: bool,
-    /// What the next receive is to have room for; zero: it waits without a buffer.
+    /// Bytes of the next receive; zero: it waits without a buffer.
     receive_bytes: usize,
     buffer: Option<BufMut>,
     /// Of the receive under way, if it has one; the kernel has what it is received into.
@@ -94,7 +94,7 @@ pub(super) struct QueuePair {
     /// The last receive was filled: there is more, and it is received before anything is sent.
     holds: bool,
     held_receives: u8,
-    /// What the owner was last told of messages that have not come whole.
+    /// Bytes of unfinished messages of which the owner was told last.
     pub(super) told_unfinished_bytes: usize,
 }
 
@@ -148,7 +148,7 @@ impl QueuePair {
         }
     }
 
-    /// What a receive brought goes to the engine.
+    /// Gives received bytes to the engine.
     pub(super) fn received(
         &mut self,
         completion: driver::Completion,
@@ -204,7 +204,7 @@ impl QueuePair {
         }
     }
 
-    /// What came as planned, or as a peek, goes to the engine.
+    /// Gives bytes that were planned or peeked at to the engine.
     fn took(&mut self, receipt: &mut Receipt, count: usize, memory: &mut Memory, now: Monotonic) {
         let Some(into) = receipt.into.as_deref_mut() else { return };
         let payload = std::mem::replace(&mut into.payload, BufMut::zeroed(0));
@@ -223,7 +223,7 @@ impl QueuePair {
         let mut receipt = receipts.take();
         while self.holds && received_bytes < TURN_BYTES {
             let is_planned = self.plan_into(&mut receipt, memory);
-            // What comes next may be the short end of a message, and a long one behind it.
+            // The next bytes may be the short end of a message, with a long message behind it.
             if !is_planned && !may_peek {
                 break;
             }
@@ -328,7 +328,7 @@ impl QueuePair {
         }
     }
 
-    /// What the engine says, in the words of verbs.
+    /// Takes the engine's events, in the words of verbs.
     #[inline]
     pub(super) fn take_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
         if self.connection.has_events() {

@@ -1,4 +1,4 @@
-//! What every provider of the verbs does, as one suite: [`conformance!`] makes it the tests of a provider.
+//! Promises of every provider of the verbs, as one suite: [`conformance!`] makes it the tests of a provider.
 //!
 //! Both ends of each connection are in one provider. The loop sleeps until a descriptor or the provider's own time wakes it: a
 //! provider that does not make itself heard fails by the bound on each wait.

@@ -1,7 +1,7 @@
 //! All connections of clients, by TCP and by SMB Direct: the one way between sockets and the service.
 //!
 //! Owns which connection of a transport is which of the service, events that came and are not worked off, and messages that the service
-//! did not want yet ([`super::held`]: one rule for both transports). What has come is handed over a group at a time ([`super::group`]).
+//! did not want yet ([`super::held`]: one rule for both transports). Messages are handed over a group at a time ([`super::group`]).
 //!
 //! Invariant: a connection of the service has one link, and its link leads back to it, from the service's yes to its opening until the
 //! transport's last event of it.

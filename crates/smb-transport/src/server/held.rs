@@ -4,7 +4,7 @@
 //! Direct peer is kept short of credits. Messages that were on their way still come, and are held behind the first, so that order stays.
 //! In each round at most [`LOOKED_AT_ONCE`] held connections get a turn, in order, so that their number costs others nothing. A
 //! connection goes on when none of its messages is held and the service wants more. One that sends more than [`HELD_BYTES_MAX`] all the
-//! same is given up: its messages are dropped, also those that come before it has closed. What all connections together hold is counted by
+//! same is given up: its messages are dropped, also those that come before it has closed. The memory that all connections hold together is counted by
 //! their transports ([`super::memory`]): TCP receives no further large message while too much is held, and SMB Direct closes connections.
 //!
 //! Invariant: each connection of `by_connection` that is not given up stands in `order`. An entry of `order` without one is skipped.
@@ -28,7 +28,7 @@ struct Queue {
     is_given_up: bool,
 }
 
-/// What to do with a connection after a message of it came.
+/// Decision about a connection after one of its messages came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,

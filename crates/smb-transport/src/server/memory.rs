@@ -9,9 +9,9 @@
 //! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part has come: what its connection could hold
 //!   in its small buffer.
 //!
-//! Connections that get nothing wait with their small buffer. What becomes free goes round their parties; in each, connections that have
+//! Connections that get nothing wait with their small buffer. Freed memory goes round their parties; in each, connections that have
 //! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
-//! it ([`ReceiveMemory::is_short`]). Whoever was lent memory needs no more to finish its message: nobody waits for each other.
+//! it ([`ReceiveMemory::is_short`]). A connection that was lent memory needs no more to finish its message: nobody waits for each other.
 //!
 //! By SMB Direct nobody waits, since a peer sends as its credits allow: a connection that can be lent nothing is closed.
 
@@ -25,7 +25,7 @@ const GUESTS_DIVISOR: usize = 16;
 /// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
 
-/// Whom memory is counted against: the clients of one host, and of them those of one user if that is known.
+/// The party that memory counts against: the clients of one host, and of them those of one user if the user is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Party {
     pub host: PeerHost,
@@ -59,7 +59,7 @@ pub struct Waiting {
     order: u64,
 }
 
-/// What is known of one party.
+/// The account of one party.
 struct Account<C> {
     party: Party,
     connections: usize,
@@ -132,7 +132,7 @@ impl<C: Copy> ReceiveMemory<C> {
         PartyId(slot)
     }
 
-    /// A party has one connection less. What that held was given back, and it does not wait.
+    /// A party has one connection less. Its memory was given back, and it does not wait.
     pub fn leave(&mut self, id: PartyId) {
         let account = self.account(id);
         account.connections -= 1;

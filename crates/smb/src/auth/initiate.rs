@@ -30,7 +30,7 @@ enum State {
     Over,
 }
 
-/// What to do after a server's token.
+/// The next step after a server's token.
 pub enum InitiatorStep {
     /// Send the token in the next SESSION_SETUP.
     Send(Vec<u8>),
@@ -168,7 +168,7 @@ impl Initiator {
     }
 }
 
-/// The node is in. What proves that to have come from the other node is the signature of the message with the session's key.
+/// The node is in. The proof that it came from the other node is the signature of the message with the session's key.
 fn welcomed(token: &[u8], key: SessionKey) -> Result<InitiatorStep, InitiateError> {
     match parse_resp(token)?.state {
         Some(NegState::AcceptCompleted) => Ok(InitiatorStep::Done(key)),

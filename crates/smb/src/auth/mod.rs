@@ -1,4 +1,4 @@
-//! Who is at the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), and around the logon of a cluster's nodes ([`node`]),
+//! Authentication of the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), and around the logon of a cluster's nodes ([`node`]),
 //! as state machines without I/O.
 //!
 //! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded work on any input;
@@ -30,7 +30,7 @@ pub const NTLM_BYTES_MAX: usize = 8 << 10;
 /// The key that a session's other keys are derived from.
 pub type SessionKey = Zeroizing<[u8; 16]>;
 
-/// What this server calls itself in challenges.
+/// Names of this server in challenges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNames {
     /// At most 15 characters, capitals.
@@ -62,7 +62,7 @@ pub trait AccountLookup {
     fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash>;
 }
 
-/// Who logged on.
+/// The party that logged on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// Nobody in particular: no user, no proof. The session key is known to everybody.
@@ -152,7 +152,7 @@ impl From<DeniedReason> for Denied {
 }
 
 impl Denied {
-    /// What the client is told.
+    /// Returns the status for the client.
     pub fn status(&self) -> NtStatus {
         match self.reason {
             DeniedReason::Malformed => NtStatus::INVALID_PARAMETER,

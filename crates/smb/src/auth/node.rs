@@ -7,7 +7,7 @@
 //! | proof | client | its certificate, its signature |
 //!
 //! Each signature covers the signer's role, the preauthentication integrity hash of all messages so far, the cluster, both nodes, both
-//! ephemeral keys and the signer's certificate. Promises: whoever stands between can hand messages on, and no more: it has no key of the
+//! ephemeral keys and the signer's certificate. Promises: a listener in between can hand messages on, and no more: it has no key of the
 //! session, and neither end takes the logon for one at or of another node, on another connection, in another dialect, or in the other
 //! role. A node is no peer of itself. Never decides who is a node: [`NodeProver`] does.
 
@@ -32,7 +32,7 @@ const MARK: [u8; 7] = *b"CENOTE\x01";
 const HELLO: u8 = 1;
 const ANSWER: u8 = 2;
 const PROOF: u8 = 3;
-/// What signatures and keys are made for, so that they are good for nothing else.
+/// Purpose of signatures and keys, so that they are good for nothing else.
 const PURPOSE: &[u8] = b"Cenote: logon of a node, version 1: ";
 
 /// Why a node's proof is none.
@@ -98,7 +98,7 @@ enum Role {
     Server,
 }
 
-/// What both ends said in the clear.
+/// Facts that both ends have sent in the clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parties {
     cluster: [u8; 16],
@@ -269,7 +269,7 @@ impl NodeAcceptor {
         let heard = heard.ok_or(DeniedReason::NoPreauthIntegrity)?;
         let hello = Hello::parse(token).ok_or(DeniedReason::Malformed)?;
         let own = self.prover.own();
-        // Nothing is computed for whoever does not even know whom it asks.
+        // The server computes nothing for a client that does not even know whom it asks.
         if hello.cluster != self.prover.cluster() || hello.server != own || hello.client == own {
             return Err(DeniedReason::OtherNode);
         }

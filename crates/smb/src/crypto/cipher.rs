@@ -232,7 +232,7 @@ fn ccm_nonce(field: &[u8; 16]) -> [u8; 11] {
     nonce
 }
 
-/// What the transform header says before anything is decrypted. None of it is authentic until a message opens.
+/// Fields of the transform header before decryption. None of them is authentic until a message opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformHeader {
     pub session_id: u64,
@@ -363,7 +363,7 @@ impl SealingKey {
     }
 }
 
-/// Whether the parts are so long together.
+/// Checks that the parts have this length together.
 fn check_length(parts: &[&[u8]], len: usize) -> Result<(), CryptoError> {
     let found: usize = parts.iter().map(|part| part.len()).sum();
     if found == len { Ok(()) } else { Err(CryptoError::CutShort) }

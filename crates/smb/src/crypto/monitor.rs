@@ -1,4 +1,4 @@
-//! A monitor of nonces, for test builds (feature `nonce-monitor`): whoever signs by AES-GMAC as a server, or encrypts, twice with
+//! A monitor of nonces, for test builds (feature `nonce-monitor`): a party that signs by AES-GMAC as a server, or encrypts, twice with
 //! one key and one nonce but other content panics, because two such messages together give the key's authentication away.
 //!
 //! Keys are told apart by their bytes, not by the objects that hold them: a key that is derived again and starts counting again is
@@ -23,7 +23,7 @@ thread_local! {
     static USED: RefCell<HashMap<(KeyName, [u8; 16]), u64>> = RefCell::default();
 }
 
-/// What was used so far may be used again: a test starts a world of its own, whose keys may come from the same seed.
+/// Forgets used nonces: a test starts a world of its own, whose keys may come from the same seed.
 pub fn forget_nonces() {
     USED.with_borrow_mut(HashMap::clear);
 }

@@ -128,9 +128,11 @@ fn map(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
     Ok(out.into_stub())
 }
 
-/// ept_lookup (C706 appendix O): all interfaces; a client goes on by a handle, which is a place in the list.
+/// ept_lookup (C706 appendix O): all interfaces; a client goes on by a handle, which is a place in the list. As at Windows, an answer with fewer
+/// entries than were asked for is the last one and says so; after a full one the client has to ask once more, so that it gets a handle even
+/// if nothing is left: with none it would begin anew.
 fn lookup(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
-    // What is asked for is not told apart: all are answered, and clients look for theirs.
+    // The interface that the client asks for is ignored: the answer has all of them, and clients look for theirs.
     reader.u32()?;
     skip_uuid_pointer(reader)?;
     if reader.pointer()? {
@@ -143,7 +145,8 @@ fn lookup(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
     let all = registered();
     let rest = all.get(from..).unwrap_or_default();
     let shown = rest.get(..entries_max.min(rest.len())).unwrap_or_default();
-    let next = if shown.len() < rest.len() { from + shown.len() } else { 0 };
+    let is_last = shown.len() < entries_max || entries_max == 0;
+    let next = if is_last { 0 } else { from + shown.len() };
     let mut out = Writer::default();
     let mut handle = [0; 20];
     handle[4] = next as u8;
@@ -164,6 +167,6 @@ fn lookup(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
     for (interface, pipe) in shown {
         write_tower(&mut out, &tower(*interface, pipe, server));
     }
-    out.u32(if shown.is_empty() { NOT_REGISTERED } else { 0 });
+    out.u32(if is_last { NOT_REGISTERED } else { 0 });
     Ok(out.into_stub())
 }

@@ -7,11 +7,13 @@ use types::Sid;
 /// Most handles on one pipe.
 const HANDLES_MAX: usize = 64;
 
-/// What a handle is of.
+/// The object of a handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     /// lsarpc's policy.
     Policy,
+    /// lsarpc's account, which has privileges.
+    PrivilegedAccount(Sid),
     /// samr's server.
     SamServer,
     SamDomain(Sid),

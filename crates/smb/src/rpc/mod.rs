@@ -24,6 +24,7 @@ mod winreg;
 mod wkssvc;
 
 pub use interface::is_known as is_pipe;
+pub use lsarpc::privileges_told_of;
 pub use pipe::{Pipe, PipeError, PipeRead};
 
 use crate::auth::NtHash;
@@ -63,18 +64,18 @@ impl Win32 {
 /// ERROR_INVALID_HANDLE, of interfaces with handles that answer Win32 errors.
 const INVALID_HANDLE: u32 = 6;
 
-/// Who speaks through a pipe.
+/// The user of a pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcCaller {
     pub user: String,
     pub domain: String,
     /// Member of BUILTIN\Administrators: may see paths and sessions, and change shares.
     pub is_administrator: bool,
-    /// What a logon of the same user in the pipe is checked against; `None`: no password opened the session.
+    /// Hash that a logon of the same user in the pipe is checked against; `None`: no password opened the session.
     pub nt_hash: Option<NtHash>,
 }
 
-/// What an administrator asks for that no pipe can do by itself. The pipe's owner takes it by [`Pipe::take_change`], carries it out as
+/// An administrator's request that no pipe can carry out by itself. The pipe's owner takes it by [`Pipe::take_change`], carries it out as
 /// anybody else's, and tells the pipe by [`Pipe::finish`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RpcChange {
@@ -172,7 +173,7 @@ impl From<Vec<u8>> for Answer {
     }
 }
 
-/// What a share is (MS-SRVS 2.2.2.4).
+/// Kind of a share (MS-SRVS 2.2.2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareKind {
     Disk,
@@ -187,7 +188,7 @@ pub struct ShareEntry {
     /// Hidden administrative share (STYPE_SPECIAL).
     pub is_special: bool,
     pub comment: String,
-    /// What administrators see as its path.
+    /// The path that administrators see.
     pub path: String,
     pub current_uses: u32,
     /// SHI1005_FLAGS (MS-SRVS 2.2.4.29): caching, access-based enumeration, encryption.
@@ -274,7 +275,7 @@ pub struct GroupEntry {
     pub members: Vec<Sid>,
 }
 
-/// What a SID names (MS-SAMR 2.2.2.3, SID_NAME_USE).
+/// Kind of account that a SID names (MS-SAMR 2.2.2.3, SID_NAME_USE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountKind {
     User = 1,
@@ -294,7 +295,7 @@ pub struct AccountEntry {
     pub kind: AccountKind,
 }
 
-/// What the interfaces tell about. Well-known SIDs are not asked for: they are the same everywhere.
+/// The facts that the interfaces tell. They do not ask for well-known SIDs, which are the same everywhere.
 pub trait Directory {
     fn server(&self) -> ServerEntry;
     /// All shares, IPC$ included, in the order they are listed.

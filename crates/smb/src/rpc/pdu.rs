@@ -219,7 +219,7 @@ pub(super) struct Context {
     transfers: Vec<Syntax>,
 }
 
-/// What becomes of one proposed context.
+/// Outcome of one proposed context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContextResult {
     Accepted,
@@ -270,7 +270,7 @@ impl Context {
     }
 }
 
-/// What a BIND_ACK or ALTER_CONTEXT_RESPONSE answers, and in what terms.
+/// Content and terms of a BIND_ACK or ALTER_CONTEXT_RESPONSE.
 pub(super) struct Bound<'a> {
     pub(super) answered: u8,
     pub(super) call_id: u32,

@@ -42,7 +42,7 @@ impl PipeError {
     }
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipeRead {
     pub bytes: Vec<u8>,
@@ -378,7 +378,7 @@ impl Pipe {
         let Ok(request) = Request::parse(header, pdu) else { return self.break_down() };
         self.is_in_use = true;
         let Some(stub) = self.stub_of(header, pdu, request.stub_at) else {
-            // What follows a message that was changed cannot be read: the keys have gone on. The client still reads why.
+            // Messages behind one that was changed cannot be read, as the keys have gone on. The client still reads the reason.
             self.answer(fault(header.call_id, request.context_id, fault::ACCESS_DENIED));
             self.is_broken = true;
             return Ok(());

@@ -32,7 +32,7 @@ pub(super) enum Progress {
     Refused,
 }
 
-/// What protects the calls of a pipe.
+/// Protection of a pipe's calls.
 pub(super) struct Protection {
     terms: Security,
     pub(super) signs_headers: bool,

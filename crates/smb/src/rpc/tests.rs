@@ -3,6 +3,7 @@
 mod changes;
 mod interfaces;
 mod protection;
+mod rights;
 
 use super::*;
 use types::NtStatus;

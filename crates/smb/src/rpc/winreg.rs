@@ -20,7 +20,7 @@ const USERS: &str = "HKU";
 const CLASSES: &str = "HKCR";
 const CURRENT_USER: &str = "HKCU";
 
-/// What a value says.
+/// Content of a value.
 #[derive(Clone, Copy)]
 enum Data {
     Text(&'static str),
@@ -208,7 +208,7 @@ fn enumerate_key(reader: &mut Reader<'_>, handles: &Handles) -> Result<Vec<u8>, 
     Ok(out.into_stub())
 }
 
-/// What a client asks of a value's data: whether it wants the type, how much room it has for the data, and its two lengths.
+/// A client's request for a value's data: whether it wants the type, how much data it can take, and its two lengths.
 struct Wanted {
     kind: bool,
     room: Option<usize>,

@@ -234,7 +234,7 @@ message! {
     }
 }
 
-/// What an OPLOCK_BREAK request of a client is.
+/// Kind of a client's OPLOCK_BREAK request.
 #[derive(Debug, Clone, Copy)]
 pub enum BreakAcknowledgment<'a> {
     Oplock(OplockBreak<'a>),

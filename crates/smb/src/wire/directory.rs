@@ -80,7 +80,7 @@ impl DirectoryClass {
     }
 }
 
-/// What an entry says.
+/// Content of a directory entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectoryRecord<'a> {
     pub file_index: u32,
@@ -193,7 +193,7 @@ impl DirectoryWriter {
     }
 }
 
-/// What all classes begin with behind NextEntryOffset.
+/// Writes the fields that all classes have behind NextEntryOffset.
 fn put_head(out: &mut Vec<u8>, class: DirectoryClass, record: &DirectoryRecord<'_>) {
     let name_bytes = U32::new((record.name.len() * 2) as u32);
     if class == DirectoryClass::Names {

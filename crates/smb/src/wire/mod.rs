@@ -37,7 +37,7 @@ macro_rules! message {
         pub struct $body { pub structure_size: crate::wire::U16, $($(#[$field_meta])* pub $field: $ty,)* }
 
         impl $body {
-            /// What StructureSize must hold.
+            /// Value that StructureSize must have.
             pub const STRUCTURE_SIZE: u16 = $size;
         }
 

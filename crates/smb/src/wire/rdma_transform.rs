@@ -1,4 +1,4 @@
-//! What says how a payload that goes by RDMA is encrypted or signed (MS-SMB2 2.2.3.1.6, 2.2.43).
+//! Describes how a payload that goes by RDMA is encrypted or signed (MS-SMB2 2.2.3.1.6, 2.2.43).
 
 use super::{BufferDescriptorV1, Put, U16, U32, WireError, range, view_at};
 use zerocopy::{FromBytes, IntoBytes};

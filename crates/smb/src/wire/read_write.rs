@@ -169,7 +169,7 @@ message! {
     }
 }
 
-/// What a response's header takes from its request.
+/// Fields that a response's header takes from its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseTo {
     pub command: Command,

@@ -24,7 +24,7 @@
 use super::Event;
 use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
 use super::membership::Membership;
-use super::reports::{Next, Reports};
+use super::reports::{Heard, Next, Reports};
 use super::setting::Setting;
 use crate::message::{
     Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Waiting,
@@ -172,14 +172,6 @@ pub(super) struct Calls {
     down: BTreeSet<DiskId>,
     sends: VecDeque<(DiskId, Request)>,
     outcomes: VecDeque<Outcome>,
-}
-
-/// What a response means beyond the call that it answers.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    Nothing,
-    /// A disk has promised a higher epoch than ours: another coordinator has the volume (I3).
-    Fenced,
 }
 
 impl Calls {
@@ -455,7 +447,7 @@ impl Calls {
             }
             Err(BusError::Store(StoreError::Fenced { promised })) => {
                 if promised > membership.record().epoch {
-                    return Heard::Fenced;
+                    return reports.fence(promised);
                 }
                 self.transmit(key, setting, membership);
             }
@@ -527,7 +519,7 @@ impl Calls {
                 reports.recheck = true;
             }
             Err(BusError::Store(StoreError::Fenced { promised })) if promised > membership.record().epoch => {
-                return Heard::Fenced;
+                return reports.fence(promised);
             }
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());

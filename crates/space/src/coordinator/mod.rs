@@ -57,7 +57,7 @@ pub use terms::{Comparison, Config, Counters, Event, Phase};
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
-use calls::{Calls, Heard, Outcome, Owner};
+use calls::{Calls, Outcome, Owner};
 use chunks::Chunks;
 use cluster::{JobKind, VolumeRecord};
 use ground::Ground;
@@ -67,7 +67,7 @@ use membership::{Decision, Facts, Membership};
 use opening::{Claim, Opening};
 use operations::Operations;
 use pool::{ChunkCopies, Move, PoolView};
-use reports::{Next, Reports};
+use reports::{Heard, Next, Reports};
 use setting::{Geometry, Setting};
 use std::cell::RefCell;
 use std::rc::Rc;

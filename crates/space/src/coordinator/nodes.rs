@@ -12,8 +12,9 @@ use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
+use cluster::import::EPOCHS_AHEAD_MAX;
 use std::time::Duration;
-use types::{DiskId, Monotonic, NodeId};
+use types::{DiskId, Epoch, Monotonic, NodeId};
 
 impl Coordinator {
     /// Lets answers be given until then, if several nodes may open the volume.
@@ -54,6 +55,13 @@ impl Coordinator {
             Phase::Opening => self.opening.missing(&self.ground),
             _ => Vec::new(),
         }
+    }
+
+    /// The promise by which a disk refused this coordinator, which has stopped, if no owner of the volume can come to it: another owner's is one that the
+    /// record gave, or will have soon.
+    pub fn refused_beyond_bounds(&self) -> Option<Epoch> {
+        let bound = self.ground.membership.record().epoch.0.saturating_add(EPOCHS_AHEAD_MAX);
+        self.ground.reports.refused_by().filter(|promised| promised.0 > bound)
     }
 
     /// Nobody answers for the volume any more whom [`Coordinator::claimed`] named.

@@ -8,7 +8,7 @@
 use super::keys::{Holder, OperationKey, Synced};
 use super::{Counters, Event};
 use std::collections::VecDeque;
-use types::{ChunkIndex, DiskId};
+use types::{ChunkIndex, DiskId, Epoch};
 
 /// Events kept while nobody listens.
 const EVENTS_MAX: usize = 1024;
@@ -31,6 +31,14 @@ pub(super) enum Next {
     Abandon(DiskId),
 }
 
+/// What a response means beyond the call that it answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Nothing,
+    /// A disk has promised a higher epoch than ours: another coordinator has the volume (I3).
+    Fenced,
+}
+
 #[derive(Default)]
 pub(super) struct Reports {
     events: VecDeque<Event>,
@@ -38,6 +46,8 @@ pub(super) struct Reports {
     /// Something changed that gated operations may have waited for.
     pub recheck: bool,
     next: VecDeque<Next>,
+    /// The promise by which a disk refused this coordinator.
+    refused_by: Option<Epoch>,
 }
 
 impl Reports {
@@ -51,6 +61,17 @@ impl Reports {
 
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Notes that a disk refuses this coordinator for what it has promised.
+    pub fn fence(&mut self, promised: Epoch) -> Heard {
+        self.refused_by = Some(promised);
+        Heard::Fenced
+    }
+
+    /// The promise by which a disk refused this coordinator.
+    pub fn refused_by(&self) -> Option<Epoch> {
+        self.refused_by
     }
 
     /// Leaves work to another part.

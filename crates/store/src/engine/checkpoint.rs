@@ -44,7 +44,7 @@ enum State {
     HealingJournal,
 }
 
-/// What a flush makes durable.
+/// Structures that a flush makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     InPlace,
@@ -52,7 +52,7 @@ enum Written {
 }
 
 /// Invariant: an anchor that moves the journal's tail is written when everything that the journal said up to `through` is durable in place,
-/// and the versions of the pages that were written are durable too. What is not written ([`Ended::GivenUp`]) is dirty, changed or in the
+/// and the versions of the pages that were written are durable too. A page that is not written ([`Ended::GivenUp`]) is dirty, changed or in the
 /// journal again before the anchor that ends the checkpoint.
 pub(super) struct Checkpoint {
     state: State,

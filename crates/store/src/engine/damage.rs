@@ -1,4 +1,4 @@
-//! What the disk was found to have lost, so that each loss is counted once however often it is met before it is written again.
+//! Losses that were found on the disk, so that each is counted once however often it is met before it is written again.
 
 use crate::metadata::FoundPage;
 use crate::numbers::block_key;

@@ -1,4 +1,4 @@
-//! What a record changes in RAM when its batch is durable: never earlier, so that reads see what a crash would leave.
+//! Applies a record in RAM when its batch is durable, and never earlier, so that reads see what a crash would leave.
 
 use crate::cache::PageCache;
 use crate::journal::{Pending, Standing};

@@ -157,7 +157,7 @@ impl<D: Disk + 'static> Store<D> {
 
     /// Gives up what is in RAM and opens the disk anew: label, tables and journal are read again. The way back of a poisoned
     /// store (I9), if the disk goes past the page cache; otherwise its file has to be opened anew too, which drops what is cached of it.
-    /// What was not answered stays unanswered.
+    /// Unanswered requests stay unanswered.
     pub fn reverify(self) -> Opening<D> {
         let options = self.options;
         Opening::new(self.device.into_disk(), options)
@@ -342,7 +342,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint.request();
     }
 
-    /// Tries again what found no room under a thin disk; to be called now and then. What waits in the journal goes in place, and slabs that
+    /// Tries writes again that found no space under a thin disk; to be called now and then. Blocks that wait in the journal go in place, and slabs that
     /// were given back can be allocated, without waiting for the next change.
     pub fn retry(&mut self) {
         if self.checkpoint.retry() {
@@ -367,7 +367,7 @@ impl<D: Disk> Store<D> {
             self.complete(completion);
         }
         self.arrived = arrived;
-        // What is issued may let others begin, which want to be issued too.
+        // An issued operation may let others begin, which want to be issued too.
         loop {
             let before = self.progress();
             self.start_ready();

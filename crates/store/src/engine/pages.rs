@@ -34,7 +34,7 @@ pub(super) struct Pages {
     reads: u64,
 }
 
-/// What has become of the read of a page.
+/// Outcome of the read of a page.
 pub(super) enum Arrival {
     /// It is being read once more.
     Again,

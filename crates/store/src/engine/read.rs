@@ -322,7 +322,7 @@ impl ReadTask {
         self.outstanding -= 1;
         match (result, self.segments.get_mut(usize::from(segment))) {
             (Ok(Some(bytes)), Some(Segment::Disk { filled, .. })) => *filled = Some(bytes.freeze()),
-            // What the medium did not give is asked for again; what else failed, failed the whole.
+            // Blocks that the medium did not give are asked for again; any other failure failed the whole.
             (Err(DiskError::Medium(_)), _) if self.failed.is_some() => {}
             (Err(error), _) => self.failed = Some(error),
             _ => self.failed = Some(DiskError::Invalid("a read without its buffer")),
@@ -376,7 +376,7 @@ impl ReadTask {
         near: Neighbours<'_, D>,
     ) -> Next {
         let first = place.first;
-        // What a crash tore is met by the reads that follow it, was never acknowledged, and is no damage of the disk: a later scrub tells.
+        // Blocks that a crash tore were never acknowledged, so reads that meet them count no damage of the disk: a later scrub does.
         let counted = !self.append || self.scrub.is_some();
         near.damage.note_unreadable(place.slab, unreadable.iter().map(|at| first + at));
         let failed = suspects.iter().filter(|_| counted).map(|(at, ..)| first + *at);

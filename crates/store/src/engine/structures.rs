@@ -2,7 +2,7 @@
 //! records, tables and page versions, and the batches of the journal that a crash would replay. All of it is in RAM too, so that what is damaged
 //! is written again: copies of the label here, one after the other; all else by the way on which it is written anyway.
 //!
-//! What is written while it is read may be met half old and half new, and is not judged: the piece is read again, a few times at most, after
+//! Bytes that are written while they are read may be half old and half new, and are not judged: the piece is read again, a few times at most, after
 //! the checkpoint or the records that are being written.
 
 use super::checkpoint::Checkpoint;
@@ -103,7 +103,7 @@ pub(super) struct Structures {
     pass: Option<Pass>,
 }
 
-/// What was found in a piece, by its pages.
+/// Findings in a piece, by page.
 #[derive(Default)]
 struct Judged {
     damaged: BTreeSet<usize>,
@@ -399,7 +399,7 @@ impl Piece {
             }
             Self::Versions { .. } => Self::Journal { sequence: near.journal.first_live() },
             Self::Journal { sequence } => {
-                // What was given back meanwhile has nothing to verify.
+                // Batches that were given back meanwhile need no verification.
                 let run = near.journal.run_from(sequence, journal_end, PIECE_PAGES as u32);
                 let behind = run.map_or(sequence, |run| run.last_sequence + 1);
                 Self::Journal { sequence: behind.max(near.journal.first_live()) }

@@ -24,7 +24,7 @@ struct Volume {
     waiting_promises: Vec<SlotId>,
 }
 
-/// What goes with a promise that is forgotten.
+/// Whether the fence of a promise is forgotten with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forgets {
     /// The volume is no more: its owner of before is refused while the store is open.

@@ -1,4 +1,4 @@
-//! What a disk may hold after a crash: everything acknowledged; of what was not, each request whole or not at all.
+//! States that a disk may be in after a crash: everything acknowledged; each other request whole or not at all.
 
 use super::{Rig, VOLUME, small_options};
 use disk::crash::CrashDisk;
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// What was asked for, and what of it was acknowledged.
+/// Requests, and which of them were acknowledged.
 #[derive(Default)]
 pub struct Oracle {
     settled: State,

@@ -37,7 +37,7 @@ impl BusyPoll {
         }
     }
 
-    /// What the look found.
+    /// Notes whether the look found work.
     pub fn looked(&mut self, found: bool) {
         if found {
             self.next = 1;

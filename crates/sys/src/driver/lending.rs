@@ -46,7 +46,7 @@ pub enum SendPath {
     Reference,
 }
 
-/// What sends by reference on one thread. Never waits for a socket.
+/// Sends by reference on one thread. Never waits for a socket.
 pub struct Lender {
     path: SendPath,
     pipe: Option<Pipe>,
@@ -198,7 +198,7 @@ impl Lender {
             }
             Ok(taken)
         })?;
-        // What the socket did not take goes with the pipe.
+        // Bytes that the socket did not take are discarded with the pipe.
         if taken == filled {
             self.pipe = Some(pipe);
         }
@@ -265,7 +265,7 @@ fn bytes_of(parts: &[Buf]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// What of the bytes from `from` on has room in a pipe of so many pages.
+/// Returns the parts from byte `from` on that fit a pipe of so many pages.
 fn pipeful(parts: &[Buf], from: usize, pages_max: usize) -> SmallVec<[Buf; PIECES_MAX]> {
     let (mut skip, mut pages, mut step) = (from, 0, SmallVec::new());
     for part in parts {

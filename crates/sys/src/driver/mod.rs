@@ -135,7 +135,7 @@ pub enum DriverKind {
     Fallback,
 }
 
-/// What the kernel is asked to do.
+/// A request to the kernel.
 #[derive(Debug)]
 pub enum Operation {
     /// Answers [`Outcome::Accepted`] for each connection, until it fails or is cancelled.
@@ -282,7 +282,7 @@ impl Driver {
         self.new_queue(false)
     }
 
-    /// A new client of the loop, for files of file systems that may keep whoever hands them an operation waiting, as those in user space
+    /// A new client of the loop, for files of file systems that may keep a caller waiting when it hands them an operation, as those in user space
     /// do: the kernel works its operations off on threads of its own, and nobody else waits.
     pub fn queue_aside(&self) -> Queue {
         self.new_queue(true)
@@ -294,7 +294,7 @@ impl Driver {
         Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId, aside }
     }
 
-    /// From now on [`Driver::wait`] looks for work for so long before it sleeps, while work keeps coming; zero, as at first: not at all.
+    /// From now on [`Driver::wait`] looks for work for that time before it sleeps, while work keeps coming; zero, as at first: not at all.
     pub fn busy_poll(&self, limit: Duration) {
         self.inner.borrow_mut().busy = busy::BusyPoll::new(limit);
     }

@@ -91,7 +91,7 @@ pub(super) struct Ring {
     shows_work: bool,
 }
 
-/// What to do with an operation after a completion.
+/// The next step of an operation after a completion.
 enum Next {
     Answer(io::Result<Outcome>),
     /// Not finished: goes to the kernel again.
@@ -494,7 +494,7 @@ fn scatter(vectors: &mut Vec<libc::iovec>, into: &mut Scatter) {
     });
 }
 
-/// What is left of a payload, where it lies in one part.
+/// Returns the rest of a payload if it lies in one part.
 fn single_part(data: &Payload, done: usize) -> Option<&[u8]> {
     match data.parts() {
         [only] => {

@@ -54,7 +54,7 @@ impl Scatter {
     }
 }
 
-/// What of a buffer no piece has taken: all from `start` on.
+/// The part of a buffer that no piece has taken: everything from `start` on.
 struct Rest<'a> {
     bytes: &'a mut [u8],
     start: usize,

@@ -462,7 +462,7 @@ fn a_loop_that_polls_busily_hears_of_everything_as_well(driver: &Driver) {
         driver.wait(Some(PATIENCE)).expect("the loop");
         other.join().expect("the caller");
         assert!(began.elapsed() < PATIENCE / 2);
-        // What of a call is left does not count for the next.
+        // Leftovers of one call do not count for the next.
         driver.wait(Some(Duration::ZERO)).expect("the loop");
     }
     let began = Instant::now();

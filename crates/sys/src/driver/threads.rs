@@ -182,7 +182,7 @@ fn write(file: &Descriptor, offset: u64, data: &Payload, durable: bool) -> io::R
     Ok(())
 }
 
-/// What is left of a payload after its first `done` bytes.
+/// Returns the rest of a payload after its first `done` bytes.
 pub(super) fn vectors(data: &Payload, done: usize) -> Vec<IoSlice<'_>> {
     let mut skip = done;
     let mut vectors = Vec::with_capacity(data.parts().len().min(VECTORS_MAX));

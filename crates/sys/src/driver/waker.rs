@@ -22,7 +22,7 @@ impl Waker {
         Ok(Self(Arc::new(Shared { eventfd, pending: AtomicBool::new(false) })))
     }
 
-    /// Ends the loop's sleep, the next one where it is awake. What was done before is visible to the loop then.
+    /// Ends the loop's sleep, the next one where it is awake. Everything done before is visible to the loop then.
     pub fn wake(&self) {
         if !self.0.pending.swap(true, Ordering::AcqRel) {
             // Fails only if the counter is at its end, in which case the loop is being woken.

@@ -173,8 +173,10 @@ const fn needed_to_set(set: &SetInformation) -> u32 {
         SetInformation::Disposition { .. } => rights::DELETE,
         // One name goes, another one comes, of a file or of a directory.
         SetInformation::Rename { .. } => rights::DELETE | rights::ADD_FILE | rights::ADD_SUBDIRECTORY,
-        SetInformation::Link { replace: false, .. } => rights::ADD_FILE,
-        SetInformation::Link { replace: true, .. } => rights::ADD_FILE | rights::DELETE,
+        SetInformation::Link { replace: false, .. } => rights::ADD_FILE | rights::WRITE_ATTRIBUTES,
+        SetInformation::Link { replace: true, .. } => {
+            rights::ADD_FILE | rights::WRITE_ATTRIBUTES | rights::DELETE
+        }
         SetInformation::ExtendedAttributes(_) => rights::WRITE_EA,
     }
 }

@@ -12,6 +12,7 @@ use super::opens::Opens;
 use super::options;
 use super::parts::Parts;
 use super::path::ParsedPath;
+use super::quotas;
 use super::share::ShareMode;
 use super::tasks::Attempt;
 use super::walk::Target;
@@ -130,6 +131,18 @@ impl Existing<'_> {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
             access &= !write_bits;
+        }
+        if file.directory && self.parsed.stream.is_some() {
+            let desired = rights::map_generic(create.desired_access) & write_bits;
+            let changes = plan.stream.is_none() || plan.action.is_some() || desired != 0;
+            if (changes || access & write_bits != 0)
+                && !quotas::may_write_streams(parts, file, &create.caller.token)?
+            {
+                if changes {
+                    return Err(NtStatus::ACCESS_DENIED.into());
+                }
+                access &= !write_bits;
+            }
         }
         if create.options & options::DELETE_ON_CLOSE != 0 {
             if read_only && self.parsed.stream.is_none() {

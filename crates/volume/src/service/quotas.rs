@@ -3,6 +3,7 @@
 use super::halt::Halt;
 use super::parts::Parts;
 use crate::backend::{AccessToken, OpenId, QuotaChange, QuotaLimits, QuotaQuery, QuotaUser, Reply};
+use crate::fs::{Attributes, QuotaMode};
 use crate::security::holds_sid;
 use types::{NtStatus, Sid};
 
@@ -14,6 +15,22 @@ const CHANGE_STEPS: u32 = 256;
 
 fn may_manage(token: &AccessToken) -> bool {
     holds_sid(token, &Sid::administrators())
+}
+
+/// Whether a user may write streams of a directory. Whoever may add files to it may do so as NTFS has it, at its owner's charge: while limits
+/// hold, only the owner and administrators may.
+///
+/// # Errors
+/// Those of reading its descriptor.
+pub fn may_write_streams(
+    parts: &mut Parts<'_>,
+    directory: &Attributes,
+    token: &AccessToken,
+) -> Result<bool, Halt> {
+    if parts.fs.quota_settings().0.mode != QuotaMode::Enforce || may_manage(token) {
+        return Ok(true);
+    }
+    Ok(parts.descriptor(directory)?.owner.as_ref() == Some(&token.user))
 }
 
 /// # Errors

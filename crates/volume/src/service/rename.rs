@@ -170,6 +170,7 @@ impl<'a> Linking<'a> {
             return Err(status.into());
         }
         let (target, new) = target_of(parts, self.open, self.to)?;
+        check_linked(parts, self.open, stream.file)?;
         check_target_directory(parts, self.open, new.parent, false)?;
         let now = parts.time();
         if target.file.is_some() {
@@ -248,6 +249,17 @@ fn check_target_directory(
     if parts.opens.is_deleting(parent) {
         return Err(NtStatus::DELETE_PENDING.into());
     }
+    Ok(())
+}
+
+/// Checks that the user may give a file a further name: the file changes by it, and its owner is charged for the name. The open need not
+/// have been made for that; Linux opens a file to read its attributes before it links.
+fn check_linked(parts: &mut Parts<'_>, id: OpenId, file: FileId) -> Result<(), Halt> {
+    let token = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.token.clone();
+    let attributes = parts.fs.attributes(file)?;
+    let descriptor = parts.descriptor(&attributes)?;
+    let request = AccessRequest { desired: rights::WRITE_ATTRIBUTES, backup_intent: false, from_parent: 0 };
+    security::access_check(&descriptor, &token, request)?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What one message may cost: each kind of request at its largest size with its worst content, counted in instructions.
+//! Counts the cost of one message: each kind of request at its largest size with its worst content, in instructions.
 //!
 //! `complexity [--full] [CASE ...]` runs itself under callgrind and holds each turn of the server's loop against
 //! [`INSTRUCTIONS_MAX`]. Prints `ok` or `not ok` a case, and last `N passed, N failed`. Each case has a server of its own; all
@@ -27,7 +27,7 @@ const TURNS_MAX: usize = 100_000;
 /// takes longer than they do. What holds of their sum holds of each.
 const TURNS_ALONE: usize = 16;
 const TURNS_TOGETHER: usize = 50;
-/// What follows names one case: runs it and tells of each turn. For callgrind; the option is not for people.
+/// Runs the case that follows and tells of each turn. For callgrind; the option is not for people.
 const UNDER_CALLGRIND: &str = "--under-callgrind";
 const TURN_LINE: &str = "turn";
 const STATUS_LINE: &str = "status";
@@ -61,7 +61,7 @@ fn dump_counts() {
     panic!("{request:?} is known for x86-64 only");
 }
 
-/// What is counted: callgrind collects inside of this function only.
+/// The counted part: callgrind collects inside of this function only.
 #[inline(never)]
 fn measured_turn(world: &mut World, message: Option<(smb_server::ConnectionId, Buf)>) -> bool {
     std::hint::black_box(match message {
@@ -108,7 +108,7 @@ impl Bench {
     }
 }
 
-/// What a case came to.
+/// Result of a case.
 struct Counted {
     /// Of the turns, in instructions.
     counts: Vec<u64>,
@@ -121,7 +121,7 @@ fn count(case: &Case) -> Result<Counted, String> {
     let folder = std::env::temp_dir().join(format!("complexity-{}-{}", std::process::id(), case.name));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let counted = count_in(case, &folder);
-    // What stays behind is found in the folder for temporary files.
+    // Leftovers are found in the folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     counted
 }

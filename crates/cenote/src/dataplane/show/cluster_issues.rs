@@ -19,14 +19,14 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
         target: format!("volume {}", record.name),
         server: None,
         since_unix_s: SINCE_SEEN,
-        what: "no server serves it: the one that had it is down or has let it go, and no other one has taken it over".to_owned(),
+        what: "no server serves it: its last server is down or gave it up, and no other server has taken it over".to_owned(),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: match missing.is_empty() {
-            true => "All servers with its copies are up: see the log of each for why it does not open the volume, and restart the service of one that \
-                     is silent about it."
+            true => "All servers with its copies are up: see the log of each for why it does not open the volume, and restart \
+                     the service on a server whose log does not mention it."
                 .to_owned(),
             false => format!(
-                "Start {}: copies that count are there. It is opened by itself then, and tried again from time to time.",
+                "Start {}: needed copies are there. The servers then open the volume by themselves.",
                 missing.join(", ")
             ),
         },
@@ -54,10 +54,10 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
             server: None,
             since_unix_s: SINCE_SEEN,
             what: format!("{path} of server '{server}' cannot come back: it {why}"),
-            meaning: "Volumes that wait for it are not served, and those that do without it lack what it alone has.".to_owned(),
+            meaning: "Volumes that wait for this disk are not served; other volumes lack the data that only this disk has.".to_owned(),
             action: format!(
-                "Do not erase it: if what it has is to be kept, import the pool from the disks of the lost servers on another single server (`cenote pool \
-                 import`), and copy it. Then `cenote disk retire {id}` on any server gives this disk up."
+                "Do not erase it if you need its data: import the pool from the disks of the lost servers on another, single \
+                 server (`cenote pool import`), and copy the data. Then `cenote disk retire {id}` on any server gives this disk up."
             ),
         };
     }
@@ -68,7 +68,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
         server: None,
         since_unix_s: SINCE_SEEN,
         what: format!("{path} of server '{server}' is missing: that server has left the cluster without it"),
-        meaning: "Copies on it count until it is given up, so volumes may wait for it, and what is written meanwhile has a copy less.".to_owned(),
+        meaning: "Copies on it count until it is given up, so volumes may wait for it, and new data has one copy less.".to_owned(),
         action: format!(
             "Let its server join anew with an empty data directory, and add the disk there as it is: `cenote disk add {path} --pool {pool}`; do \
              not erase it. If it will never come back, `cenote disk retire {id}` on any server has its copies made on others."

@@ -107,8 +107,8 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
             "disk_file_removed",
             Health::Unhealthy,
             format!("the file {path} was removed while the server has it open"),
-            "It is read and written as long as the server runs. When that ends, all on this disk is lost; data with copies on other \
-             disks is not.",
+            "The server reads and writes it as long as it runs. When the server stops, everything on this disk is lost; data \
+             with copies on other disks is not.",
             format!("Do not stop the server before everything is on another disk: {replace}."),
         ),
         FileState::Renamed(now) => (
@@ -117,17 +117,17 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
             match now {
                 Some(now) => format!("{path} is {} now: it was renamed", now.display()),
                 None => format!(
-                    "{path} does not lead to the disk any more: it was renamed, or something lies over it"
+                    "{path} is not the disk's file any more: the file was renamed, or something was mounted over it"
                 ),
             },
-            "It is read and written as before. The next start finds it by its label only beside its old path or in disks.search.",
+            "The server reads and writes the file as before. The next start finds it by its label only beside its old path or in disks.search.",
             "Give it its name back.".to_owned(),
         ),
         FileState::Truncated(bytes) => (
             "disk_file_truncated",
             Health::Unhealthy,
             format!("the file {path} was cut to {} of {}", show_size(*bytes), show_size(record.size_bytes)),
-            "What lay behind is gone from this disk. It is read from other copies if there are any, and written again as it is met.",
+            "The data behind the new end is gone from this disk. The server reads it from other copies, if there are any, and writes it again.",
             format!("Replace the disk: {replace}. Find out who writes to its file beside the server."),
         ),
     };
@@ -157,12 +157,12 @@ pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
             "the file system at {mount}, which {path} lies in, is full ({} free): the disk's file cannot grow",
             show_size(*available_bytes)
         ),
-        meaning: "Writes to new places wait, or are refused with STATUS_DISK_FULL, although the pool has room by its own count. What is \
-                  there can be read, changed and deleted; the disk stays in use."
+        meaning: "Writes of new data wait, or are refused with STATUS_DISK_FULL, although the pool has space by its own \
+                  count. Data that is there can be read, changed and deleted; the disk stays in use."
             .to_owned(),
         action: format!(
-            "Make room in {mount}: remove other files there, or let that file system grow. A new disk in the same file system does not help. \
-             Files deleted on Cenote's volumes give room back there when a whole slab of the disk is free."
+            "Free space in {mount}: remove other files there, or enlarge that file system. A new disk in the same file system \
+             does not help. Files deleted on Cenote's volumes free space there when a whole slab of the disk is free."
         ),
     }
 }
@@ -188,10 +188,11 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
             millis(mean),
             millis(peers)
         ),
-        meaning: "Each durable write waits for the slowest of its copies. Nothing is lost, and the disk has answered all.".to_owned(),
+        meaning: "Each durable write waits for the slowest of its copies. Nothing is lost.".to_owned(),
         action: format!(
-            "Look at its SMART data (`cenote disk list`), cable and controller, and at what else uses it. If it stays so, have another \
-             disk take its place: `cenote disk replace {id} NEW`. This goes by itself a minute and a half after it is as quick as the others."
+            "Check its SMART data (`cenote disk list`), cable and controller, and other programs that use it. If it stays \
+             slow, replace it: `cenote disk replace {id} NEW`. This issue ends a minute and a half after the disk is as fast \
+             as the others."
         ),
     }
 }
@@ -204,8 +205,8 @@ pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
         target: format!("disk {}", slot.record.id),
         since_unix_s: slot.record.since_unix_s,
         server: None,
-        what: format!("{} is being emptied, and leaves its pool then", slot.record.path),
-        meaning: "Its data keeps its copies meanwhile. The pool has no room on it any more.".to_owned(),
+        what: format!("{} is being emptied, and then leaves its pool", slot.record.path),
+        meaning: "Its data keeps all copies meanwhile. New data goes to other disks.".to_owned(),
         action: format!(
             "Wait: `cenote job list` shows how far it is. Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
             slot.record.id
@@ -266,12 +267,12 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
         since_unix_s,
         server: None,
         what: format!(
-            "{} holds less than it had promised for {}: an older image of it was put back, or it lost writes",
+            "{} is older than it should be for {}: an older image of the disk was put back, or the disk lost writes",
             slot.record.path,
             names.join(", ")
         ),
         meaning: "Nothing is read from it until all of it was compared with the other copies and brought up to date.".to_owned(),
-        action: "Nothing: see `cenote job list`. Do not put back images of single disks; if nobody did, replace the disk."
+        action: "Wait: `cenote job list` shows the progress. Do not put back images of single disks; if nobody did, replace the disk."
             .to_owned(),
     })
 }
@@ -289,16 +290,16 @@ pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<Healt
         since_unix_s: slot.since_unix_s,
         server: None,
         what: format!(
-            "{path} has promised epoch {} to {}, of which the records know epoch {}: no owner comes to it in years",
+            "{path} has promised epoch {} to {}, whose records are at epoch {}: no server reaches that epoch in years",
             first.promised.0, first.name, first.recorded.0
         ),
         meaning: format!(
-            "Nobody can open {names} while the disk is there: it refuses everything. No server does this by itself: somebody wrote to the disk, or \
+            "No server can open {names} while the disk is there, because it refuses all requests. No server does this by itself: somebody wrote to the disk, or \
              spoke to it in a server's name."
         ),
         action: format!(
-            "`cenote disk forget-promises {id}`: the disk counts then as one that an old image was put back of, and is brought up to date from the other \
-             copies. Find out who could reach the disk, or has a server's key."
+            "`cenote disk forget-promises {id}`: the disk then counts as restored from an old image, and is updated from the \
+             other copies. Find out who could reach the disk, or who has a server's key."
         ),
     })
 }
@@ -315,18 +316,19 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
         },
         server: None,
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
-        meaning: "Data with copies on other disks can be read and written; these copies miss what is written meanwhile."
-            .to_owned(),
+        meaning:
+            "Data with copies on other disks can be read and written; this disk misses the writes meanwhile."
+                .to_owned(),
         action: if slot.is_damaged {
             format!(
-                "Its data is copied to the pool's other disks by itself, as far as there is room: see `cenote job list`. Then replace \
-                 the disk: `cenote disk replace {}`.",
+                "The server copies its data to the pool's other disks, as far as there is space: see `cenote job list`. Then \
+                 replace the disk: `cenote disk replace {}`.",
                 slot.record.id
             )
         } else {
             format!(
-            "Bring the disk back at {}: it is found by itself. If it stays away, its data is copied to other disks after the \
-             repair delay; `cenote disk retire {}` does that at once.",
+                "Bring the disk back at {}: the server finds it by itself. If it stays away, the server copies its data to other \
+             disks after the repair delay; `cenote disk retire {}` does that at once.",
                 slot.record.path, slot.record.id
             )
         },
@@ -344,7 +346,7 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
         what: format!("the state of {} cannot be written to the cluster state: {why}", slot.record.path),
         meaning: "All data is served. After a restart the server may look for the disk where it was, or believe that it is there."
             .to_owned(),
-        action: "See to the file system that the data directory is on: room, permissions, errors. It is tried again by itself."
+        action: "Check the file system of the data directory: free space, permissions, errors. The server tries again by itself."
             .to_owned(),
     }
 }
@@ -428,7 +430,7 @@ mod tests {
         for (state, code, words) in [
             (FileState::Removed, "disk_file_removed", "was removed"),
             (FileState::Renamed(Some("/srv/b".into())), "disk_file_renamed", "/dev/sdq1 is /srv/b now"),
-            (FileState::Renamed(None), "disk_file_renamed", "does not lead"),
+            (FileState::Renamed(None), "disk_file_renamed", "is not the disk"),
             (FileState::Truncated(1 << 20), "disk_file_truncated", "was cut to 1.00 MiB of 1.00 GiB"),
         ] {
             slot.file = (state, 7);

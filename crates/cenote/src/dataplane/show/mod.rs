@@ -201,7 +201,8 @@ fn stopped_job(job: &jobs::Job) -> HealthIssue {
         since_unix_s: job.started_unix_s,
         server: None,
         what: format!("a job on {} was stopped by the administrator", job.target),
-        meaning: "Copies that it would make are not made: the loss of another disk may lose data.".to_owned(),
+        meaning: "The copies that the job would make are missing: the loss of another disk may lose data."
+            .to_owned(),
         action: format!("Let it go on: `cenote job resume {}`.", job.id),
     }
 }

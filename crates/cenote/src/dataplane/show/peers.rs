@@ -25,8 +25,8 @@ fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> Hea
         since_unix_s: SINCE_SEEN,
         server: None,
         what: format!("its heartbeats arrive, and no connection to its disks{at} carries data: {why}"),
-        meaning: "Its disks have left the volumes that can do without them, and other volumes wait for them. If data reach most of the \
-                  other servers no more, this server lets its volumes go to one that can serve them."
+        meaning: "Its disks have left the volumes that can do without them, and other volumes wait for them. If data no \
+                  longer reach most of the other servers, this server lets its volumes go to one that can serve them."
             .to_owned(),
         action: format!(
             "See to the network between this server and {name}: cables, MTU, firewall; `cenote node show {name}` has the addresses. Its \

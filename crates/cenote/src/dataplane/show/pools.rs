@@ -55,8 +55,8 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
             since_unix_s: SINCE_SEEN,
             server: None,
             what: format!("its disks do not all carry its newest records: {why}"),
-            meaning: "All data is served. If the server's state is lost now, an import knows nothing of volumes that were made since, and would \
-                      give their room away."
+            meaning: "All data is served. If the server's state is lost now, an import does not know the volumes that were \
+                      made since, and would give their space away."
                 .to_owned(),
             action: match node.keeper.lacks_room(pool.id) {
                 true => "Delete volumes that are not needed, or copy some to another pool and delete them here, until this goes. Keep a copy of \
@@ -107,18 +107,18 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     }
     let name = &pool.name;
     let amount = format!(
-        "{} of the {} that data may take are given to volumes ({percent} %; {} are kept for repair)",
+        "volumes take {} of the {} for data ({percent} %); {} are kept for repair",
         show_size(used * fill.slab_bytes),
         show_size(all * fill.slab_bytes),
         show_size(pool.reserve_bytes)
     );
     let what = match is_full {
         true => format!(
-            "the pool is full: no room is left for volumes to grow ({}). {amount}",
+            "the pool is full: no room is left for volumes to grow ({}); {amount}",
             fill.refused.join(", ")
         ),
         false => format!(
-            "{amount}; warnings are told from {warns} and {warns_again} %, from {is_unhealthy} % it is unhealthy"
+            "{amount}; health warns from {warns} and {warns_again} %, and is unhealthy from {is_unhealthy} %"
         ),
     };
     let meaning = match (is_full, percent >= warns_again) {
@@ -206,7 +206,7 @@ fn reserve_warning(pool: &Pool, code: &str, what: String, action: String) -> Hea
         since_unix_s: SINCE_SEEN,
         server: None,
         what,
-        meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
+        meaning: "If a disk is lost, there is no space for new copies of all of its data.".to_owned(),
         action,
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn degraded_volume(
         },
         action: if without_room > 0 && !working {
             format!(
-                "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
-                 made by themselves."
+                "{without_room} of them find no space on a disk in another fault domain: add a disk, or delete data. The \
+                 server then makes the copies by itself."
             )
         } else if working {
             "Copies are being made: see `cenote job list`.".to_owned()
@@ -79,7 +79,8 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> He
         target: format!("volume {name}"),
         since_unix_s: SINCE_SEEN,
         server: None,
-        what: format!("it is full: its names and the maps of its files have no more room, though only {used} of {total} are used"),
+        what: format!("its metadata is full: there is no more space for names and for the maps of its files, though only \
+            {used} of {total} are used"),
         meaning: "New files and directories, and writes that need more room, are refused to everybody (STATUS_DISK_FULL). What is there stays right, \
                   and can be read and deleted."
             .to_owned(),
@@ -117,14 +118,14 @@ pub(super) fn unwritten_changes(
     (absent, full_mounts): (&str, &str),
     since_unix_s: u64,
 ) -> HealthIssue {
-    let waits = "Nothing is lost: what was acknowledged as durable is on the disks, the rest stays in memory and would be lost in a crash, as \
-                 always. What is there can be read. Who waits for a write is answered with the error after half a minute.";
+    let waits = "Nothing is lost: durable data is on the disks, and the rest is in memory, where a crash would lose it, as \
+                 always. Files can be read. A client that waits for a write gets an error after half a minute.";
     let again = "It is tried again by itself, every 30 seconds at the latest.";
     let (what, meaning, action) = match error {
         FsError::NoSpace | FsError::Unavailable if !full_mounts.is_empty() => (
-            format!("it waits for room in the file system that disks' files lie in: {full_mounts}"),
+            format!("it waits for space in the file system of the disks' files: {full_mounts}"),
             waits,
-            format!("Make room in {full_mounts}: a new disk there does not help. {again}"),
+            format!("Free space in {full_mounts}: a new disk there does not help. {again}"),
         ),
         FsError::NoSpace => (
             "it waits for room in the pool".to_owned(),
@@ -139,12 +140,12 @@ pub(super) fn unwritten_changes(
         FsError::Unavailable => (
             "it waits for copies: too few can be reached".to_owned(),
             waits,
-            format!("See to the disks and to the cluster state, as other issues name them. {again}"),
+            format!("Follow the other issues about disks and the cluster state. {again}"),
         ),
         error => (
             format!("changes in memory cannot be written: {error}"),
-            "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or close a \
-             file; what memory has no room for is refused.",
+            "A crash may lose data that clients do not yet take for durable. Clients get the error when they flush or close a \
+             file; writes are refused when memory is full.",
             format!("See to the disks that are named. {again}"),
         ),
     };
@@ -323,7 +324,7 @@ mod tests {
             assert!(issue.what.contains(what) && issue.action.contains(action), "{issue:?}");
             assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
             let full = unwritten_changes(&record, &FsError::NoSpace, ("", "/srv"), 7);
-            assert!(full.what.contains("/srv") && full.action.starts_with("Make room in /srv"), "{full:?}");
+            assert!(full.what.contains("/srv") && full.action.starts_with("Free space in /srv"), "{full:?}");
             assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
         }
     }

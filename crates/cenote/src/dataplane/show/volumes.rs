@@ -253,8 +253,8 @@ fn waiting_volume(record: &VolumeRecord, disks: &Disks, neighbours: &Neighbours)
         return issue;
     };
     let action = format!(
-        "Disk {refused}, which it may wait for, was refused and does not come back: see what health says of that disk. If the volume is not opened without it, \
-         what is on the disks of the lost servers can be imported on another single server."
+        "It may wait for disk {refused}, which this server refused: health has an issue about that disk. If the volume does \
+         not open without it, import the lost servers' disks on another, single server."
     );
     HealthIssue { action, ..issue }
 }

@@ -136,6 +136,16 @@ pub enum EtcdProcessState {
     Stopped,
 }
 
+fn supervise(
+    options: &EtcdProcessOptions,
+    version: &str,
+    state: &Arc<Mutex<EtcdProcessState>>,
+) -> Result<supervisor::Supervisor, EtcdProcessError> {
+    let program = command::program(options.program.as_deref());
+    let arguments = command::arguments(options, version);
+    supervisor::Supervisor::start(program, arguments, state.clone()).map_err(EtcdProcessError::Start)
+}
+
 /// A running etcd. Dropping it stops etcd.
 pub struct EtcdProcess {
     options: EtcdProcessOptions,
@@ -150,7 +160,6 @@ impl EtcdProcess {
     /// # Errors
     /// [`EtcdProcessError`].
     pub fn start(options: EtcdProcessOptions) -> Result<Self, EtcdProcessError> {
-        let program = command::program(options.program.as_deref());
         let version = version_of(options.program.as_deref())?;
         if super::members::lacks_revision_fix(&version) {
             tracing::info!(
@@ -161,10 +170,8 @@ impl EtcdProcess {
         command::make_directory(&options.directory)
             .map_err(|why| EtcdProcessError::Directory { directory: options.directory.clone(), why })?;
         let state = Arc::new(Mutex::new(EtcdProcessState::Stopped));
-        let arguments = command::arguments(&options, &version);
-        let supervisor = supervisor::Supervisor::start(program, arguments, state.clone())
-            .map_err(EtcdProcessError::Start)?;
-        Ok(Self { options, version, state, supervisor: Some(supervisor) })
+        let supervisor = Some(supervise(&options, &version, &state)?);
+        Ok(Self { options, version, state, supervisor })
     }
 
     /// The version of the program, as `3.4.23`.
@@ -178,6 +185,21 @@ impl EtcdProcess {
 
     pub fn state(&self) -> EtcdProcessState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends etcd at once, as its death would, or begins it again that was ended so. What it has answered is on its disk.
+    ///
+    /// # Errors
+    /// [`EtcdProcessError::Start`]: it does not run still.
+    pub fn set_paused(&mut self, is_paused: bool) -> Result<(), EtcdProcessError> {
+        match self.supervisor.take() {
+            Some(supervisor) if is_paused => supervisor.stop(Duration::ZERO),
+            None if !is_paused => {
+                self.supervisor = Some(supervise(&self.options, &self.version, &self.state)?)
+            }
+            as_it_was => self.supervisor = as_it_was,
+        }
+        Ok(())
     }
 
     /// Asks etcd to end, waits, and kills it if it does not.

@@ -1,4 +1,4 @@
-//! What stands behind an option's letter: each checks its value and puts it into the profile.
+//! Values behind an option's letter: each function checks its value and puts it into the profile.
 
 use super::{Parsed, Parser, fail, wrong};
 use crate::cli::{CommandLineError, affinity};

@@ -1,4 +1,4 @@
-//! What is counted, and how fast it may go.
+//! Counting and throttling.
 
 use super::{MS, S, Scene, Simulated, depth, one};
 use crate::engine::Failure;

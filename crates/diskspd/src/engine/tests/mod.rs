@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// What a simulated target does with an operation: how long it takes, and how it ends.
+/// A simulated target's treatment of an operation: how long it takes, and how it ends.
 type Behaviour = Box<dyn FnMut(&Request, u64) -> (u64, Result<u32, Failure>)>;
 
 /// A target in virtual time: nothing takes any but the operations.
@@ -73,7 +73,7 @@ impl Port for Simulated {
     }
 }
 
-/// What a run of one thread over simulated targets gave.
+/// Result of a run of one thread over simulated targets.
 struct Ran {
     results: Vec<TargetResult>,
     issued: Vec<(u64, Request)>,

@@ -2,7 +2,7 @@
 //!
 //! A peer sends as its credits allow, and cannot be made to wait in the middle of a message: its socket also brings what others wait for, such as
 //! the payload of a WRITE in work. So the rule of [`crate::server::memory`] refuses instead: a connection whose unfinished and held messages
-//! would take more than its party's share is closed. What is not ended in time is closed too: a message that was begun, and answers that
+//! would take more than its party's share is closed. So is one with work that does not end in time: a message that was begun, or answers that
 //! are not taken. Nothing that a peer sends makes the time of its unread answers begin anew.
 
 use super::kept::Backlog;
@@ -107,7 +107,7 @@ impl<V: Verbs> SmbDirect<V> {
         self.lend_receives(connection);
     }
 
-    /// Lends a member the memory of all the receives that it may ask a device for. What its party may not have stays unlent until another of
+    /// Lends a member the memory of all the receives that it may ask a device for. The part that its party may not have stays unlent until another of
     /// its connections ends: the connection works with few credits.
     fn lend_receives(&mut self, connection: QueuePairId) {
         let bytes = usize::from(self.config.receive_credits_max) * self.config.receive_bytes_max as usize;

@@ -1,4 +1,4 @@
-//! What is counted of connections, by the names that Windows gives the counters of its set "SMB Direct Connection".
+//! Counters of connections, under the names of Windows' counter set "SMB Direct Connection".
 //!
 //! Windows also counts spurious notifications, which do not exist here: only a completion wakes the loop.
 

@@ -300,14 +300,14 @@ fn receives_of_a_device_count_against_the_user_and_beyond_its_share_there_are_fe
         let connection = last_opened(&mut bench, number);
         assert!(credits(&bench, connection) <= Some(3), "a guest");
         bench.server.become_member(connection, "user");
-        // What is posted is granted when the peer has used up what it had.
+        // Posted receives are granted when the peer has used up its earlier credits.
         (0..2).for_each(|_| say(&mut bench, pair, &transfer(10, 0, &[])));
         more.push((pair, connection));
     }
     bench.until("receives", |bench| credits(bench, more[0].1) > Some(200));
     assert_eq!(bench.server.kept_bytes(), 2 * receives);
     assert!(credits(&bench, more[1].1) <= Some(3) && credits(&bench, more[2].1) <= Some(3));
-    // What becomes free is lent to one that waited.
+    // A receive that becomes free goes to a connection that waited.
     bench.client.disconnect(more[0].0);
     bench.until("end", |bench| bench.lost.contains(&more[0].0) || bench.server.show(more[0].1).is_none());
     (0..2).for_each(|_| say(&mut bench, more[1].0, &transfer(10, 0, &[])));

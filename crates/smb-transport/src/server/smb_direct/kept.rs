@@ -1,4 +1,4 @@
-//! What is counted of one peer: the memory that its messages take, and since when something waits for it.
+//! The account of one peer: the memory of its messages, and since when something has waited for it.
 
 use crate::server::memory::{Loan, PartyId};
 use types::Monotonic;
@@ -26,7 +26,7 @@ impl Backlog {
     }
 }
 
-/// What is counted of one peer.
+/// The account of one peer.
 pub(super) struct Kept {
     pub party: PartyId,
     pub loan: Option<Loan>,

@@ -266,7 +266,7 @@ impl<V: Verbs> SmbDirect<V> {
     pub fn send(&mut self, connection: QueuePairId, message: Payload, invalidate: Option<u32>) {
         let Some(mut peer) = self.peers.get_mut(connection) else { return };
         if peer.smbd.has_events() {
-            // What came had its time to be answered: the message grants the receives for it.
+            // Earlier messages had their time to be answered: this message grants their receives.
             self.smbd_events(connection);
             match self.peers.get_mut(connection) {
                 Some(again) => peer = again,
@@ -382,7 +382,7 @@ impl<V: Verbs> SmbDirect<V> {
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<SmbDirectEvent>) -> bool {
         self.now = now;
         self.turn += 1;
-        // What came in the last one had its time to be answered: the receives for it go with the answers.
+        // Messages of the last round had their time to be answered: their receives are granted with the answers.
         self.flush();
         let mut events = std::mem::take(&mut self.events);
         self.verbs.poll(now, &mut events);
@@ -570,7 +570,7 @@ impl<V: Verbs> SmbDirect<V> {
         'events: while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
-                    // What the peer was told, once it was; never less than a device's receives have.
+                    // The size that the peer was told, once it was; never less than a device's receives have.
                     let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
                     let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
@@ -629,7 +629,7 @@ impl<V: Verbs> SmbDirect<V> {
     }
 
     fn disconnected(&mut self, connection: QueuePairId, reason: CloseReason) {
-        // What came before is heard before.
+        // Earlier messages are handled first.
         self.smbd_events(connection);
         self.admission.remove(connection);
         let Some(mut peer) = self.peers.remove(connection) else { return };

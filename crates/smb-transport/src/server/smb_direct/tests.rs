@@ -22,7 +22,7 @@ pub(super) struct Bench {
     pub events: Vec<SmbDirectEvent>,
     pub messages: Vec<Vec<u8>>,
     pub disconnected: bool,
-    /// What other connections of the client received, and which of them are gone.
+    /// Messages that other connections of the client received, and which of these are gone.
     pub received: Vec<(QueuePairId, Buf)>,
     pub lost: Vec<QueuePairId>,
     pub established: Vec<QueuePairId>,

@@ -28,7 +28,7 @@ impl Pace {
     }
 }
 
-/// How fast a client takes what is sent to it. What it says itself does not count, nor does a byte now and then.
+/// How fast a client takes what is sent to it. Its own messages do not count, nor does a byte now and then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taking {
     /// Since then it has taken `bytes`, fewer than [`TcpLimits::pace_bytes`].
@@ -302,7 +302,7 @@ mod tests {
         taking.wait(at(1));
         (2..100).for_each(|s| taking.take(10, 1000, at(s)));
         assert_eq!(taking.since, at(1), "980 bytes in 98 s");
-        // What waits meanwhile waits already.
+        // A second wait keeps the time of the first.
         taking.wait(at(100));
         assert_eq!(taking.since, at(1));
         taking.take(20, 1000, at(101));

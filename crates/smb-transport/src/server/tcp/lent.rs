@@ -13,7 +13,7 @@ use types::Monotonic;
 /// A piece that is lent has at least so many bytes, and is held as a whole until its last byte is acknowledged.
 const HELD_BYTES_LEAST: u64 = 64 << 10;
 
-/// What left of one connection by reference.
+/// Memory that left one connection by reference.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
     /// Bytes so far.
@@ -25,7 +25,7 @@ pub(super) struct Lent {
     since: Monotonic,
 }
 
-/// What all connections hold together.
+/// Memory that all connections hold together.
 ///
 /// Invariant: `held_bytes` is the sum of those of the connections.
 #[derive(Debug)]

@@ -110,7 +110,7 @@ impl Default for TcpLimits {
             pace_when_short: Pace { grace: Duration::from_secs(2), bytes_per_second: 16 << 10 },
             sweep: Duration::from_secs(1),
             send_path: SendPath::Automatic,
-            // What thirty clients far away have under way; with all of each huge page, 2 GiB at worst.
+            // Enough for thirty distant clients; at worst, when all of each huge page is held, 2 GiB.
             lent_bytes_max: 64 << 20,
         }
     }
@@ -144,7 +144,7 @@ struct Connection {
     ends: (SocketAddr, SocketAddr),
     /// Somebody has logged on.
     is_member: bool,
-    /// Whom its memory is counted against.
+    /// Party that the connection's memory counts against.
     party: PartyId,
     socket: Descriptor,
     framing: Framing,

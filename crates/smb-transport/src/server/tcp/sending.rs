@@ -1,7 +1,7 @@
 //! Messages on their way out: sent at once as far as the socket takes them, the rest when it has room.
 //!
-//! What is large and was sent often leaves by reference ([`sys::driver::Lender`]); what is in flight then needs no keeping, as with a copy, but
-//! is bounded ([`super::lent`]).
+//! Large buffers that were sent often leave by reference ([`sys::driver::Lender`]). Bytes in flight then need no keeping, as with a copy, but
+//! are bounded ([`super::lent`]).
 
 use super::{CloseReason, Connection, ConnectionId, SEND, Tcp};
 use crate::framing::HEADER_BYTES;

@@ -277,7 +277,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_stops_nobody() {
                 other => panic!("{other:?}"),
             }
         }
-        // What was received before the queue filled may come; the rest stays in the socket.
+        // Messages received before the queue filled may come; the rest stays in the socket.
         assert!(from_slow <= 5);
         assert!(server.tcp.queued_bytes(slow_id) > 100_000);
         server.tcp.send(quick_id, Buf::from(&b"world"[..]).into());
@@ -654,7 +654,7 @@ fn silent_connections_keep_nobody_out() {
                 assert_ne!(connection, member_id);
             }
         }
-        // Who comes later gets in, and who was there stays.
+        // A later client gets in, and an earlier one stays.
         let mut late = TcpStream::connect(server.address).expect("the kernel accepts");
         late.write_all(&framed(b"late")).expect("a send");
         member.write_all(&framed(b"member")).expect("a send");

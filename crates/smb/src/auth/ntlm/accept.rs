@@ -213,7 +213,7 @@ impl NtlmAcceptor {
         Ok(NtlmStep::Done(identity, context))
     }
 
-    /// What the client's proof repeats of the target information must be ours: else it was meant for another server.
+    /// Checks that the target information which the client's proof repeats is ours: else it was meant for another server.
     fn check_target(&self, pairs: &[(u16, &[u8])], challenged_at: FileTime) -> Result<(), DeniedReason> {
         let ours = self.target_pairs(challenged_at);
         let same = ours.iter().all(|(id, value)| value_of(pairs, *id).is_none_or(|theirs| theirs == value));

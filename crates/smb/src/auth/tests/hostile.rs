@@ -4,7 +4,7 @@ use super::*;
 use crate::auth::der::element;
 use crate::auth::ntlm::testing::{Forgery, forge};
 
-/// What is bent, and how.
+/// The name of a forgery, and the change that makes it.
 type Bend = (&'static str, fn(&mut Forgery));
 
 fn verdict(forgery: &Forgery) -> Step {

@@ -21,7 +21,7 @@ const GROUP_ATTRIBUTES: u32 = 7;
 
 type Stub = Result<Vec<u8>, BadStub>;
 
-/// What every operation may need.
+/// Context of an operation.
 struct Call<'a> {
     handles: &'a mut Handles,
     caller: &'a RpcCaller,

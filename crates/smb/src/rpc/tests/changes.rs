@@ -1,4 +1,4 @@
-//! What administrators see and change by srvsvc.
+//! Listings and changes of administrators by srvsvc.
 
 use super::*;
 

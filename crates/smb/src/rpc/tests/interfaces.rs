@@ -3,13 +3,13 @@
 use super::interface::Interface;
 use super::*;
 
-fn handle_of(answer: &[u8]) -> Vec<u8> {
+pub(super) fn handle_of(answer: &[u8]) -> Vec<u8> {
     assert_eq!(last_word(answer), 0);
     answer[answer.len() - 24..answer.len() - 4].to_vec()
 }
 
 /// RPC_UNICODE_STRING as it lies in a request.
-fn unicode(name: &str) -> Vec<u8> {
+pub(super) fn unicode(name: &str) -> Vec<u8> {
     let (len, units) = (2 * name.len() as u32, name.len() as u32);
     let mut out = words(&[len << 16 | len, 1, units, 0, units]);
     name.encode_utf16().for_each(|unit| out.extend_from_slice(&unit.to_le_bytes()));
@@ -133,7 +133,7 @@ fn builtin_is_a_domain_with_its_newer_members() {
     let answer = call(&mut pipe, &FILER, 15, &stub);
     assert!(contains(&answer, "Remote Management Users") && contains(&answer, "Remote Desktop Users"));
     assert_eq!(answer[answer.len() - 8..], words(&[3, 0]), "all three are known");
-    for name in ["builtin", "BUILTIN\\BUILTIN", ""] {
+    for name in ["builtin", "BUILTIN\\BUILTIN", "BUILTIN\\", ""] {
         let mut stub = [policy.clone(), words(&[1, 1])].concat();
         stub.extend(unicode(name));
         stub.extend(words(&[0, 0, 1, 0]));
@@ -202,21 +202,25 @@ fn no_service_is_there() {
 #[test]
 fn interfaces_are_found_on_their_pipes() {
     let mut pipe = bound("epmapper");
-    let mut handle = vec![0; 20];
-    let mut found = 0;
-    for _ in 0..20 {
-        let ask = [words(&[0, 0, 0, 1]), handle.clone(), words(&[1])].concat();
-        let answer = call(&mut pipe, &FILER, 2, &ask);
-        if last_word(&answer) != 0 {
-            break;
+    let mut list = |entries_max: u32| {
+        let (mut handle, mut found) = (vec![0; 20], 0);
+        for asked in 1..20 {
+            let ask = [words(&[0, 0, 0, 1]), handle, words(&[entries_max])].concat();
+            let answer = call(&mut pipe, &FILER, 2, &ask);
+            let shown = u32::from_le_bytes(answer[20..24].try_into().unwrap());
+            handle = answer[..20].to_vec();
+            found += shown;
+            assert_eq!(handle == [0; 20], last_word(&answer) != 0, "the handle ends with the list");
+            if last_word(&answer) != 0 {
+                assert_eq!(last_word(&answer), 0x16C9_A0D6);
+                return (found, asked);
+            }
+            assert_eq!(shown, entries_max, "fewer are the last ones");
         }
-        found += 1;
-        handle = answer[..20].to_vec();
-        if handle == [0; 20] {
-            break;
-        }
-    }
-    assert_eq!(found, 8, "each interface but that of every pipe, one at a time");
+        panic!("a list without end");
+    };
+    // Eight interfaces: each but that of every pipe.
+    assert_eq!([list(1), list(3), list(8), list(10)], [(8, 9), (8, 3), (8, 2), (8, 1)]);
     let management = bound_to(Interface::Management, "samr", false);
     let answer = call(&mut { management }, &FILER, 0, &[]);
     let samr = Interface::Samr.syntax().uuid;

@@ -1,4 +1,4 @@
-//! What the codec must read from real clients, and that no bytes make it panic.
+//! The codec reads messages of real clients, and no bytes make it panic.
 
 mod mutation;
 mod tolerance;

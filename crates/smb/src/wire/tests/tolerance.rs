@@ -1,4 +1,4 @@
-//! What real clients send and other codecs refuse (each case once broke an existing implementation).
+//! Messages that real clients send and other codecs refuse (each case once broke an existing implementation).
 
 use super::*;
 use std::net::IpAddr;

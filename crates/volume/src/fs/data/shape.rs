@@ -58,7 +58,7 @@ impl Editor<'_> {
             }
             self.promise_growth(slot, charged);
             self.streams.mark_dirty(slot);
-        } else if end < stream.end_of_file {
+        } else if end < stream.end_of_file || self.is_cut_in_part(slot)? {
             self.make_room_for_parts(id, end.div_ceil(BLOCK), u64::MAX)?;
             self.truncate(slot, id, end)?;
         }
@@ -66,34 +66,48 @@ impl Editor<'_> {
         Ok(())
     }
 
+    /// Whether a truncation has set the stream's end, and has not yet given back all that is behind it. After a crash, written blocks behind
+    /// the end tell so.
+    fn is_cut_in_part(&mut self, slot: usize) -> Result<bool, FsError> {
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
+        if stream.is_being_cut || stream.is_clean_behind {
+            return Ok(stream.is_being_cut);
+        }
+        let (id, end) = (stream.id, stream.end_of_file);
+        self.has_written_behind(id, end.div_ceil(BLOCK))
+    }
+
     /// Cuts a stream off at `end`, which is its own end at most, with all that is allocated behind that.
+    ///
+    /// The first transaction sets the end, so that nobody sees another one between, a crash included. If the map has very many pieces, that
+    /// transaction and those after it take pieces from the map's end.
+    ///
+    /// # Errors
+    /// `Miss` until all is given back.
     pub fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
         let keep = end.div_ceil(BLOCK);
         self.streams.quiesce(slot, end / BLOCK, u64::MAX)?;
-        // A map of very many pieces is cut from its end, in several transactions.
         let pieces_max = self.pieces_at_once();
         let from = pieces::reach_back(&mut self.base.meta.store, id, keep, pieces_max)?;
         let all = from == keep;
         let mut txn = Transaction::new();
         let gone = extents::unmap(&mut self.base.meta.store, &mut txn, id, from, u64::MAX)?;
-        let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
-        let published = published.min(if all { end } else { from * BLOCK });
+        let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end.min(end));
         let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
         let ticket = self.base.record(txn);
-        self.streams.cut(slot, from, u64::MAX);
+        self.streams.cut(slot, keep, u64::MAX);
         if let Some(stream) = self.streams.stream(slot) {
             stream.generation += 1;
             stream.allocated_blocks = allocated;
             stream.published_end = published;
-            stream.end_of_file = stream.end_of_file.min(if all { end } else { from * BLOCK });
+            stream.end_of_file = stream.end_of_file.min(end);
+            stream.is_being_cut = !all;
+            stream.is_clean_behind = all;
             stream.ticket = ticket;
             stream.keep_promise(self.base);
         }
-        if !all {
-            return self.base.agenda.go_on_later();
-        }
         self.zero_tail(slot, end);
-        Ok(())
+        if all { Ok(()) } else { self.base.agenda.go_on_later() }
     }
 
     /// Sees to it that there is room for the parts that are left if a range is taken out of the middle of what is mapped: however often that is
@@ -143,7 +157,8 @@ impl Editor<'_> {
         }
         let slot = self.streams.slot(id, self.base)?;
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
-        if bytes < stream.end_of_file {
+        let end = stream.end_of_file;
+        if bytes < end || (bytes == end && self.is_cut_in_part(slot)?) {
             return self.set_end_of_file(id, bytes, now);
         }
         let blocks = bytes.div_ceil(BLOCK);

@@ -40,6 +40,8 @@ pub struct Stream {
     pub published_end: u64,
     /// Nothing written is mapped behind the end. A crash may leave some: blocks that were published when the end was not yet.
     pub is_clean_behind: bool,
+    /// A truncation has set the end, and not yet given back all that is behind it.
+    pub is_being_cut: bool,
     /// As metadata says.
     pub allocated_blocks: u64,
     pub segments: Segments,
@@ -99,6 +101,7 @@ impl Stream {
             end_of_file,
             published_end: end_of_file,
             is_clean_behind: allocated_blocks == 0,
+            is_being_cut: false,
             allocated_blocks,
             segments: Segments::default(),
             dirty_blocks: 0,

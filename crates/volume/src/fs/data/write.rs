@@ -143,7 +143,7 @@ impl Editor<'_> {
     }
 
     /// Whether a written block is mapped from this one on. Of very many extents not all are looked at: then there may be.
-    fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
+    pub fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
         const LOOKED_AT: usize = 64;
         let none = Transaction::new();
         let found = extents::extents_from(&mut self.base.meta.store, &none, id, from, LOOKED_AT + 1)?;

@@ -53,9 +53,14 @@ pub fn charge_of_inode(inode: &Inode) -> u64 {
     charge_of(inode.end_of_file, inode.allocated_blocks) + further_names
 }
 
-/// Blocks that an owner is charged with for what is not data of a file: those that it fills.
+/// Bytes of a descriptor, of extended attributes or of a reparse point that are free: together with the longest name they fit into the block
+/// that each file is charged with at least.
+const METADATA_FREE_BYTES: u64 = BLOCK / 4;
+
+/// Blocks that an owner is charged with for a descriptor, extended attributes or a reparse point: those that they begin, if they are more than
+/// what is free.
 pub fn charge_of_metadata(len_bytes: u64) -> u64 {
-    len_bytes / BLOCK
+    if len_bytes <= METADATA_FREE_BYTES { 0 } else { len_bytes.div_ceil(BLOCK) }
 }
 
 /// Blocks that a file's owner is charged with for a named stream.

@@ -13,7 +13,9 @@ const COUNTED: u8 = 1;
 const COUNTED_WHOLE: u8 = 2;
 /// They include names: of files, directories and streams, and further ones of files, likewise.
 const COUNTED_NAMES: u8 = 4;
-const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES;
+/// They include the blocks that descriptors and extended attributes begin, and not only those that they fill, likewise.
+const COUNTED_BEGUN: u8 = 8;
+const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES | COUNTED_BEGUN;
 
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -129,9 +131,11 @@ mod tests {
             assert!((0..bytes.len()).all(|len| UserRecord::decode(&bytes[..len]).is_none()));
         }
         assert_eq!(QuotaSettings::decode(&[1, 9, 0, 0]), None);
-        // Counts of a program that charged for no names are made anew.
-        let mut older = QuotaSettings { counted: true, ..QuotaSettings::default() }.encode();
-        older[2] &= !COUNTED_NAMES;
-        assert_eq!(QuotaSettings::decode(&older).map(|settings| settings.counted), Some(false));
+        // Counts of a program that charged for less are made anew.
+        for missing in [COUNTED_WHOLE, COUNTED_NAMES, COUNTED_BEGUN] {
+            let mut older = QuotaSettings { counted: true, ..QuotaSettings::default() }.encode();
+            older[2] &= !missing;
+            assert_eq!(QuotaSettings::decode(&older).map(|settings| settings.counted), Some(false));
+        }
     }
 }

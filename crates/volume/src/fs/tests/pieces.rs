@@ -185,6 +185,39 @@ fn such_an_image_is_cloned_and_cut_off_in_bounded_steps() {
 }
 
 #[test]
+fn a_truncation_of_very_many_pieces_sets_the_end_first_and_goes_on_after_a_crash() {
+    const BLOCKS: u64 = 16_000;
+    let mut bench = Bench::with(LARGE_CHUNKS, 1024, small());
+    let (image, _) = image(&mut bench, BLOCKS);
+    let stream = StreamId::unnamed(image);
+    let sizes = |bench: &mut Bench| bench.run(|fs| fs.stream_information(stream)).unwrap();
+    let whole = sizes(&mut bench).allocation_bytes;
+    // Until the first part is done.
+    let first = loop {
+        let result = bench.fs.set_end_of_file(stream, 3 * 4096 + 100, FileTime(9));
+        assert!(matches!(result, Err(FsError::Miss)), "it takes several transactions: {result:?}");
+        bench.poll();
+        let now = sizes(&mut bench);
+        if now.allocation_bytes < whole {
+            break now;
+        }
+        assert_eq!(now.end_of_file, BLOCKS * 4096);
+    };
+    assert_eq!(first.end_of_file, 3 * 4096 + 100);
+    bench.flush_all().unwrap();
+    bench.disk.0.borrow_mut().hold(true);
+    bench.crash(|_| 0);
+    let after = sizes(&mut bench);
+    assert_eq!(after.end_of_file, 3 * 4096 + 100);
+    assert!(after.allocation_bytes > 4 * 4096, "a part was given back");
+    bench.check_clean();
+    // The same once more gives the rest back.
+    bench.run(|fs| fs.set_end_of_file(stream, 3 * 4096 + 100, FileTime(9))).unwrap();
+    assert_eq!(sizes(&mut bench).allocation_bytes, 4 * 4096);
+    bench.check_clean();
+}
+
+#[test]
 pub fn a_volume_that_lost_its_power_after_a_change_of_very_many_pieces_opens_with_all_of_it() {
     const BLOCKS: u64 = 8_000;
     let mut bench = Bench::with(48, 256, Config::default());

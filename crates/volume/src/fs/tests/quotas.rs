@@ -378,7 +378,11 @@ fn reparse_data_are_charged_by_whole_blocks_and_go_with_the_point() {
     let link = bench.create_of("link", &ann).file;
     let full = vec![7; 16384];
     bench.run(|fs| fs.set_reparse(link, Some((9, &[1; 64])), FileTime(6))).unwrap();
-    assert_eq!(bench.used_blocks(&ann), 1, "less than a block is free");
+    assert_eq!(bench.used_blocks(&ann), 1, "a quarter of a block is free");
+    for (len_bytes, blocks) in [(1024, 0), (1025, 1), (4016, 1), (4097, 2)] {
+        bench.run(|fs| fs.set_reparse(link, Some((9, &vec![1; len_bytes])), FileTime(6))).unwrap();
+        assert_eq!(bench.used_blocks(&ann), 1 + blocks, "{len_bytes} bytes");
+    }
     bench.run(|fs| fs.set_reparse(link, Some((9, &full)), FileTime(6))).unwrap();
     assert_eq!(bench.used_blocks(&ann), 5);
     let second = bench.create_of("second", &ann).file;

@@ -1,4 +1,6 @@
 use super::*;
+use crate::fs::{QuotaMode, QuotaSettings};
+use crate::security::{self, Ace, AceFlags, Acl, SecurityDescriptor};
 
 #[test]
 fn what_is_written_is_read_and_survives_closing() {
@@ -370,4 +372,69 @@ fn a_file_that_is_made_again_in_the_room_of_a_deleted_one_may_be_as_large() {
         bench.set(open, SetInformation::Disposition { flags: 1 }).expect("marked");
         bench.close(open).expect("closed");
     }
+}
+
+#[test]
+fn a_further_name_is_given_by_users_who_may_change_the_file_through_shares_that_let_them() {
+    let mut bench = Bench::new();
+    let file = bench.create(open_if(1, "file")).expect("made").open;
+    let grant = |sid: &Sid, mask| Ace::allow(sid.clone(), mask, AceFlags::empty());
+    let reads = rights::FILE_GENERIC_READ;
+    let dacl = vec![grant(&user(1).user, rights::FILE_ALL), grant(&Sid::everyone(), reads)];
+    let descriptor = SecurityDescriptor { dacl: Some(Acl::new(dacl)), ..security::volume_root() };
+    let descriptor = descriptor.build().expect("short enough");
+    bench.call(Operation::SetSecurity { open: file, parts: 4, descriptor }).expect("set");
+    let link = |name: &str, replace| SetInformation::Link { target: wide(name), replace };
+    let reading = |session, token: u32| {
+        let mut create = Create { desired_access: rights::READ_ATTRIBUTES, ..open_if(session, "file") };
+        create.caller.token = user(token);
+        create
+    };
+    let of_reader = bench.create(reading(2, 2)).expect("opened").open;
+    assert_eq!(bench.set(of_reader, link("theirs", false)).err(), Some(NtStatus::ACCESS_DENIED));
+    // As Linux opens a file to link it.
+    let of_owner = bench.create(reading(3, 1)).expect("opened").open;
+    bench.set(of_owner, link("own", false)).expect("linked");
+    let mut by_share = reading(4, 1);
+    by_share.caller.share_access = rights::FILE_ALL & !rights::WRITE_ATTRIBUTES;
+    let by_share = bench.create(by_share).expect("opened").open;
+    assert_eq!(bench.set(by_share, link("by the share", false)).err(), Some(NtStatus::ACCESS_DENIED));
+    let root = bench.create(root(1)).expect("opened").open;
+    assert_eq!(bench.names(root, "*"), [".", "..", "file", "own"]);
+}
+
+#[test]
+fn while_limits_hold_a_directory_s_streams_are_written_by_its_owner_and_administrators_alone() {
+    let mut bench = Bench::new();
+    let create = |path: &str, token: &Arc<AccessToken>| {
+        let mut create = Create { desired_access: rights::WRITE_DATA, ..open_if(1, path) };
+        create.caller.token = token.clone();
+        create
+    };
+    let administrator = AccessToken { groups: vec![Sid::administrators()], ..(*user(9)).clone() };
+    let (owner, other, administrator) = (user(1), user(2), Arc::new(administrator));
+    let made = bench.create(directory(1, "directory")).expect("made");
+    bench.close(made.open).expect("closed");
+    let early = bench.create(create("directory:early", &other)).expect("no limits hold").open;
+    bench.close(early).expect("closed");
+    let root = bench.create(Create { caller: create("", &administrator).caller, ..root(1) }).expect("opened");
+    let settings = QuotaSettings { mode: QuotaMode::Enforce, ..QuotaSettings::default() };
+    let change = QuotaChange::Settings(settings);
+    bench.call(Operation::SetQuotas { open: root.open, change }).expect("set");
+    for (path, token, is_let) in [
+        ("directory:new", &other, false),
+        ("directory:early", &other, false),
+        ("directory:early", &owner, true),
+        ("directory:new", &administrator, true),
+        (":of the root", &other, false),
+        ("file:of a file", &other, true),
+    ] {
+        let opened = bench.create(create(path, token));
+        assert_eq!(opened.as_ref().err(), (!is_let).then_some(&NtStatus::ACCESS_DENIED), "{path}");
+        if let Ok(opened) = opened {
+            bench.close(opened.open).expect("closed");
+        }
+    }
+    let reading = Create { desired_access: rights::READ_DATA, ..create("directory:early", &other) };
+    bench.create(reading).expect("read by all");
 }

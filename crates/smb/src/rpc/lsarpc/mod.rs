@@ -1,4 +1,8 @@
-//! lsarpc (MS-LSAT, MS-LSAD): names and SIDs into each other, and the domain they belong to.
+//! lsarpc (MS-LSAT, MS-LSAD): names and SIDs into each other, the domain they belong to, and who has which privileges.
+
+mod rights;
+
+pub use rights::privileges_told_of;
 
 use super::handles::{Handles, Object, close_answer, open_answer};
 use super::ndr::{BadStub, Reader, Writer};
@@ -12,6 +16,8 @@ const NO_MORE_ENTRIES: NtStatus = NtStatus(0x8000_001A);
 /// POLICY_LSA_SERVER_ROLE: primary.
 const ROLE_PRIMARY: u16 = 3;
 
+type Stub = Result<Vec<u8>, BadStub>;
+
 /// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
@@ -22,30 +28,60 @@ pub(super) fn call(
 ) -> Option<Result<Vec<u8>, BadStub>> {
     let answer = match operation {
         0 => close(reader, policies),
+        2 => with_handle(reader, policies, rights::enumerate, |out| zeros(out, 3)),
+        3 => rights::security(reader, policies),
         6 | 44 => Ok(open_policy(policies)),
         7 | 46 => with_handle(reader, policies, |reader| query_policy(reader, directory), |out| out.null()),
-        11 => with_handle(
-            reader,
-            policies,
-            |_| Ok(no_accounts()),
-            |out| [0; 3].into_iter().for_each(|zero| out.u32(zero)),
-        ),
+        11 => with_handle(reader, policies, rights::accounts, |out| zeros(out, 3)),
+        // LsarEnumerateTrustedDomains and Ex (MS-LSAD 3.1.4.7.7, 3.1.4.7.8): a server of its own trusts none.
+        13 | 50 => with_handle(reader, policies, |_| Ok(no_domains()), |out| zeros(out, 3)),
         14 | 58 | 68 => {
             let form = NameForm::of(operation);
             with_handle(reader, policies, |reader| lookup_names(reader, form, directory), nothing_translated)
         }
-        45 => user_name(reader, caller),
-        77 => lookup_names(reader, NameForm::Sids, directory),
         15 | 57 => with_handle(
             reader,
             policies,
             |reader| lookup_sids(reader, operation == 57, directory),
             nothing_translated,
         ),
+        17 => rights::open_account(reader, policies),
+        18 => rights::privileges_of_account(reader, policies),
+        23 => rights::system_access(reader, policies),
+        31 => with_handle(reader, policies, rights::value, |out| zeros(out, 2)),
+        32 => with_handle(reader, policies, rights::name, |out| out.null()),
+        33 => with_handle(reader, policies, rights::display_name, |out| zeros(out, 2)),
+        35 => with_handle(reader, policies, rights::accounts_with, |out| zeros(out, 2)),
+        36 => with_handle(reader, policies, rights::of_account, |out| zeros(out, 2)),
+        45 => user_name(reader, caller),
         76 => lookup_sids(reader, true, directory),
-        _ => return None,
+        77 => lookup_names(reader, NameForm::Sids, directory),
+        _ => return refused_change(operation, reader),
     };
     Some(answer)
+}
+
+/// Operations that would change policy, accounts or rights, which the API alone does; `None`: it is none of them.
+fn refused_change(operation: u16, reader: &mut Reader<'_>) -> Option<Stub> {
+    let mut out = Writer::default();
+    match operation {
+        // LsarCreateAccount answers a handle.
+        10 => zeros(&mut out, 5),
+        // LsarDeleteObject: the handle stays.
+        34 => match reader.handle() {
+            Ok(handle) => out.bytes(&handle),
+            Err(bad) => return Some(Err(bad)),
+        },
+        // LsarSetSecurityObject; privileges, system access and rights of accounts.
+        4 | 19 | 20 | 24 | 37 | 38 => {}
+        _ => return None,
+    }
+    out.u32(NtStatus::ACCESS_DENIED.0);
+    Some(Ok(out.into_stub()))
+}
+
+fn zeros(out: &mut Writer, count: usize) {
+    (0..count).for_each(|_| out.u32(0));
 }
 
 /// Reads a handle, and answers STATUS_INVALID_HANDLE after `refused` if it is not one of ours.
@@ -66,7 +102,7 @@ fn with_handle(
 
 /// No domains, no entries, none mapped.
 fn nothing_translated(out: &mut Writer) {
-    [0; 4].into_iter().for_each(|zero| out.u32(zero));
+    zeros(out, 4);
 }
 
 fn close(reader: &mut Reader<'_>, policies: &mut Handles) -> Result<Vec<u8>, BadStub> {
@@ -123,8 +159,7 @@ fn query_policy(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result<Ve
     Ok(out.into_stub())
 }
 
-/// LsarEnumerateAccounts (MS-LSAD 3.1.4.5.2): no account holds a privilege of its own.
-fn no_accounts() -> Vec<u8> {
+fn no_domains() -> Vec<u8> {
     let mut out = Writer::default();
     out.u32(0);
     out.u32(0);
@@ -372,9 +407,12 @@ fn translate_name(full: &str, domains: &mut Domains, directory: &dyn Directory) 
         let domain = Some(domains.position(known.domain, &known.domain_sid));
         return Translated { kind: known.kind, name: known.name.into(), sid: Some(known.sid), domain };
     }
-    // A domain's name may stand alone, and as that of the domain in itself.
-    let names_domain = |known: &str| {
-        name.eq_ignore_ascii_case(known) && domain.is_none_or(|domain| domain.eq_ignore_ascii_case(known))
+    // A domain's name may stand alone, before a separator, and as that of the domain in itself.
+    let names_domain = |known: &str| match domain {
+        Some(domain) => {
+            domain.eq_ignore_ascii_case(known) && (name.is_empty() || name.eq_ignore_ascii_case(known))
+        }
+        None => name.eq_ignore_ascii_case(known),
     };
     // Nothing, too, is a name of that domain, as at Windows.
     if full.is_empty() || names_domain(well_known::BUILTIN) {

@@ -1,14 +1,14 @@
-//! Puts the disks of a running daemon behind faults that tests steer, with the feature `fault-injection` only.
+//! Puts the disks of a running daemon behind faults that tests steer, of a server for tests.
 //!
 //! If the environment names a Unix socket in `CENOTE_FAULTS`, every disk that is opened fails as the socket is told; with
 //! `CENOTE_POWER_CUTS` set too, every disk gets a volatile write cache that a power cut robs. A connection sends one command a
 //! line and gets one line for each, `ok` or `error: ...`; docs/OPERATIONS.md, "Fault injection", has the commands. Never part
 //! of what is installed.
 
-use crate::crash::{Fault, FaultAction, FaultTarget};
-use crate::fault::{FaultDisk, FaultHandle};
-use crate::volatile::{Plug, VolatileDisk};
-use crate::{Disk, DiskError, FileDisk, OpenedFile};
+use disk::crash::{Fault, FaultAction, FaultTarget};
+use disk::fault::{FaultDisk, FaultHandle};
+use disk::volatile::{Plug, VolatileDisk};
+use disk::{Disk, DiskError, FileDisk, OpenedFile};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

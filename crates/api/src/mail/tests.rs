@@ -1,0 +1,189 @@
+use super::*;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A certificate for a name, in PEM form, and the TLS of a server that has it.
+fn certificate(name: &str) -> (String, Arc<ServerConfig>) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(crate::tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (made.cert.pem(), Arc::new(config))
+}
+
+/// Answers of the server behind its greeting, and to a login.
+#[derive(Clone, Copy)]
+struct Script {
+    offers: &'static str,
+    login: &'static str,
+}
+
+const LETS_IN: Script = Script { offers: "STARTTLS", login: "235 come in" };
+
+/// Talks SMTP until the client goes or begins TLS; answers the lines it got.
+fn converse(stream: &mut (impl Read + std::io::Write), greets: bool, script: Script) -> Vec<String> {
+    let offers = if greets { script.offers } else { "AUTH PLAIN" };
+    let mut lines = Vec::new();
+    let mut reader = BufReader::with_capacity(1, stream);
+    if greets {
+        reader.get_mut().write_all(b"220 test\r\n").unwrap();
+    }
+    let mut in_text = false;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return lines;
+        }
+        let line = line.trim_end().to_owned();
+        lines.push(line.clone());
+        let answer = match line.split(' ').next().unwrap_or_default() {
+            "." if in_text => "250 taken".to_owned(),
+            _ if in_text => continue,
+            "EHLO" => format!("250-test\r\n250 {offers}"),
+            "STARTTLS" => "220 go on".to_owned(),
+            "AUTH" => script.login.to_owned(),
+            "DATA" => "354 the text".to_owned(),
+            "QUIT" => "221 bye".to_owned(),
+            _ => "250 ok".to_owned(),
+        };
+        in_text = line == "DATA" || in_text && line != ".";
+        reader.get_mut().write_all(format!("{answer}\r\n").as_bytes()).unwrap();
+        if line == "STARTTLS" || line == "QUIT" {
+            return lines;
+        }
+    }
+}
+
+/// Lines in the clear, and lines over TLS.
+type Heard = (Vec<String>, Vec<String>);
+
+/// Takes one connection.
+fn server(script: Script, tls: Arc<ServerConfig>) -> (SocketAddr, JoinHandle<Heard>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let clear = converse(&mut stream, true, script);
+        if clear.last().is_none_or(|line| line != "STARTTLS") {
+            return (clear, Vec::new());
+        }
+        let mut stream = StreamOwned::new(ServerConnection::new(tls).unwrap(), stream);
+        let protected = converse(&mut stream, false, script);
+        (clear, protected)
+    });
+    (address, task)
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new(pem: &str, password_mode: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), pem).unwrap();
+        let password = directory.path().join("password");
+        std::fs::write(&password, "open sesame\n").unwrap();
+        std::fs::set_permissions(&password, std::fs::Permissions::from_mode(password_mode)).unwrap();
+        Self(directory)
+    }
+
+    fn mail(&self, address: SocketAddr) -> Mail {
+        Mail {
+            host: "localhost".into(),
+            port: address.port(),
+            protection: Protection::Starttls,
+            from: "Filer <filer@example.com>".into(),
+            to: vec!["ann@example.com".into(), "ben@example.com".into()],
+            login: Some(("filer".into(), self.0.path().join("password"))),
+            authorities: Some(self.0.path().join("ca.pem")),
+            answer_within: ANSWER_WITHIN,
+        }
+    }
+}
+
+#[test]
+fn a_mail_and_its_login_go_by_starttls_to_all_receivers() {
+    let (pem, tls) = certificate("localhost");
+    let (address, task) = server(LETS_IN, tls);
+    let files = Files::new(&pem, 0o600);
+    send(&files.mail(address), "[cenote] FILER is unhealthy\nNew:\n\n* disk 1 is lost\n").unwrap();
+    let (clear, protected) = task.join().unwrap();
+    assert!(clear.iter().all(|line| line.starts_with("EHLO") || line == "STARTTLS"), "{clear:?}");
+    // NUL filer NUL open sesame
+    for line in [
+        "AUTH PLAIN AGZpbGVyAG9wZW4gc2VzYW1l",
+        "RCPT TO:<ann@example.com>",
+        "RCPT TO:<ben@example.com>",
+        "Subject: [cenote] FILER is unhealthy",
+        "Auto-Submitted: auto-generated",
+        "* disk 1 is lost",
+    ] {
+        assert!(protected.iter().any(|got| got == line), "{line} in {protected:#?}");
+    }
+    assert!(protected.iter().any(|line| line.starts_with("MAIL FROM:<filer@example.com>")), "{protected:#?}");
+}
+
+#[test]
+fn a_server_without_starttls_or_of_another_name_learns_nothing() {
+    let (pem, tls) = certificate("elsewhere");
+    for offers in ["AUTH PLAIN", "STARTTLS"] {
+        let (address, task) = server(Script { offers, ..LETS_IN }, tls.clone());
+        send(&Files::new(&pem, 0o600).mail(address), "subject\ntext").unwrap_err();
+        let (clear, protected) = task.join().unwrap();
+        let is_told =
+            |line: &String| line.contains("AUTH ") || line.contains("MAIL") || line.contains("ann@");
+        assert!(!clear.iter().chain(&protected).any(is_told), "{offers}: {clear:?} {protected:?}");
+    }
+}
+
+#[test]
+fn a_password_that_others_can_read_is_not_used() {
+    let (pem, _) = certificate("localhost");
+    let files = Files::new(&pem, 0o640);
+    let why = send(&files.mail(SocketAddr::from(([127, 0, 0, 1], 9))), "subject").unwrap_err();
+    assert!(why.contains("mode 640") && why.contains("chmod 600"), "{why}");
+}
+
+#[test]
+fn a_login_that_is_refused_is_told_without_the_password() {
+    let (pem, tls) = certificate("localhost");
+    let (address, task) = server(Script { login: "535 5.7.8 not you", ..LETS_IN }, tls);
+    let files = Files::new(&pem, 0o600);
+    let why = send(&files.mail(address), "subject\ntext").unwrap_err();
+    let (_, protected) = task.join().unwrap();
+    assert!(protected.iter().any(|line| line.starts_with("AUTH PLAIN")), "{protected:?}");
+    assert!(!protected.iter().any(|line| line.starts_with("MAIL")), "{protected:?}");
+    assert!(why.contains("not you"), "{why}");
+    assert!(!why.contains("sesame") && !why.contains("AGZpbGVy"), "{why}");
+    assert!(!format!("{:?}", files.mail(address)).contains("sesame"));
+}
+
+#[test]
+fn a_server_that_never_answers_is_left_after_its_time() {
+    let (pem, _) = certificate("localhost");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let files = Files::new(&pem, 0o600);
+    for protection in [Protection::Starttls, Protection::Tls] {
+        let mail = files.mail(listener.local_addr().unwrap());
+        let mail = Mail { protection, answer_within: Duration::from_millis(50), ..mail };
+        send(&mail, "subject\ntext").unwrap_err();
+    }
+}
+
+#[test]
+fn a_servers_name_has_a_port_or_the_usual_one() {
+    let of = |text| host_and_port(text, Protection::Starttls);
+    assert_eq!(of("mail.example.com"), Ok(("mail.example.com".into(), 587)));
+    assert_eq!(of("mail.example.com:25"), Ok(("mail.example.com".into(), 25)));
+    assert_eq!(of("[fd00::1]:25"), Ok(("fd00::1".into(), 25)));
+    assert_eq!(of("[fd00::1]"), Ok(("fd00::1".into(), 587)));
+    for bad in ["", ":25", "a:b", "fd00::1", "a b", "a:0", "smtp://a:25"] {
+        assert!(of(bad).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,230 @@
+//! Sections `[api]` and `[health]` of the configuration.
+//!
+//! Owns their keys, defaults and documentation, and refuses values that make no sense. Never opens anything.
+
+use crate::health_watch::{Receivers, Webhook};
+use crate::mail::{ANSWER_WITHIN, Mail, Protection, check_address, host_and_port};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiSection {
+    pub listen: SocketAddr,
+    pub tls_listen: Vec<SocketAddr>,
+    pub tls_certificate: PathBuf,
+    pub tls_key: PathBuf,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealthSection {
+    pub webhook: String,
+    pub webhook_ca_file: PathBuf,
+    pub mail_server: String,
+    pub mail_protection: Protection,
+    pub mail_from: String,
+    pub mail_to: Vec<String>,
+    pub mail_user: String,
+    pub mail_password_file: PathBuf,
+    pub mail_ca_file: PathBuf,
+}
+
+/// Every key, as `section.key`, and its help.
+pub const DOCUMENTATION: &[(&str, &str)] = &[
+    ("api.listen", "Address and port of the management API for this machine. Loopback only."),
+    (
+        "api.tls_listen",
+        "Addresses and ports of the management API for others, over TLS; needs certificate and key.",
+    ),
+    (
+        "api.tls_certificate",
+        "The certificate for it in PEM form, with those between it and an authority that clients trust.",
+    ),
+    (
+        "api.tls_key",
+        "Its key in PEM form, not readable by everybody. Both are read again when they have changed.",
+    ),
+    (
+        "health.webhook",
+        "URL (http or https) to which changes of health are posted as JSON; \"\": none. They go to the log in any case.",
+    ),
+    (
+        "health.webhook_ca_file",
+        "Authorities, in PEM form, that may vouch for the webhook's name; \"\": those that the system trusts.",
+    ),
+    (
+        "health.mail_server",
+        "HOST or HOST:PORT of the SMTP server that takes mails about changes of health; \"\": none.",
+    ),
+    (
+        "health.mail_protection",
+        "starttls (port 587): TLS by STARTTLS, and nothing is sent without; tls (port 465): TLS from the first byte; none (port 25): for a relay on \
+         this machine, without a login.",
+    ),
+    ("health.mail_from", "The sender's address."),
+    ("health.mail_to", "The receivers' addresses."),
+    ("health.mail_user", "Name for the server's login; \"\": none."),
+    ("health.mail_password_file", "File with the login's password, of mode 0600."),
+    (
+        "health.mail_ca_file",
+        "Authorities, in PEM form, that may vouch for the mail server's name; \"\": those that the system trusts.",
+    ),
+];
+
+/// A value that parses and makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadKey {
+    pub key: &'static str,
+    pub why: String,
+}
+
+fn bad(key: &'static str, why: impl Into<String>) -> Result<(), BadKey> {
+    Err(BadKey { key, why: why.into() })
+}
+
+fn is_set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
+impl Default for ApiSection {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9445)),
+            tls_listen: Vec::new(),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
+        }
+    }
+}
+
+impl ApiSection {
+    /// # Errors
+    /// [`BadKey`].
+    pub fn check(&self) -> Result<(), BadKey> {
+        if !self.listen.ip().is_loopback() {
+            return bad(
+                "api.listen",
+                "it is served on loopback only, without TLS: take 127.0.0.1 or [::1]; api.tls_listen is for others",
+            );
+        }
+        if self.tls_listen.is_empty() {
+            return Ok(());
+        }
+        for (key, path) in [("api.tls_certificate", &self.tls_certificate), ("api.tls_key", &self.tls_key)] {
+            if !is_set(path) {
+                return bad(key, "api.tls_listen needs a certificate and its key");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HealthSection {
+    /// # Errors
+    /// [`BadKey`].
+    pub fn check(&self) -> Result<(), BadKey> {
+        let hook = &self.webhook;
+        let is_url = ["http://", "https://"].iter().any(|scheme| {
+            hook.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        });
+        if !hook.is_empty() && !is_url {
+            return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
+        }
+        self.check_mail()
+    }
+
+    fn check_mail(&self) -> Result<(), BadKey> {
+        if self.mail_server.is_empty() {
+            return match self.mail_to.is_empty() {
+                true => Ok(()),
+                false => bad("health.mail_server", "health.mail_to needs it"),
+            };
+        }
+        if let Err(why) = host_and_port(&self.mail_server, self.mail_protection) {
+            return bad("health.mail_server", why);
+        }
+        if let Err(why) = check_address(&self.mail_from) {
+            return bad("health.mail_from", why);
+        }
+        if self.mail_to.is_empty() {
+            return bad("health.mail_to", "at least one address is needed");
+        }
+        if let Some(why) = self.mail_to.iter().find_map(|address| check_address(address).err()) {
+            return bad("health.mail_to", why);
+        }
+        if self.mail_user.is_empty() == is_set(&self.mail_password_file) {
+            return bad("health.mail_password_file", "health.mail_user and it belong together");
+        }
+        if self.mail_protection == Protection::None && !self.mail_user.is_empty() {
+            return bad(
+                "health.mail_protection",
+                "a password is not sent in the clear: take starttls or tls",
+            );
+        }
+        Ok(())
+    }
+
+    /// The receivers of changes of health.
+    pub fn receivers(&self) -> Receivers {
+        let file = |path: &PathBuf| is_set(path).then(|| path.clone());
+        let webhook = (!self.webhook.is_empty())
+            .then(|| Webhook { url: self.webhook.clone(), authorities: file(&self.webhook_ca_file) });
+        let server = host_and_port(&self.mail_server, self.mail_protection).ok();
+        let mail = server.map(|(host, port)| Mail {
+            host,
+            port,
+            protection: self.mail_protection,
+            from: self.mail_from.clone(),
+            to: self.mail_to.clone(),
+            login: file(&self.mail_password_file).map(|file| (self.mail_user.clone(), file)),
+            authorities: file(&self.mail_ca_file),
+            answer_within: ANSWER_WITHIN,
+        });
+        Receivers { webhook, mail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mails() -> HealthSection {
+        HealthSection {
+            mail_server: "mail.example.com".into(),
+            mail_from: "filer@example.com".into(),
+            mail_to: vec!["ann@example.com".into()],
+            mail_user: "filer".into(),
+            mail_password_file: "/etc/cenote/mail.password".into(),
+            ..HealthSection::default()
+        }
+    }
+
+    #[test]
+    fn a_password_for_mails_goes_protected_only() {
+        let section = mails();
+        section.check().unwrap();
+        let mail = section.receivers().mail.unwrap();
+        assert_eq!((mail.host.as_str(), mail.port), ("mail.example.com", 587));
+        assert_eq!(mail.protection, Protection::Starttls);
+        let open = HealthSection { mail_protection: Protection::None, ..section };
+        assert_eq!(open.check().unwrap_err().key, "health.mail_protection");
+    }
+
+    #[test]
+    fn mails_that_could_not_be_sent_are_refused_by_key() {
+        let wrong = |change: fn(&mut HealthSection), key| {
+            let mut section = mails();
+            change(&mut section);
+            assert_eq!(section.check().unwrap_err().key, key);
+        };
+        wrong(|section| section.mail_server = String::new(), "health.mail_server");
+        wrong(|section| section.mail_server = "a:b".into(), "health.mail_server");
+        wrong(|section| section.mail_from = "filer".into(), "health.mail_from");
+        wrong(|section| section.mail_to.clear(), "health.mail_to");
+        wrong(|section| section.mail_to.push("ann".into()), "health.mail_to");
+        wrong(|section| section.mail_user.clear(), "health.mail_password_file");
+        wrong(|section| section.mail_password_file = PathBuf::new(), "health.mail_password_file");
+    }
+}

@@ -1,0 +1,101 @@
+//! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
+//!
+//! The data plane asks for it (`node`), heartbeats say nothing then (`cluster::membership`), and here is what lies between. A leader of etcd whose
+//! entries reach nobody, and whose small signs of life do, is kept by its followers, and nobody commits. So the process ends, and begins anew when the
+//! server speaks again. Promises:
+//!
+//! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
+//! 2. What it has acknowledged is in its log, which it begins anew with; what it had only proposed nobody was told of.
+//! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
+
+use crate::control::ClusterControl;
+use cluster::NodeRecord;
+use cluster::membership::shell::Retreat;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::NodeId;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// For how long the others may be without a majority of etcd: they elect a leader anew.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Has this server's member of etcd make way when the data plane wants the server to fall silent; ends at once on a single server.
+pub(crate) async fn follow(control: Arc<ClusterControl>) {
+    let Some(credentials) = control.credentials() else { return };
+    let own = credentials.facts().node;
+    let (mut has_made_way, mut carried_at, mut has_said) = (false, Instant::now(), false);
+    loop {
+        let retreat = control.server.retreating();
+        let read = control.last_read().filter(|_| retreat.is_wanted);
+        let is_carried = read.is_some_and(|read| others_vote(&read.members, own, &retreat));
+        if is_carried {
+            carried_at = Instant::now();
+        }
+        let may = is_carried || (has_made_way && carried_at.elapsed() < ELECTION_PATIENCE);
+        let makes_way = retreat.is_wanted && retreat.is_spared && may;
+        if makes_way != has_made_way {
+            if !makes_way {
+                control.server.hush(false);
+            }
+            let engine = control.engine();
+            let paused = tokio::task::spawn_blocking(move || engine.pause_member(makes_way)).await;
+            let Ok(paused) = paused else { return };
+            match paused {
+                Ok(()) => {
+                    tell(makes_way);
+                    control.server.hush(makes_way);
+                    (has_made_way, has_said) = (makes_way, false);
+                }
+                Err(why) if !has_said => {
+                    tracing::warn!(
+                        why,
+                        "this server's member of etcd does not begin again; it is tried again"
+                    );
+                    has_said = true;
+                }
+                Err(_) => {}
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn tell(makes_way: bool) {
+    match makes_way {
+        true => tracing::error!(
+            "large messages of this server reach nobody: its member of etcd ends for now, and it falls silent, so that others take its volumes"
+        ),
+        false => tracing::warn!("this server speaks to the others again, and its member of etcd begins anew"),
+    }
+}
+
+/// Whether most of etcd's members, by the servers' records, are others that are heard to vote; or the servers run none.
+fn others_vote(servers: &[NodeRecord], own: NodeId, retreat: &Retreat) -> bool {
+    let seated: Vec<NodeId> =
+        servers.iter().filter(|server| server.etcd.is_some()).map(|server| server.id).collect();
+    let voting = seated.iter().filter(|node| **node != own && retreat.voting.contains(node)).count();
+    seated.is_empty() || voting > seated.len() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::record;
+
+    #[test]
+    fn a_member_makes_way_only_if_most_of_all_are_others_that_vote() {
+        let servers: Vec<NodeRecord> = (1..=4).map(|number| record(number, number < 4)).collect();
+        let may = |own: u32, voting: &[u32]| {
+            let voting = voting.iter().copied().map(NodeId).collect();
+            others_vote(&servers, NodeId(own), &Retreat { voting, ..Retreat::default() })
+        };
+        assert!(may(3, &[1, 2]) && may(1, &[2, 3]));
+        assert!(!may(3, &[1]) && !may(3, &[1, 3]), "its own vote goes with it");
+        assert!(!may(3, &[1, 4]), "the fourth server runs none");
+        assert!(
+            may(4, &[1, 3]) && !may(4, &[1]),
+            "a server without a member has none to end, and the others need theirs"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! A node whose data reach nobody, and whom the cluster's state does not answer, falls silent, so that others take its volumes.
+//!
+//! [`crate::letting_go`] passes a volume on by the cluster's state. If that lies behind the same network, which carries heartbeats and nothing large,
+//! the node can tell nobody, and nobody takes a volume from a node that is heard. Promises: it falls silent only if large messages reach most of the
+//! others and not this one, as these say themselves; if the state has not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume that
+//! it serves, so that silence ends no service that could go on. It speaks again when its data have come through for [`PROVEN_FOR`], or
+//! when the others need it. Never decides what is safe: to the others this is a death, and `cluster::membership` says why never both answer.
+
+use crate::answering::{Answering, Heartbeats};
+use crate::letting_go::demand_answer;
+use crate::neighbours::{Neighbours, UNREACHED_AFTER};
+use crate::state::State;
+use crate::tasks::Tasks;
+use crate::volume_opening::VolumeOpener;
+use crate::volumes::Volumes;
+use space::takeover;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Monotonic, VolumeId};
+
+/// The state answers within a second or says that it does not know; an election takes as long.
+const UNANSWERED_FOR: Duration = Duration::from_secs(2);
+/// Data have come through to most nodes for so long when this one speaks again.
+const PROVEN_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+/// A retreat that did not come to be by then is given up: this server's member of the cluster's state is needed.
+const SILENT_WITHIN: Duration = Duration::from_secs(10);
+/// Pause after a retreat that the others did not do without.
+const PAUSE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
+
+const WHY: &str = "data of this server reach no other one, and the cluster's state does not answer: another server is to have it";
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// No retreat before then.
+    Speaks { not_before: Monotonic },
+    /// It is to be silent since then. `reached_since`: data come through again.
+    Retreats { since: Monotonic, was_silent: bool, reached_since: Option<Monotonic> },
+}
+
+/// Has this node fall silent, and speak again.
+#[derive(Clone)]
+pub(crate) struct Retreating {
+    pub tasks: Rc<Tasks>,
+    pub volumes: Rc<Volumes>,
+    pub neighbours: Rc<Neighbours>,
+    pub answering: Rc<Answering>,
+    pub opener: VolumeOpener,
+    pub state: State,
+    phase: Rc<RefCell<Phase>>,
+    /// The first question to the state since the last answer.
+    unanswered_since: Rc<Cell<Option<Monotonic>>>,
+    is_asking: Rc<Cell<bool>>,
+}
+
+impl Retreating {
+    pub fn new(opener: VolumeOpener, answering: Rc<Answering>) -> Self {
+        let VolumeOpener { tasks, volumes, neighbours, state, .. } = opener.clone();
+        Self {
+            tasks,
+            volumes,
+            neighbours,
+            answering,
+            opener,
+            state,
+            phase: Rc::new(RefCell::new(Phase::Speaks { not_before: Monotonic(0) })),
+            unanswered_since: Rc::default(),
+            is_asking: Rc::default(),
+        }
+    }
+
+    /// Whether this node is to be silent: it opens no volume meanwhile.
+    pub fn is_under_way(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Retreats { .. })
+    }
+
+    /// Tells the others whether data come through to most nodes, and begins or ends a retreat. To be called once a second.
+    pub fn look(&self) {
+        let Some(heartbeats) = self.answering.heartbeats() else { return };
+        let now = self.tasks.now();
+        let reaches_most = self.neighbours.reaches_most(now, UNREACHED_AFTER);
+        heartbeats.note_reach(reaches_most);
+        let phase = *self.phase.borrow();
+        let next = match phase {
+            Phase::Speaks { not_before } => {
+                self.ask_state(now);
+                let begins = !reaches_most && now >= not_before && self.is_called_for(heartbeats, now);
+                begins.then(|| self.begin(heartbeats, now))
+            }
+            Phase::Retreats { since, was_silent, reached_since } => {
+                let reached_since = reaches_most.then(|| reached_since.unwrap_or(now));
+                let phase = Phase::Retreats { since, was_silent, reached_since };
+                Some(self.go_on(heartbeats, phase, now))
+            }
+        };
+        if let Some(next) = next {
+            self.phase.replace(next);
+        }
+    }
+
+    /// Asks the state, as long as most nodes are not reached: only then it matters whether it answers.
+    fn ask_state(&self, now: Monotonic) {
+        if self.neighbours.reaches_most(now, Duration::ZERO) {
+            self.unanswered_since.set(None);
+            return;
+        }
+        let Some(volume) = self.neighbours.any_volume() else { return };
+        if self.is_asking.replace(true) {
+            return;
+        }
+        let asking = self.clone();
+        self.tasks.spawn(async move {
+            let answered = asking.state.change(move |state| demand_answer(state, volume)).await;
+            let first = asking.unanswered_since.get().unwrap_or(now);
+            asking.unanswered_since.set(answered.is_err().then_some(first));
+            asking.is_asking.set(false);
+        });
+    }
+
+    fn is_called_for(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> bool {
+        let (Some(own), view) = (self.neighbours.own(), self.neighbours.view()) else { return false };
+        let is_spared = |volume: &VolumeId| {
+            let record = self.neighbours.record(*volume);
+            record.is_some_and(|record| takeover::is_spared(&record, &view, own))
+        };
+        self.unanswered_since.get().is_some_and(|since| now.since(since) >= UNANSWERED_FOR)
+            && heartbeats.retreating().is_spared
+            && self.served().iter().all(is_spared)
+    }
+
+    fn served(&self) -> Vec<VolumeId> {
+        let entries = self.volumes.entries();
+        entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
+    }
+
+    fn begin(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> Phase {
+        tracing::error!(
+            "data reach no other server, although heartbeats do, and the cluster's state does not answer: this server is to fall silent"
+        );
+        heartbeats.retreat(true);
+        Phase::Retreats { since: now, was_silent: false, reached_since: None }
+    }
+
+    fn go_on(&self, heartbeats: &dyn Heartbeats, phase: Phase, now: Monotonic) -> Phase {
+        let Phase::Retreats { since, was_silent, reached_since } = phase else { return phase };
+        let is_silent = heartbeats.retreating().is_silent;
+        if is_silent {
+            // Clients go to who has the volumes next; nothing of them leaves this node any more.
+            self.served().into_iter().for_each(|volume| self.opener.suspend(volume, WHY));
+        }
+        let is_proven = reached_since.is_some_and(|since| now.since(since) >= PROVEN_FOR);
+        let is_refused = !is_silent && (was_silent || now.since(since) >= SILENT_WITHIN);
+        if !is_proven && !is_refused {
+            return Phase::Retreats { since, was_silent: is_silent, reached_since };
+        }
+        match is_proven {
+            true => tracing::warn!("data reach most other servers again: this server speaks again"),
+            false => tracing::warn!("the others do not do without this server: it speaks again"),
+        }
+        heartbeats.retreat(false);
+        self.unanswered_since.set(None);
+        Phase::Speaks { not_before: if is_proven { now } else { now.after(PAUSE) } }
+    }
+}
