@@ -77,6 +77,14 @@ def every_server_shows_what_another_does():
     assert set(idle.values()) == {0} and len(idle) == 2, idle
     go("clients")
     wait(lambda: "Sessions (0)" in text())
+    # Not only its rates: its clients, its disks, and how fast the cluster is.
+    go("disks")
+    wait(lambda: len(rows("Disks")) == 9 and all("B/s" in row["Read / write"] for row in rows("Disks")), 20)
+    go("performance")
+    wait(lambda: [row["Client"] for row in rows("Clients") or []] not in ([], ["–"]), 20)
+    assert set(row["This second"] for row in rows("This second")) == {"Read", "Write", "Others"}
+    go("overview")
+    wait(lambda: script("return document.getElementById('fast').dataset.verdict") == "yes", 20)
     go("nodes")
     picture("nodes-loaded")
 

@@ -240,7 +240,7 @@ def pool_and_volumes_are_those_of_the_api():
     volume, pool = api("/volumes")[0], api("/pools")[0]
     row = rows("Volumes")[0]
     assert row["Volume"] == volume["name"] and row["Copies up to date"] == "2 of 2", row
-    assert row["Resiliency"] == "Two way mirror", row
+    assert row["Resiliency"] == f"Two-way mirror, {volume['provisioning']}", row
     assert f"Pool {pool['name']}" in text()
 
 

@@ -115,7 +115,7 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["shares"] => *method == Method::POST,
         // A server's part of it; whoever is asked has all others do theirs.
         ["pools", _, "rebalance"] => is_change,
-        ["perf"] | ["perf", "second" | "clients"] => !is_change,
+        ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
         ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health" | "rdma"] => !is_change,
         ["jobs" | "sessions" | "files", _, ..] | ["rdma", "connections", ..] => true,
         _ => false,
@@ -200,6 +200,7 @@ mod tests {
             may_be_elsewhere(&Method::GET, "/api/v1/perf"),
             "a server may ask another one for its counters"
         );
+        assert!(may_be_elsewhere(&Method::GET, "/api/v1/perf/activity"));
         assert_eq!(about(Method::GET, "/api/v1/perf", ""), None, "whoever is asked answers with its own");
     }
 

@@ -46,11 +46,11 @@ impl Percentiles {
             for ((_, sum), ((_, after), (_, before))) in
                 counts.iter_mut().zip(after.buckets().zip(before.buckets()))
             {
-                *sum += after.saturating_sub(before);
+                *sum = u64::saturating_add(*sum, after.saturating_sub(before));
             }
             sum_us += after.sum().saturating_sub(before.sum()).as_secs_f64() * 1e6;
         }
-        let count: u64 = counts.iter().map(|(_, count)| count).sum();
+        let count = counts.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         if count == 0 {
             return Self::default();
         }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod activity;
 mod caller;
 mod carrying;
 pub mod cluster;

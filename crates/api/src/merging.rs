@@ -387,13 +387,25 @@ mod tests {
             part.state.counters.sends = sends;
             let (address, transport, provider) = ("a:1".into(), "iWARP".into(), "software".into());
             part.state.listeners.push(RdmaListener { node: None, address, transport, provider });
-            serde_json::to_value(part).unwrap()
+            let mut part = serde_json::to_value(part).unwrap();
+            let channel = json!({
+                "connection": 1, "send_credits": 1, "receive_credits": 1, "crc": true, "inbound_read_depth": 1, "outbound_read_depth": 1,
+                "counters": crate::rdma::SmbDirectCounters::default(),
+            });
+            part["connections"] =
+                json!([{"client": "c:1", "server": "a:1", "transport": "iWARP", "rdma": channel}]);
+            part["interfaces"] = json!([{"name": "eth0", "addresses": [], "speed_bits_s": null, "capable": true, "reason": ""}]);
+            part["devices"] = json!([{"name": "siw0", "transport": "iWARP", "state": "active", "interface": null, "used": true, "reason": ""}]);
+            part
         };
         let whole = rdma(parts(&[("node-1", part("none", 3)), ("node-2", part("none", 4))], &[]));
         assert_eq!((whole.state.counters.sends, whole.no_devices.as_str()), (7, "none"));
-        let names: Vec<_> =
-            whole.state.listeners.into_iter().map(|listener| listener.node.unwrap()).collect();
-        assert_eq!(names, ["node-1", "node-2"]);
+        let told = serde_json::to_value(&whole).unwrap();
+        for list in ["listeners", "connections", "interfaces", "devices"] {
+            let elements = told[list].as_array().unwrap();
+            let names: Vec<_> = elements.iter().map(|element| element["node"].as_str().unwrap()).collect();
+            assert_eq!(names, ["node-1", "node-2"], "{list}");
+        }
         let whole = rdma(parts(&[("node-1", part("none", 0)), ("node-2", part("no driver", 0))], &[]));
         assert_eq!(whole.no_devices, "node-2: no driver; node-1: none");
         let whole = rdma(parts(&[("node-1", part("none", 0)), ("node-2", part("", 0))], &[]));

@@ -2,6 +2,7 @@
 //!
 //! Promises: asking costs the data plane nothing. Whoever looks at the server each second notes what it saw.
 
+use crate::activity::Activity;
 use crate::model::Performance;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,8 @@ use utoipa::ToSchema;
 
 /// What was noted longer ago is not told.
 const LASTS_FOR: Duration = Duration::from_millis(2500);
+/// So long after somebody asked what a second was made of, that is counted.
+const WANTED_FOR: Duration = Duration::from_secs(5);
 
 /// Totals at both ends of the last second; `uptime_us` is the time of each, by the server's own clock.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
@@ -30,6 +33,16 @@ pub struct MachineSecond {
     pub memory_bytes: Option<u64>,
     pub received_bytes_per_s: Option<f64>,
     pub sent_bytes_per_s: Option<f64>,
+}
+
+/// A server's last second, and what it was made of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ServerActivity {
+    #[serde(flatten)]
+    pub second: LastSecond,
+    /// `null`: nobody had asked in the second before, so that it was not counted; or an earlier release does not tell.
+    #[serde(default)]
+    pub activity: Option<Activity>,
 }
 
 /// What all servers of the cluster that answered counted in their last second.
@@ -69,6 +82,8 @@ struct Noted {
     before: Option<Performance>,
     after: Option<(Instant, Performance)>,
     machine: Option<MachineSecond>,
+    activity: Option<(Instant, Activity)>,
+    asked: Option<Instant>,
 }
 
 impl Seconds {
@@ -81,6 +96,26 @@ impl Seconds {
     /// Notes what the machine did meanwhile.
     pub fn note_machine(&self, machine: MachineSecond) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).machine = Some(machine);
+    }
+
+    /// Whether somebody asks what seconds are made of.
+    pub fn is_activity_wanted(&self, now: Instant) -> bool {
+        let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner).asked;
+        asked.is_some_and(|at| now.saturating_duration_since(at) < WANTED_FOR)
+    }
+
+    /// Notes what the last second was made of.
+    pub fn note_activity(&self, activity: Activity, now: Instant) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).activity = Some((now, activity));
+    }
+
+    /// The last second and what it was made of, which is counted from now on for a while. `None`: as of [`Self::last`].
+    pub fn last_activity(&self, now: Instant) -> Option<ServerActivity> {
+        let second = self.last(now)?;
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.asked = Some(now);
+        let fresh = noted.activity.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) < LASTS_FOR);
+        Some(ServerActivity { second, activity: fresh.map(|(_, activity)| activity.clone()) })
     }
 
     /// `None`: the server was not looked at twice, or not lately.
@@ -113,6 +148,23 @@ mod tests {
         let last = seconds.last(now).unwrap();
         assert_eq!((last.before.uptime_us, last.after.uptime_us), (2, 3));
         assert!(seconds.last(now + LASTS_FOR).is_none());
+    }
+
+    #[test]
+    fn what_a_second_was_made_of_is_counted_while_somebody_asks() {
+        let (seconds, now) = (Seconds::default(), Instant::now());
+        seconds.note(at(1), now);
+        seconds.note(at(2), now);
+        assert!(!seconds.is_activity_wanted(now));
+        assert!(seconds.last_activity(now).unwrap().activity.is_none());
+        assert!(seconds.is_activity_wanted(now));
+        seconds.note_activity(Activity { rdma_bytes: 7, ..Activity::default() }, now);
+        assert_eq!(seconds.last_activity(now).unwrap().activity.unwrap().rdma_bytes, 7);
+        assert!(!seconds.is_activity_wanted(now + WANTED_FOR));
+        // An earlier release tells the second alone.
+        let told = serde_json::to_value(seconds.last(now).unwrap()).unwrap();
+        let read: ServerActivity = serde_json::from_value(told).unwrap();
+        assert_eq!((read.second.after.uptime_us, read.activity.is_none()), (2, true));
     }
 
     #[test]

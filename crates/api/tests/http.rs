@@ -99,6 +99,13 @@ struct Cluster(Vec<&'static str>);
 const FAR_JOB: &str = r#"[{"id":2000001,"kind":"retirement","target":"/dev/b","state":"running","done_bytes":0,"total_bytes":9,
     "started_unix_s":1,"ended_unix_s":null,"remaining_s":null,"message":""}]"#;
 
+const POOL: &str = r#"{"id":"01234567-89ab-cdef-0123-456789abcdef","name":"tank","health":"healthy","disks":1,"slab_bytes":1,"size_bytes":9,
+    "reserve_bytes":0,"reserve_disks":0,"reserve_is_set":true}"#;
+
+/// A server's part of a rebalance, as that one shows it when it is done.
+const PART: &str = r#"{"id":5,"kind":"rebalance","target":"tank","state":"completed","done_bytes":7,"total_bytes":7,
+    "started_unix_s":1,"ended_unix_s":2,"remaining_s":null,"message":"1 moves were planned, of data"}"#;
+
 impl Cluster {
     fn refused<T: Send + 'static>() -> Answer<'static, T> {
         Box::pin(async { Err(ApiError::new(ErrorKind::Conflict, "no cluster")) })
@@ -146,6 +153,9 @@ impl ClusterManagement for Cluster {
     fn own(&self) -> Option<NodeId> {
         (!self.0.is_empty()).then_some(NodeId(1))
     }
+    fn servers(&self) -> Vec<(NodeId, String)> {
+        (1..).zip(&self.0).map(|(id, name)| (NodeId(id), (*name).to_owned())).collect()
+    }
     fn set_draining(&self, _: String, _: bool) -> Answer<'_, ()> {
         Self::refused()
     }
@@ -163,6 +173,14 @@ impl ClusterManagement for Cluster {
         }
         if (method.as_str(), path.as_str()) == ("GET", "/api/v1/jobs?local=true") {
             return Box::pin(async { Ok(Carried { status: 200, body: FAR_JOB.into() }) });
+        }
+        let part = match (method.as_str(), path.as_str()) {
+            ("POST", "/api/v1/pools/tank/rebalance?local=true") => Some(r#"{"job":5}"#),
+            ("GET", "/api/v1/jobs/5") => Some(PART),
+            _ => None,
+        };
+        if let Some(part) = part {
+            return Box::pin(async { Ok(Carried { status: 200, body: part.into() }) });
         }
         let body =
             serde_json::json!({ "at": name, "method": method, "path": path, "body": body }).to_string();
@@ -192,7 +210,15 @@ impl Management for Daemon {
             action: "a".into(),
         };
         let health = HealthReport { health: Health::Warning, issues: vec![issue], ..HealthReport::default() };
-        Box::pin(async { Ok(Box::new(Snapshot { disks: vec![disk()], health, ..Snapshot::default() })) })
+        let (mut pools, mut jobs) = (Vec::new(), Vec::new());
+        if !self.servers.is_empty() {
+            pools.push(serde_json::from_str(POOL).expect("a pool"));
+        }
+        if self.done.lock().unwrap().iter().any(|done| done.starts_with("Own")) {
+            jobs.push(serde_json::from_str(PART).expect("a job"));
+        }
+        let snapshot = Snapshot { disks: vec![disk()], pools, jobs, health, ..Snapshot::default() };
+        Box::pin(async { Ok(Box::new(snapshot)) })
     }
     fn seconds(&self) -> &Seconds {
         &self.seconds
@@ -262,7 +288,8 @@ impl Management for Daemon {
         self.did(format!("import {}", request.disks.join(" ")), imported)
     }
     fn rebalance_pool(&self, step: RebalanceStep) -> Answer<'_, RebalanceJob> {
-        self.did(format!("{step:?}"), RebalanceJob { job: 4, is_wanted: true })
+        let job = if matches!(step, RebalanceStep::Own(_)) { 5 } else { 4 };
+        self.did(format!("{step:?}"), RebalanceJob { job, is_wanted: true })
     }
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         self.did(format!("volume {} {}", request.name, request.size_bytes), VolumeId::from_bytes([1; 16]))
@@ -634,6 +661,36 @@ fn head_is_handed_on_as_get_and_leaves_no_line() {
         assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
     }
     assert_eq!(*server.daemon.audited.lock().unwrap(), Vec::new());
+}
+
+#[test]
+fn every_server_of_a_cluster_does_its_part_of_a_rebalance_and_one_that_does_not_answer_makes_it_fail() {
+    let ended = |servers: Vec<&'static str>| {
+        let server = server_in(servers);
+        let (status, started) = server.ask("POST", "/api/v1/pools/tank/rebalance", "");
+        assert_eq!((status, &started["job"]), (200, &4.into()), "the job of all");
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(end) = server.done().into_iter().find(|done| done.starts_with("End")) {
+                return (end, server.done());
+            }
+            assert!(Instant::now() < until, "it goes on for ever: {:?}", server.done());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let (end, done) = ended(vec!["here", "node-2"]);
+    let parts = ["state: Completed", "here: 1 moves were planned", "node-2: 1 moves were planned"];
+    assert!(parts.iter().all(|part| end.contains(part)), "{end}");
+    assert!(done[0].starts_with("Begin") && done[1].starts_with("Own"), "{done:?}");
+    let noted = done.iter().rfind(|done| done.starts_with("Note")).expect("progress");
+    assert!(noted.contains("bytes: (14, 14)"), "{noted}");
+    let (end, _) = ended(vec!["here", "silent", "node-2"]);
+    let parts = ["state: Failed", "not done by silent", "node-2: 1 moves were planned"];
+    assert!(parts.iter().all(|part| end.contains(part)), "{end}");
+    // Another server asks for the part of this one alone.
+    let server = server_in(vec!["here", "node-2"]);
+    let (_, started) = server.ask("POST", "/api/v1/pools/tank/rebalance?local=true", "");
+    assert_eq!((&started["job"], server.done().len()), (&5.into(), 1), "{:?}", server.done());
 }
 
 #[tokio::test]

@@ -449,24 +449,6 @@ impl Config {
         TakenUp { in_force, restart }
     }
 
-    /// Where files may be disks, as far as the configuration tells.
-    pub fn disk_places(&self) -> DiskPlaces {
-        let (api, cluster, health) = (&self.api, &self.cluster, &self.health);
-        let taken = [
-            &api.tls_certificate,
-            &api.tls_key,
-            &health.webhook_ca_file,
-            &cluster.etcd_ca_file,
-            &cluster.etcd_certificate,
-            &cluster.etcd_key,
-        ];
-        DiskPlaces {
-            data: self.server.data_dir.clone(),
-            directories: self.disks.directories.clone(),
-            taken: taken.into_iter().cloned().collect(),
-        }
-    }
-
     /// The keys that have another value in the other configuration.
     fn differing(&self, other: &Self) -> Vec<&'static str> {
         let tables = [self, other].map(|config| toml::Value::try_from(config).ok());
@@ -479,6 +461,26 @@ impl Config {
             .map(|(path, _)| *path)
             .filter(|path| value(own, path) != value(others, path))
             .collect()
+    }
+
+    /// Where files may be disks, as far as the configuration tells.
+    pub fn disk_places(&self) -> DiskPlaces {
+        let (api, cluster, health) = (&self.api, &self.cluster, &self.health);
+        let taken = [
+            &api.tls_certificate,
+            &api.tls_key,
+            &health.webhook_ca_file,
+            &health.mail_ca_file,
+            &health.mail_password_file,
+            &cluster.etcd_ca_file,
+            &cluster.etcd_certificate,
+            &cluster.etcd_key,
+        ];
+        DiskPlaces {
+            data: self.server.data_dir.clone(),
+            directories: self.disks.directories.clone(),
+            taken: taken.into_iter().cloned().collect(),
+        }
     }
 
     pub fn password_policy(&self) -> PasswordPolicy {

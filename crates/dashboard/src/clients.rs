@@ -1,6 +1,6 @@
 //! Sessions of clients, and why one is not on RDMA.
 
-use crate::rates::Totals;
+use crate::activity::Servers;
 use api::model::{Rdma, RdmaInterface, Session};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,18 +13,13 @@ pub const SESSIONS_MAX: usize = 200;
 pub struct SessionLine<'a> {
     #[serde(flatten)]
     session: &'a Session,
-    /// `None`: the session is another server's, whose rates are not known here.
+    /// `None`: its server does not tell.
     pub read_bytes_per_s: Option<f64>,
     pub written_bytes_per_s: Option<f64>,
     /// Moved over its channels by RDMA and in messages of SMB Direct, since they began.
     pub rdma_bytes: u64,
     /// `None`: it is on RDMA.
     pub why_not_rdma: Option<String>,
-}
-
-/// Whether the session is at the server of that name.
-pub fn is_at(session: &Session, server: &str) -> bool {
-    session.server.as_deref().is_none_or(|at| at.eq_ignore_ascii_case(server))
 }
 
 /// What one server of a cluster has of the RDMA of all; `None`: this is a single server.
@@ -36,23 +31,31 @@ fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
     own
 }
 
-/// Those that move most first, [`SESSIONS_MAX`] at most. `own`: this server, whose rates are known.
+/// Those that move most first, [`SESSIONS_MAX`] at most. `own`: this server; `activity`: what all did in the last second.
 pub fn lines<'a>(
     sessions: &'a [Session],
     own: &str,
     rdma: &Rdma,
-    before: &Totals,
-    now: &Totals,
+    activity: &Servers,
 ) -> Vec<SessionLine<'a>> {
     let mut servers: BTreeMap<Option<&str>, Rdma> = BTreeMap::new();
+    let mut rates: BTreeMap<(&str, u64), [f64; 4]> = BTreeMap::new();
     for session in sessions {
         let server = session.server.as_deref();
         servers.entry(server).or_insert_with(|| of_server(rdma, server));
     }
+    let interval_s = activity.interval_s();
+    for server in servers.keys().map(|server| server.unwrap_or(own)) {
+        let told = activity.of(server).into_iter().flat_map(|(_, told)| &told.sessions);
+        rates.extend(told.map(|one| ((server, one.id), one.counts.map(|count| count as f64 / interval_s))));
+    }
     let line = |session: &'a Session| {
-        let rates = is_at(session, own).then(|| now.session_rate(before, session.id));
-        let (read_bytes_per_s, written_bytes_per_s) =
-            (rates.map(|rates| rates[2]), rates.map(|rates| rates[3]));
+        let server = session.server.as_deref().unwrap_or(own);
+        // One that moved nothing is not told of.
+        let rate = |kind: usize| {
+            activity.of(server).map(|_| rates.get(&(server, session.id)).map_or(0.0, |rates| rates[kind]))
+        };
+        let (read_bytes_per_s, written_bytes_per_s) = (rate(2), rate(3));
         SessionLine {
             session,
             read_bytes_per_s,
@@ -132,7 +135,9 @@ fn interface_of(address: IpAddr, rdma: &Rdma) -> Option<&RdmaInterface> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use api::activity::{Activity, SessionActivity};
     use api::model::{Channel, RdmaListener};
+    use api::seconds::ServerActivity;
 
     pub fn session(transport: &str) -> Session {
         let channel = Channel {
@@ -191,12 +196,18 @@ pub mod tests {
         rdma.state.listeners[0].node = Some("node-1".into());
         let there = Session { server: Some("node-2".into()), ..session("TCP") };
         let here = Session { server: Some("node-1".into()), ..session("TCP") };
-        let totals = Totals::default();
+        let mut activity = Servers::default();
+        let mut told = ServerActivity { activity: Some(Activity::default()), ..ServerActivity::default() };
+        (told.second.before.uptime_us, told.second.after.uptime_us) = (1_000_000, 3_000_000);
+        let counts = [0, 0, 20, 40];
+        told.activity.as_mut().unwrap().sessions.push(SessionActivity { id: here.id, counts });
+        activity.0.insert("node-1".into(), told);
         let sessions = [there, here];
-        let lines = lines(&sessions, "node-1", &rdma, &totals, &totals);
+        let lines = lines(&sessions, "node-3", &rdma, &activity);
         let line =
             |server: &str| lines.iter().find(|line| line.session.server.as_deref() == Some(server)).unwrap();
-        assert!(line("node-1").read_bytes_per_s.is_some() && line("node-2").read_bytes_per_s.is_none());
+        assert_eq!(line("node-1").written_bytes_per_s, Some(20.0), "of its own number at that server");
+        assert!(line("node-2").read_bytes_per_s.is_none());
         let why = |server| line(server).why_not_rdma.clone().unwrap();
         assert!(
             why("node-1").contains("did not ask for it") && why("node-2").contains("serves no SMB Direct")

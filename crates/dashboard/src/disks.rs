@@ -1,6 +1,6 @@
 //! Disks as the pages show them: what each does, and how its times compare with its peers'.
 
-use crate::rates::{DiskTotals, Totals};
+use crate::activity::Servers;
 use api::latency::Percentiles;
 use api::model::Disk;
 use serde::Serialize;
@@ -12,14 +12,15 @@ pub struct DiskLine<'a> {
     disk: &'a Disk,
     /// The server that has it, as its fault domain says; empty: a single server.
     pub node: &'a str,
-    /// This server has it, so that it knows what follows.
+    /// This server has it.
     pub is_local: bool,
-    /// Of the device; `null`: it has none, or another server has it.
+    /// Of the device; `null`: it has none, or its server does not tell.
     pub serial: Option<String>,
-    pub reads_per_s: f64,
-    pub writes_per_s: f64,
-    pub read_bytes_per_s: f64,
-    pub write_bytes_per_s: f64,
+    /// In the last second; `null`: the disk's server does not tell.
+    pub reads_per_s: Option<f64>,
+    pub writes_per_s: Option<f64>,
+    pub read_bytes_per_s: Option<f64>,
+    pub write_bytes_per_s: Option<f64>,
     /// Of the last seconds, or since the start if nothing was asked of it lately.
     pub read: Percentiles,
     pub write: Percentiles,
@@ -31,21 +32,34 @@ pub struct DiskLine<'a> {
     typical_us: Option<f64>,
 }
 
-/// So few operations tell nothing of a disk's speed.
-const MEASURED_MIN: u64 = 10;
 /// A disk that takes so many times as long as its peers is slow.
 pub const SLOW_RATIO: f64 = 2.0;
 
-/// `own`: this server's name, in a cluster; `before`: of some seconds ago; `second_ago`: of the last look.
-pub fn lines<'a>(
-    disks: &'a [Disk],
-    own: Option<&str>,
-    second_ago: &Totals,
-    before: &Totals,
-    now: &Totals,
-) -> Vec<DiskLine<'a>> {
-    let mut lines: Vec<DiskLine<'a>> =
-        disks.iter().map(|disk| line(disk, own, second_ago, before, now)).collect();
+/// `own`: this server's name, in a cluster; `servers`: what they did in the last second.
+pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec<DiskLine<'a>> {
+    let told = servers.disks();
+    let line = |disk: &'a Disk| {
+        let (node, activity) = (node_of(&disk.fault_domain), told.get(&disk.id));
+        // Looks are a second apart; a little more or less is of no account here.
+        let operations = |kind: usize| activity.map(|activity| activity.operations[kind] as f64);
+        let bytes = |kind: usize| activity.map(|activity| activity.bytes[kind] as f64);
+        DiskLine {
+            disk,
+            node,
+            is_local: is_local(disk, node, own),
+            serial: activity.and_then(|activity| activity.serial.clone()),
+            reads_per_s: operations(0),
+            writes_per_s: operations(1),
+            read_bytes_per_s: bytes(0),
+            write_bytes_per_s: bytes(1),
+            read: activity.map(|activity| activity.read).unwrap_or_default(),
+            write: activity.map(|activity| activity.write).unwrap_or_default(),
+            flush: activity.map(|activity| activity.flush).unwrap_or_default(),
+            against_peers: None,
+            typical_us: activity.and_then(|activity| activity.typical_us),
+        }
+    };
+    let mut lines: Vec<DiskLine<'a>> = disks.iter().map(line).collect();
     let typical: Vec<Option<f64>> = lines.iter().map(|line| line.typical_us).collect();
     for at in 0..lines.len() {
         let (Some(line), Some(own)) = (lines.get(at), typical.get(at).copied().flatten()) else { continue };
@@ -61,39 +75,6 @@ pub fn lines<'a>(
     lines
 }
 
-fn line<'a>(
-    disk: &'a Disk,
-    own: Option<&str>,
-    second_ago: &Totals,
-    before: &Totals,
-    now: &Totals,
-) -> DiskLine<'a> {
-    let node = node_of(&disk.fault_domain);
-    let of = |totals: &Totals| totals.disks.get(&disk.id).copied().unwrap_or_default();
-    let (last, earlier, current) = (of(second_ago), of(before), of(now));
-    // Looks are a second apart; a little more or less is of no account here.
-    let operations = |kind: usize| current.operations[kind].saturating_sub(last.operations[kind]) as f64;
-    let bytes = |kind: usize| current.bytes[kind].saturating_sub(last.bytes[kind]) as f64;
-    DiskLine {
-        disk,
-        node,
-        is_local: is_local(disk, node, own),
-        serial: None,
-        reads_per_s: operations(0),
-        writes_per_s: operations(1),
-        read_bytes_per_s: bytes(0),
-        write_bytes_per_s: bytes(1),
-        read: recent(&earlier, &current, 0),
-        write: recent(&earlier, &current, 1),
-        flush: recent(&earlier, &current, 2),
-        against_peers: None,
-        typical_us: [1, 0].into_iter().find_map(|kind| {
-            let lately = Percentiles::between(&earlier.times[kind], &current.times[kind]);
-            lately.p50_us.filter(|_| lately.count >= MEASURED_MIN)
-        }),
-    }
-}
-
 /// Whether this server has the disk: it knows its times. Of a disk that nobody told of only its place tells.
 fn is_local(disk: &Disk, node: &str, own: Option<&str>) -> bool {
     match (&disk.server, own) {
@@ -107,14 +88,6 @@ pub fn node_of(fault_domain: &str) -> &str {
     let mut names = fault_domain.split('/');
     let first = names.next().unwrap_or_default();
     names.next().unwrap_or(first)
-}
-
-fn recent(before: &DiskTotals, now: &DiskTotals, kind: usize) -> Percentiles {
-    let lately = Percentiles::between(&before.times[kind], &now.times[kind]);
-    match lately.count {
-        0 => Percentiles::between(&Default::default(), &now.times[kind]),
-        _ => lately,
-    }
 }
 
 fn median(times: &mut [f64]) -> Option<f64> {
@@ -136,6 +109,8 @@ impl DiskLine<'_> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::activity::tests::servers;
+    use crate::rates::Totals;
     use api::model::{DiskCounters, DiskStatus, DiskUsage, Health, Latency, Snapshot};
     use std::time::Duration;
     use types::{DiskId, LatencyHistogram, PoolId};
@@ -175,7 +150,8 @@ pub mod tests {
     fn a_disk_that_takes_longer_than_its_peers_is_slow() {
         let snapshot = snapshot(&[80, 80, 20_000, 80]);
         let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
-        let lines = lines(&snapshot.disks, None, &nothing, &nothing, &now);
+        let servers = servers(&[("node-1", &snapshot, &nothing, &now)]);
+        let lines = lines(&snapshot.disks, None, &servers);
         let slow: Vec<bool> = lines.iter().map(DiskLine::is_slow).collect();
         assert_eq!(slow, [false, false, true, false]);
     }
@@ -188,9 +164,9 @@ pub mod tests {
         {
             (disk.fault_domain, disk.block_bytes) = (node.into(), block_bytes);
         }
-        let nothing = Totals::default();
         let local = |own| -> Vec<bool> {
-            let lines = lines(&snapshot.disks, own, &nothing, &nothing, &nothing);
+            let lines = lines(&snapshot.disks, own, &Servers::default());
+            assert!(lines.iter().all(|line| line.reads_per_s.is_none()), "nobody tells");
             lines.iter().map(|line| line.is_local).collect()
         };
         assert_eq!(local(Some("A")), [true, true, false]);
@@ -203,7 +179,10 @@ pub mod tests {
     fn a_disk_that_did_nothing_lately_is_compared_with_none() {
         let snapshot = snapshot(&[80, 20_000]);
         let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
-        let lines = lines(&snapshot.disks, None, &nothing, &now, &now);
+        let mut lately = servers(&[("node-1", &snapshot, &nothing, &now)]);
+        let idle = crate::activity::of_own(&snapshot, &Default::default(), &nothing, &now, &now);
+        lately.0.get_mut("node-1").unwrap().activity = Some(idle);
+        let lines = lines(&snapshot.disks, None, &lately);
         assert_eq!(lines.iter().map(|line| line.against_peers).collect::<Vec<_>>(), [None, None]);
         assert_eq!(lines[1].write.count, 100, "its times since the start are shown");
     }
@@ -212,7 +191,8 @@ pub mod tests {
     fn a_disk_alone_has_no_peers() {
         let snapshot = snapshot(&[20_000]);
         let (nothing, now) = (Totals::default(), Totals::of(&snapshot));
-        assert_eq!(lines(&snapshot.disks, None, &nothing, &nothing, &now)[0].against_peers, None);
+        let servers = servers(&[("node-1", &snapshot, &nothing, &now)]);
+        assert_eq!(lines(&snapshot.disks, None, &servers)[0].against_peers, None);
     }
 
     #[test]

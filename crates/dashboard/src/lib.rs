@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod answers;
 mod capacity;
 mod clients;
@@ -21,6 +22,7 @@ mod next_failure;
 mod others;
 mod parts;
 mod planning;
+mod pool_history;
 mod rates;
 mod repairs;
 mod routes;

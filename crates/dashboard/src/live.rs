@@ -1,7 +1,7 @@
 //! What pages are shown each second.
 
+use crate::activity::Servers;
 use crate::answers::Answers;
-use crate::capacity::Trend;
 use crate::clients::{SessionLine, lines as session_lines};
 use crate::disks::{DiskLine, lines as disk_lines};
 use crate::fleet::FleetRun;
@@ -9,7 +9,7 @@ use crate::mutes::HealthLines;
 use crate::next_failure::{NextFailure, next_failures};
 use crate::others::NodeFigures;
 use crate::parts::{self, Part};
-use crate::rates::{Sample, Totals};
+use crate::rates::Sample;
 use crate::repairs::{Repair, repairs};
 use api::cluster::ClusterView;
 use api::model::{Job, Performance, Pool, Rdma, RdmaDevice, RdmaInterface, RdmaListener};
@@ -31,8 +31,6 @@ pub struct Live<'a> {
     pub unanswered: &'a [String],
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
-    /// `null`: the history is too short to tell.
-    pub trend: Option<Trend>,
     pub volumes: &'a [Volume],
     pub sessions: Vec<SessionLine<'a>>,
     pub session_count: usize,
@@ -40,9 +38,14 @@ pub struct Live<'a> {
     pub volume_figures: Vec<Part>,
     pub client_figures: Vec<Part>,
     pub jobs: &'a [Job],
-    pub sample: &'a Sample,
-    /// Totals since the start.
-    pub performance: &'a Performance,
+    /// What all servers did in the last second, but for the machine, which is this server's.
+    pub sample: Sample,
+    /// What this server did.
+    pub own_sample: &'a Sample,
+    /// Totals of all servers, each since its start.
+    pub performance: Performance,
+    /// The servers that these figures are of, and those of shares, volumes, clients, sessions and disks.
+    pub counted: Vec<&'a str>,
     pub rdma: RdmaView<'a>,
     /// `null`: it is not known yet.
     pub cluster: Option<&'a ClusterView>,
@@ -77,65 +80,46 @@ pub struct Looked<'a> {
     pub server: &'a str,
     pub snapshot: &'a Snapshot,
     pub rdma: &'a Rdma,
+    /// Of this server alone.
     pub sample: &'a Sample,
+    /// What each server did in the last second, this one among them.
+    pub servers: &'a Servers,
     pub cluster: Option<&'a ClusterView>,
     pub nodes: BTreeMap<String, NodeFigures>,
     pub fleet: Option<FleetRun>,
     pub health: HealthLines<'a>,
-    pub trend: Option<Trend>,
-    /// By path.
-    pub serials: &'a BTreeMap<String, String>,
-    /// The last look, one of some seconds ago, and this one.
-    pub before: &'a Totals,
-    pub earlier: &'a Totals,
-    pub now: &'a Totals,
 }
 
 impl<'a> Live<'a> {
     pub fn new(looked: Looked<'a>) -> Self {
-        let Looked {
-            at_unix_ms,
-            server,
-            snapshot,
-            rdma,
-            sample,
-            cluster,
-            nodes,
-            fleet,
-            health,
-            trend,
-            serials,
-            before,
-            earlier,
-            now,
-        } = looked;
+        let Looked { at_unix_ms, server, snapshot, rdma, sample, servers, cluster, nodes, fleet, health } =
+            looked;
+        let (own_sample, sample) = (sample, servers.sample(sample));
         let next_failures = next_failures(snapshot, cluster);
         let own = cluster.is_some_and(|view| view.name.is_some()).then_some(server);
-        let mut disks = disk_lines(&snapshot.disks, own, before, earlier, now);
-        for line in disks.iter_mut().filter(|line| line.is_local) {
-            line.serial = serials.get(line.path()).cloned();
-        }
+        let disks = disk_lines(&snapshot.disks, own, servers);
         Self {
             at_unix_ms,
             server,
             version: env!("CARGO_PKG_VERSION"),
-            answers: Answers::new(snapshot, rdma, sample, &next_failures),
-            repairs: repairs(&snapshot.jobs, &disks, sample, at_unix_ms / 1000),
+            answers: Answers::new(snapshot, rdma, &sample, &next_failures),
+            repairs: repairs(&snapshot.jobs, &disks, &sample, at_unix_ms / 1000),
             next_failures,
             health,
             unanswered: &snapshot.health.unanswered,
             disks,
             pools: &snapshot.pools,
-            trend,
             volumes: &snapshot.volumes,
-            sessions: session_lines(&snapshot.sessions, server, rdma, before, now),
+            sessions: session_lines(&snapshot.sessions, server, rdma, servers),
             session_count: snapshot.sessions.len(),
-            shares: parts::shares(before, now),
-            volume_figures: parts::volumes(&snapshot.volumes, before, now),
-            client_figures: parts::clients(&snapshot.sessions, server, before, now),
+            shares: parts::shares(servers),
+            volume_figures: parts::volumes(&snapshot.volumes, servers),
+            client_figures: parts::clients(servers),
             jobs: &snapshot.jobs,
             sample,
-            performance: &snapshot.performance,
+            own_sample,
+            performance: servers.performance().1,
+            counted: servers.names(),
             rdma: RdmaView {
                 listeners: &rdma.state.listeners,
                 interfaces: &rdma.interfaces,

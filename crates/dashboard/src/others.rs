@@ -1,9 +1,10 @@
-//! What the other servers of the cluster do: while somebody watches, each is asked once a second for what it counted in its last one, over the
+//! What the other servers of the cluster do: while somebody watches, each is asked once a second for what its last one was made of, over the
 //! cluster's port.
 //!
 //! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
 //! or is late; rates are by each server's own clock, and of the same seconds everywhere.
 
+use crate::activity::Servers;
 use crate::rates::Sample;
 use crate::slow::Slow;
 use api::Management;
@@ -11,7 +12,7 @@ use api::cluster::Errand;
 use api::latency::Percentiles;
 use api::model::{OperationCounters, Performance};
 use api::printed::{OperationSample, PerformanceSample};
-use api::seconds::{LastSecond, MachineSecond};
+use api::seconds::{MachineSecond, ServerActivity};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,6 +97,7 @@ impl NodeFigures {
 struct Told {
     at: Instant,
     figures: NodeFigures,
+    activity: ServerActivity,
 }
 
 #[derive(Default)]
@@ -114,31 +116,47 @@ impl Others {
             let asked = name.clone();
             server.refresh(async move {
                 tokio::time::sleep(ASK_AFTER).await;
-                let second = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
+                let activity = tokio::time::timeout(PATIENCE, ask(&*management, asked)).await.ok()??;
+                let second = activity.second;
                 let before = second.since(last.as_ref().map(|last| &last.figures.performance));
-                Some(Told {
-                    at: Instant::now(),
-                    figures: NodeFigures::between(&before, &second.after, second.machine),
-                })
+                let figures = NodeFigures::between(&before, &second.after, second.machine);
+                Some(Told { at: Instant::now(), figures, activity })
             });
             self.servers.insert(name, server);
         }
     }
 
-    /// What those did that have answered lately, by name.
-    pub fn figures(&self, now: Instant) -> BTreeMap<String, NodeFigures> {
+    /// What those did that have answered lately, by name: figures of each, and what their seconds were made of.
+    pub fn figures(&self, now: Instant) -> (BTreeMap<String, NodeFigures>, Servers) {
         let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
         let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
-        fresh.map(|(name, told)| (name.clone(), told.figures)).collect()
+        let (mut figures, mut activity) = (BTreeMap::new(), Servers::default());
+        for (name, told) in fresh {
+            figures.insert(name.clone(), told.figures);
+            activity.0.insert(name.clone(), told.activity);
+        }
+        (figures, activity)
     }
 }
 
+/// What a server's last second was made of, and what every release tells of it.
+const PATHS: [&str; 2] = ["/api/v1/perf/activity", "/api/v1/perf/second"];
+
 /// Asks a server for its last second.
-async fn ask(management: &dyn Management, name: String) -> Option<LastSecond> {
-    let errand = Errand { method: "GET".into(), path: "/api/v1/perf/second".into(), body: String::new() };
-    let carried = management.cluster().send(name.clone(), errand).await;
-    let carried = carried.inspect_err(|error| tracing::debug!(name, %error, "a server's counters")).ok()?;
-    serde_json::from_str(&carried.body).ok().filter(|_| carried.status == 200)
+async fn ask(management: &dyn Management, name: String) -> Option<ServerActivity> {
+    for path in PATHS {
+        let errand = Errand { method: "GET".into(), path: path.into(), body: String::new() };
+        let carried = management.cluster().send(name.clone(), errand).await;
+        let carried =
+            carried.inspect_err(|error| tracing::debug!(name, %error, "a server's counters")).ok()?;
+        if carried.status == 200 {
+            return serde_json::from_str(&carried.body).ok();
+        }
+        if carried.status != 404 {
+            return None;
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -169,13 +187,13 @@ mod tests {
         let mut server = Slow::new();
         let figures = NodeFigures::between(&performance(0, 0), &performance(1_000_000, 10), None);
         let at = Instant::now();
-        let told = Told { at, figures };
+        let told = Told { at, figures, activity: ServerActivity::default() };
         server.refresh(async move { Some(told) });
         while server.last().is_none() {
             tokio::task::yield_now().await;
         }
         others.servers.insert("node-2".into(), server);
-        assert_eq!(others.figures(at).len(), 1);
-        assert!(others.figures(at + AGE_MAX).is_empty());
+        assert_eq!(others.figures(at).0.len(), 1);
+        assert!(others.figures(at + AGE_MAX).0.is_empty());
     }
 }

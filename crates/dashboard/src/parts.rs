@@ -1,13 +1,12 @@
 //! What is asked of each share and volume, and by each client.
 
-use crate::clients::is_at;
-use crate::rates::{ShareTotals, Totals};
+use crate::activity::Servers;
+use api::activity::{ClientActivity, ShareActivity};
 use api::latency::Percentiles;
-use api::model::{Session, Volume};
+use api::model::Volume;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use types::{LatencyHistogram, PeerHost};
+use types::LatencyHistogram;
 
 /// Clients that are shown by themselves: those that ask most.
 const CLIENTS_MAX: usize = 100;
@@ -29,139 +28,98 @@ pub struct Part {
     pub latency: Percentiles,
 }
 
-impl Part {
-    fn of_totals(name: &str, looks: &[(ShareTotals, ShareTotals)], interval_s: f64) -> Self {
-        let grown = |of: fn(&ShareTotals) -> u64| {
-            let sum: u64 = looks.iter().map(|(before, now)| of(now).saturating_sub(of(before))).sum();
-            sum as f64 / interval_s
-        };
-        let (reads_per_s, writes_per_s) =
-            (grown(|totals| totals.counts[0]), grown(|totals| totals.counts[1]));
-        let times: Vec<_> = looks.iter().map(|(before, now)| (before.times, now.times)).collect();
-        Self {
-            name: name.to_owned(),
-            operations_per_s: reads_per_s + writes_per_s + grown(|totals| totals.others),
-            reads_per_s,
-            writes_per_s,
-            read_bytes_per_s: grown(|totals| totals.counts[2]),
-            written_bytes_per_s: grown(|totals| totals.counts[3]),
-            latency: Percentiles::of_all(&times),
-        }
-    }
-}
-
-/// Shares that somebody has connected to since the server started.
-pub fn shares(before: &Totals, now: &Totals) -> Vec<Part> {
-    let interval_s = now.interval_s(before);
-    let mut looks: BTreeMap<&str, Vec<(ShareTotals, ShareTotals)>> = BTreeMap::new();
-    for (key, totals) in &now.shares {
-        let then = before.shares.get(key).copied().unwrap_or_default();
-        looks.entry(&key.0).or_default().push((then, *totals));
-    }
-    looks.into_iter().map(|(name, looks)| Part::of_totals(name, &looks, interval_s)).collect()
-}
-
-/// The same by volume.
-pub fn volumes(volumes: &[Volume], before: &Totals, now: &Totals) -> Vec<Part> {
-    let interval_s = now.interval_s(before);
-    let part = |volume: &Volume| {
-        let own = now.shares.iter().filter(|((_, id), _)| *id == volume.id);
-        let looks: Vec<_> =
-            own.map(|(key, totals)| (before.shares.get(key).copied().unwrap_or_default(), *totals)).collect();
-        (!looks.is_empty()).then(|| Part::of_totals(&volume.name, &looks, interval_s))
-    };
-    volumes.iter().filter_map(part).collect()
-}
-
-/// Two looks at how long requests took.
-type Look = (LatencyHistogram, LatencyHistogram);
-
-/// A client, or several that are shown as one.
+/// What was asked of something, over all servers.
 #[derive(Default)]
-struct Client {
-    sessions: usize,
-    /// Reads, writes, bytes read and written a second.
-    rates: [f64; 4],
-    looks: Vec<Look>,
+struct Asked {
+    /// Reads, writes, bytes read and written.
+    counts: [u64; 4],
+    others: u64,
+    times: LatencyHistogram,
 }
 
-impl Client {
-    fn add(&mut self, other: Self) {
-        self.sessions += other.sessions;
-        self.rates.iter_mut().zip(other.rates).for_each(|(sum, rate)| *sum += rate);
-        self.looks.extend(other.looks);
+impl Asked {
+    fn add(&mut self, counts: [u64; 4], others: u64, times: &LatencyHistogram) {
+        self.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(count));
+        self.others = self.others.saturating_add(others);
+        self.times.add(times);
     }
 
-    fn operations_per_s(&self) -> f64 {
-        self.rates[0] + self.rates[1]
+    fn add_share(&mut self, share: &ShareActivity) {
+        self.add(share.counts, share.others, &share.times);
     }
 
-    fn part(&self, name: String) -> Part {
-        let [reads_per_s, writes_per_s, read_bytes_per_s, written_bytes_per_s] = self.rates;
+    fn part(&self, name: &str, interval_s: f64) -> Part {
+        let [reads_per_s, writes_per_s, read_bytes_per_s, written_bytes_per_s] =
+            self.counts.map(|count| count as f64 / interval_s);
         Part {
-            name,
-            operations_per_s: self.operations_per_s(),
+            name: name.to_owned(),
+            operations_per_s: reads_per_s + writes_per_s + self.others as f64 / interval_s,
             reads_per_s,
             writes_per_s,
             read_bytes_per_s,
             written_bytes_per_s,
-            latency: Percentiles::of_all(&self.looks),
+            latency: Percentiles::between(&LatencyHistogram::default(), &self.times),
         }
     }
 }
 
+/// Shares that somebody has connected to since the servers started.
+pub fn shares(servers: &Servers) -> Vec<Part> {
+    let mut asked: BTreeMap<&str, Asked> = BTreeMap::new();
+    for share in servers.shares() {
+        asked.entry(&share.name).or_default().add_share(share);
+    }
+    let interval_s = servers.interval_s();
+    asked.into_iter().map(|(name, asked)| asked.part(name, interval_s)).collect()
+}
+
+/// The same by volume.
+pub fn volumes(volumes: &[Volume], servers: &Servers) -> Vec<Part> {
+    let interval_s = servers.interval_s();
+    let part = |volume: &Volume| {
+        let mut own = servers.shares().filter(|share| share.volume == volume.id).peekable();
+        own.peek()?;
+        let mut asked = Asked::default();
+        own.for_each(|share| asked.add_share(share));
+        Some(asked.part(&volume.name, interval_s))
+    };
+    volumes.iter().filter_map(part).collect()
+}
+
 /// Sessions of one address together, those that ask most first; behind them all further clients as one.
-pub fn clients(sessions: &[Session], own: &str, before: &Totals, now: &Totals) -> Vec<Part> {
-    let mut apart: BTreeMap<String, Client> = BTreeMap::new();
-    let mut others = Client { looks: vec![look_at_others(before, now)], ..Client::default() };
-    // Only of its own sessions a server knows times.
-    for session in sessions.iter().filter(|session| is_at(session, own)) {
-        let name = client_of(session);
-        let of = |totals: &Totals| totals.clients.get(&Some(name.clone())).copied();
-        let rates = now.session_rate(before, session.id);
-        let Some(after) = of(now) else {
-            others.add(Client { sessions: 1, rates, looks: Vec::new() });
-            continue;
-        };
-        let look = (of(before).unwrap_or_default(), after);
-        let client = apart.entry(name).or_insert_with(|| Client { looks: vec![look], ..Client::default() });
-        client.add(Client { sessions: 1, rates, looks: Vec::new() });
+pub fn clients(servers: &Servers) -> Vec<Part> {
+    let (mut apart, mut others): (BTreeMap<&str, Asked>, Asked) = Default::default();
+    let mut other_sessions = 0_u64;
+    for ClientActivity { client, sessions, counts, times } in servers.clients() {
+        match client {
+            Some(name) => apart.entry(name).or_default().add(*counts, 0, times),
+            None => {
+                other_sessions = other_sessions.saturating_add(*sessions);
+                others.add(*counts, 0, times);
+            }
+        }
     }
-    let mut apart: Vec<(String, Client)> = apart.into_iter().collect();
-    apart.sort_by(|(_, a), (_, b)| b.operations_per_s().total_cmp(&a.operations_per_s()));
+    let asked = |asked: &Asked| asked.counts[0].saturating_add(asked.counts[1]);
+    let mut apart: Vec<(&str, Asked)> = apart.into_iter().collect();
+    apart.sort_by_key(|(_, one)| std::cmp::Reverse(asked(one)));
     let further = apart.split_off(apart.len().min(CLIENTS_MAX));
-    further.into_iter().for_each(|(_, client)| others.add(client));
-    let mut parts: Vec<Part> = apart.into_iter().map(|(name, client)| client.part(name)).collect();
-    if others.sessions > 0 {
-        parts.push(others.part(OTHERS.to_owned()));
-    }
+    let are_there_others = other_sessions > 0 || !further.is_empty();
+    further.into_iter().for_each(|(_, one)| others.add(one.counts, 0, &one.times));
+    let interval_s = servers.interval_s();
+    let mut parts: Vec<Part> = apart.into_iter().map(|(name, one)| one.part(name, interval_s)).collect();
+    parts.extend(are_there_others.then(|| others.part(OTHERS, interval_s)));
     parts
-}
-
-/// As the server names the client of a session.
-fn client_of(session: &Session) -> String {
-    let first = session.client.first().map_or("", String::as_str);
-    let host = first.parse::<SocketAddr>().map(|address| PeerHost::from(address.ip()).to_string());
-    host.unwrap_or_else(|_| first.to_owned())
-}
-
-/// Clients that had a place of their own and have none now were counted there before.
-fn look_at_others(before: &Totals, now: &Totals) -> Look {
-    let of = |totals: &Totals| totals.clients.get(&None).copied().unwrap_or_default();
-    let mut then = of(before);
-    let gone = before.clients.iter().filter(|(name, _)| name.is_some() && !now.clients.contains_key(*name));
-    gone.for_each(|(_, latency)| then.add(latency));
-    (then, of(now))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activity::tests::servers;
     use crate::clients::tests::session;
     use crate::next_failure::tests::volume;
-    use api::model::{Performance, ShareFigures, Snapshot};
+    use crate::rates::Totals;
+    use api::model::{Performance, Session, ShareFigures, Snapshot};
     use std::time::Duration;
-    use types::LatencyHistogram;
 
     fn look(uptime_us: u64, reads: u64) -> Totals {
         let mut latency = LatencyHistogram::default();
@@ -185,12 +143,18 @@ mod tests {
         })
     }
 
+    fn of_sessions(sessions: Vec<Session>) -> Snapshot {
+        Snapshot { sessions, ..Snapshot::default() }
+    }
+
     #[test]
     fn a_volumes_figures_are_the_sum_of_its_shares() {
         let (before, now) = (look(1_000_000, 0), look(3_000_000, 100));
-        let shares = shares(&before, &now);
+        let snapshot = Snapshot::default();
+        let servers = servers(&[("node-1", &snapshot, &before, &now)]);
+        let shares = shares(&servers);
         assert_eq!(shares.iter().map(|part| part.reads_per_s).collect::<Vec<_>>(), [50.0, 50.0]);
-        let of_volumes = volumes(&[volume("data", 2, 2), volume("else", 3, 3)], &before, &now);
+        let of_volumes = volumes(&[volume("data", 2, 2), volume("else", 3, 3)], &servers);
         assert_eq!(of_volumes.len(), 1);
         assert_eq!((of_volumes[0].operations_per_s, of_volumes[0].latency.count), (500.0, 200));
         assert_eq!(of_volumes[0].read_bytes_per_s, 409_600.0);
@@ -213,11 +177,14 @@ mod tests {
             totals
         };
         let (before, now) = (look(1_000_000, 10), look(2_000_000, 40));
-        let sessions = [1, 2].map(|id| Session { id, ..session("TCP") });
-        let found = clients(&sessions, "FILER", &before, &now);
+        let snapshot = of_sessions([1, 2].map(|id| Session { id, ..session("TCP") }).into());
+        let found = clients(&servers(&[("node-1", &snapshot, &before, &now)]));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].reads_per_s), ("10.0.0.9", 60.0));
         assert_eq!(found[0].latency.count, 30);
+        let two = servers(&[("node-1", &snapshot, &before, &now), ("node-2", &snapshot, &before, &now)]);
+        let of_both = clients(&two);
+        assert_eq!((of_both.len(), of_both[0].reads_per_s, of_both[0].latency.count), (1, 120.0, 60));
         assert!((50.0..=100.0).contains(&found[0].latency.p99_us.unwrap()), "{found:?}");
     }
 
@@ -240,7 +207,8 @@ mod tests {
                 Session { id: at as u64, client: vec![format!("{address}:50000")], ..session("TCP") }
             })
             .collect();
-        let found = clients(&sessions, "FILER", &before, &now);
+        let snapshot = of_sessions(sessions);
+        let found = clients(&servers(&[("node-1", &snapshot, &before, &now)]));
         assert_eq!(found.len(), CLIENTS_MAX + 1);
         assert_eq!((found[0].name.as_str(), found[0].reads_per_s), ("10.0.1.149", 149.0));
         assert_eq!((found[0].latency.count, found[CLIENTS_MAX].name.as_str()), (2, OTHERS));

@@ -12,20 +12,20 @@ use types::{DiskId, LatencyHistogram, VolumeId};
 /// A look at what the server has counted since its start.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    performance: Performance,
+    pub performance: Performance,
     /// Of clients' reads, writes, and all else.
-    requests: [LatencyHistogram; 3],
-    disk_operations: [u64; 3],
-    rdma_bytes: u64,
+    pub requests: [LatencyHistogram; 3],
+    pub disk_operations: [u64; 3],
+    pub rdma_bytes: u64,
     /// Reads, writes, bytes read and written by session.
     pub sessions: BTreeMap<u64, [u64; 4]>,
     pub shares: BTreeMap<(String, VolumeId), ShareTotals>,
     /// Times by client; those of all that are not kept apart have none.
     pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
-    session_count: usize,
+    pub session_count: usize,
     /// Of all pools; `None`: there is none, or it is not known of one.
-    allocated_bytes: Option<u64>,
+    pub allocated_bytes: Option<u64>,
     /// Nothing in what is made of a snapshot alone.
     pub machine: MachineTotals,
 }
@@ -137,17 +137,11 @@ impl Totals {
         }
     }
 
-    /// Seconds since `before`.
-    pub fn interval_s(&self, before: &Self) -> f64 {
-        PerformanceSample::between(&before.performance, &self.performance).interval_s
-    }
-
-    /// Reads, writes, bytes read and written by a session a second since `before`.
-    pub fn session_rate(&self, before: &Self, session: u64) -> [f64; 4] {
-        let interval_s = self.interval_s(before);
+    /// Reads, writes, bytes read and written by a session since `before`.
+    pub fn session_counts(&self, before: &Self, session: u64) -> [u64; 4] {
         let now = self.sessions.get(&session).copied().unwrap_or_default();
         let then = before.sessions.get(&session).copied().unwrap_or_default();
-        std::array::from_fn(|kind| now[kind].saturating_sub(then[kind]) as f64 / interval_s)
+        std::array::from_fn(|kind| now[kind].saturating_sub(then[kind]))
     }
 }
 

@@ -1,10 +1,12 @@
 //! What pages ask beyond the API. It is theirs alone, and may change with them.
 
+use crate::capacity::{PoolTrend, pool_trends};
 use crate::events::{AuditEvents, newest};
 use crate::fleet::Fleets;
 use crate::history::{Columns, Keeper, Span};
 use crate::mutes::{Mute, Mutes};
 use crate::planning::{Typed, plan};
+use crate::pool_history::PoolHistory;
 use crate::streams::Streams;
 use api::fleet::FleetProgress;
 use api::planned::Plan;
@@ -25,6 +27,7 @@ use std::time::Instant;
 
 const AUDIT_FILE: &str = "audit.log";
 const MUTES_FILE: &str = "mutes.json";
+const POOLS_FILE: &str = "pools.json";
 
 pub struct Shared {
     pub management: Arc<dyn Management>,
@@ -33,6 +36,7 @@ pub struct Shared {
     pub streams: Streams,
     pub fleets: Fleets,
     pub mutes: Mutes,
+    pub pools: PoolHistory,
     /// Of the server's data directory.
     audit: PathBuf,
     /// Plans are made one at a time: one of thousands of drives takes a while.
@@ -49,6 +53,7 @@ impl Shared {
             streams: Streams::default(),
             fleets: Fleets::default(),
             mutes: Mutes::open(&data.join(MUTES_FILE)),
+            pools: PoolHistory::open(&data.join(POOLS_FILE)),
             audit: data.join(AUDIT_FILE),
             planning: tokio::sync::Mutex::default(),
         }
@@ -60,6 +65,7 @@ pub fn add_to(pages: Pages, shared: &Arc<Shared>) -> Pages {
     let routes = [
         (Role::Reader, "events", get(events)),
         (Role::Reader, "history", get(history)),
+        (Role::Reader, "capacity", get(capacity)),
         // Somebody may have typed a password where a name belongs.
         (Role::Operator, "audit", get(audit)),
         (Role::Operator, "mutes", post(mute)),
@@ -106,6 +112,13 @@ async fn history(
     let span = Span::named(&asked.span)
         .ok_or_else(|| invalid(format!("'{}' is none of hour, day, month", asked.span)))?;
     Ok(Json(shared.keeper.columns(span, unix_now_s())))
+}
+
+/// What was allocated of each pool, and when it is full.
+async fn capacity(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<PoolTrend>>, ApiError> {
+    let (pools, now) = (shared.management.figures().await?.pools, unix_now_s());
+    let month = shared.keeper.columns(Span::Month, now);
+    Ok(Json(pool_trends(&pools, &shared.pools, &month, now)))
 }
 
 /// The newest lines of this server's audit log.

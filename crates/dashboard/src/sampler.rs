@@ -2,7 +2,7 @@
 //!
 //! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
 
-use crate::capacity::{Trend, trend};
+use crate::activity::of_own;
 use crate::disks::node_of;
 use crate::history::{Point, Span};
 use crate::live::{Live, Looked, Silent};
@@ -11,8 +11,10 @@ use crate::others::{NodeFigures, Others};
 use crate::rates::{Sample, Totals};
 use crate::routes::Shared;
 use crate::slow::Slow;
+use api::activity::Activity;
 use api::cluster::{ClusterView, NodeStatus};
-use api::model::{Rdma, Snapshot};
+use api::model::{Pool, Rdma, Snapshot};
+use api::seconds::{LastSecond, ServerActivity};
 use api::{Whole, whole};
 use cluster::clock::unix_now_s;
 use std::collections::BTreeMap;
@@ -25,6 +27,8 @@ const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What all servers said is shown for so long; then what this one knows alone is.
 const WHOLE_AGE_MAX: Duration = Duration::from_secs(5);
+/// What is allocated of pools is asked for again, if it was not known.
+const POOLS_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Times of disks are those of so long.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
 
@@ -40,8 +44,8 @@ struct Looks {
     rdma: Slow<Rdma>,
     others: Others,
     serials: Serials,
-    /// As of the last point of the month, and when that was.
-    trend: Option<(u64, Option<Trend>)>,
+    /// What is allocated of each pool is being noted.
+    pools: Slow<()>,
     /// What all servers of the cluster know together.
     whole: Slow<(Instant, Whole)>,
 }
@@ -81,17 +85,6 @@ impl Looks {
         (self.cluster, self.rdma, self.others) = (Slow::new(), Slow::new(), Others::default());
         self.whole = Slow::new();
     }
-
-    /// Reckoned once for each point of the month.
-    fn trend(&mut self, shared: &Shared, snapshot: &Snapshot, now_s: u64) -> Option<Trend> {
-        let number = now_s / Span::Month.step_s();
-        if self.trend.is_none_or(|(known, _)| known != number) {
-            let room = snapshot.pools.iter().map(|pool| pool.size_bytes.saturating_sub(pool.reserve_bytes));
-            let month = shared.keeper.columns(Span::Month, now_s);
-            self.trend = Some((number, trend(&month, now_s, room.sum())));
-        }
-        self.trend.and_then(|(_, trend)| trend)
-    }
 }
 
 /// Until the task is dropped.
@@ -128,7 +121,7 @@ fn until_next_look(unix_ms: u64) -> Duration {
     if left < LOOKS_APART_MIN { left + Duration::from_secs(1) } else { left }
 }
 
-fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
+fn note(shared: &Arc<Shared>, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     let now_s = unix_now_s();
     let mut now = Totals::of(snapshot);
     now.machine = MachineTotals::read();
@@ -142,13 +135,16 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             rdma: Slow::new(),
             others: Others::default(),
             serials: Serials::default(),
-            trend: None,
+            pools: Slow::new(),
             whole: Slow::new(),
         });
         return;
     };
     let sample = Sample::between(&looks.last, &now);
     shared.management.seconds().note_machine(sample.machine);
+    if shared.pools.is_due(now_s) {
+        looks.pools.refresh(note_pools(shared.clone(), snapshot.pools.clone(), now_s));
+    }
     for (span, (number, since)) in Span::ALL.into_iter().zip(&mut looks.points) {
         let current = now_s / span.step_s();
         if current != *number {
@@ -157,9 +153,19 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
             (*number, *since) = (current, now.clone());
         }
     }
-    if shared.streams.are_read() {
-        show(shared, looks, snapshot, &sample, &now);
-    } else {
+    let seconds = shared.management.seconds();
+    let (is_read, is_asked) = (shared.streams.are_read(), seconds.is_activity_wanted(Instant::now()));
+    if is_read || is_asked {
+        let serials = looks.serials.of(snapshot);
+        let activity = of_own(snapshot, &serials, &looks.last, &looks.earlier[0].1, &now);
+        if is_asked {
+            seconds.note_activity(activity.clone(), Instant::now());
+        }
+        if is_read {
+            show(shared, looks, snapshot, &sample, activity);
+        }
+    }
+    if !is_read {
         looks.forget_slow();
     }
     let [oldest, next] = &mut looks.earlier;
@@ -169,7 +175,18 @@ fn note(shared: &Shared, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     looks.last = now;
 }
 
-fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample, now: &Totals) {
+/// Notes what is allocated of each pool, which in a cluster all servers tell together. Of those that one of them does not tell of, nothing is noted.
+async fn note_pools(shared: Arc<Shared>, own: Vec<Pool>, now_s: u64) -> Option<()> {
+    let pools = whole(&shared.management).await.map_or(own, |whole| whole.pools);
+    let known = move || pools.into_iter().filter_map(|pool| Some((pool.id, pool.allocated_bytes?)));
+    // The file may be on a file system that is slow.
+    tokio::task::spawn_blocking(move || shared.pools.note(now_s, known())).await.ok()?;
+    // Not in each second, if there is nothing to note.
+    tokio::time::sleep(POOLS_AGAIN_AFTER).await;
+    Some(())
+}
+
+fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample, activity: Activity) {
     let management = shared.management.clone();
     looks.cluster.refresh(async move { management.cluster().known().await.ok() });
     let management = shared.management.clone();
@@ -183,11 +200,11 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     let up = view.iter().flat_map(|view| &view.nodes).filter(|node| node.state != NodeStatus::Down);
     let names = up.map(|node| node.name.as_str()).filter(|name| !name.eq_ignore_ascii_case(&shared.server));
     looks.others.look(&shared.management, names);
-    let mut nodes = looks.others.figures(Instant::now());
+    let (mut nodes, mut servers) = looks.others.figures(Instant::now());
     nodes.insert(shared.server.clone(), NodeFigures::new(&snapshot.performance, sample));
+    let second = LastSecond { before: looks.last.performance, after: snapshot.performance, machine: None };
+    servers.0.insert(shared.server.clone(), ServerActivity { second, activity: Some(activity) });
     let now_s = unix_now_s();
-    let trend = looks.trend(shared, snapshot, now_s);
-    let serials = looks.serials.of(snapshot);
     let management = shared.management.clone();
     looks.whole.refresh(async move { Some((Instant::now(), whole(&management).await?)) });
     let mut shown = snapshot.clone();
@@ -205,15 +222,11 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
         snapshot: &shown,
         rdma: &rdma,
         sample,
+        servers: &servers,
         cluster: view.as_ref(),
         nodes,
         fleet: shared.fleets.running(Instant::now()),
         health: shared.mutes.lines(&shown.health, now_s),
-        trend,
-        serials: &serials,
-        before: &looks.last,
-        earlier: &looks.earlier[0].1,
-        now,
     });
     publish(shared, &live);
 }

@@ -38,8 +38,8 @@ const pageOf = () => {
   return PAGES.some(([known]) => known === name) ? name : "overview";
 };
 
-// The server looks for what is wrong with its cluster every ten seconds, and knows at once who lives.
-const healthOf = (live) => (live.health.health === "healthy" && live.cluster?.nodes.some((node) => node.state === "down") ? "warning" : live.health.health);
+// Who lives is known at once; of a server that does not answer nobody knows how it is.
+const healthOf = (live) => (live.health.health === "healthy" && (live.unanswered?.length || live.cluster?.nodes.some((node) => node.state === "down")) ? "warning" : live.health.health);
 
 const Login = ({ error, enter }) => {
   const [token, setToken] = useState("");
@@ -127,7 +127,7 @@ const App = () => {
         const row = rowOf(event);
         setSamples((all) => recent([...all, row]));
         // The first event, and the first one after a gap that the server has seen and this page has not.
-        if (row.at - last > 2.5) before([row]).then((known) => setSamples((all) => recent(known.concat(all.filter((one) => one.at > row.at)))));
+        if (row.at - last > 2.5) before([row], event).then((known) => setSamples((all) => recent(known.concat(all.filter((one) => one.at > row.at)))));
         last = row.at;
       },
       (said) => {

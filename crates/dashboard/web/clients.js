@@ -11,16 +11,17 @@ const Rdma = ({ live }) => {
   const { listeners, interfaces, no_devices } = live.rdma;
   return html`<${Card} title="RDMA">
     ${listeners.length > 0
-      ? html`<p><${State} of="yes" word=${`Served at ${listeners.map((listener) => `${listener.node ? `${listener.node}, ` : ""}${listener.address} (${listener.transport}, ${listener.provider})`).join(", ")}`} /></p>`
+      ? html`<p><${State} of="yes" word=${`Served at ${listeners.map((listener) => `${listener.address}${listener.node ? ` of ${listener.node}` : ""} (${listener.transport}, ${listener.provider})`).join("; ")}`} /></p>`
       : html`<p><${State} of="no" word="SMB Direct is not served" /></p>`}
-    ${no_devices && html`<p class="quiet">${no_devices}</p>`}
-    <${Table} label="Interfaces" rows=${interfaces} keyOf=${(one) => `${one.node ?? ""} ${one.name}`} empty="No interface is known." columns=${[
+    ${no_devices && html`<p class="quiet">No RDMA adapter: ${no_devices}.</p>`}
+    <details><summary>Interfaces: ${interfaces.filter((one) => one.capable).length} of ${interfaces.length} with SMB Direct</summary>
+    <${Table} dense label="Interfaces" rows=${interfaces} keyOf=${(one) => `${one.node ?? ""} ${one.name}`} empty="No interface is known." columns=${[
       ...(interfaces.some((one) => one.node) ? [{ name: "Server", of: (one) => one.node ?? "–" }] : []),
       { name: "Interface", of: (one) => one.name },
       { name: "Addresses", of: (one) => one.addresses.join(", ") },
       { name: "SMB Direct", of: (one) => html`<${State} of=${one.capable ? "yes" : "none"} word=${one.capable ? "Yes" : "No"} />` },
-      { name: "Why", of: (one) => one.reason },
-    ]} />
+      { name: "Why", of: (one) => html`<span class="detail wide">${one.reason}</span>` },
+    ]} /></details>
   </${Card}>`;
 };
 
@@ -55,10 +56,10 @@ export const Clients = ({ live }) => {
     { name: "Signing", of: (session) => session.signing || "none" },
     { name: "Cipher", of: (session) => session.encryption || "none" },
     { name: "Opens", right: true, sort: (session) => session.opens, of: (session) => session.opens },
-    { name: "Read / write", right: true, sort: (session) => session.read_bytes_per_s + session.written_bytes_per_s, of: (session) => session.read_bytes_per_s === null ? "–" : html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
+    { name: "Read / write", right: true, sort: (session) => (session.read_bytes_per_s === null ? null : session.read_bytes_per_s + session.written_bytes_per_s), of: (session) => session.read_bytes_per_s === null ? "–" : html`${rate(session.read_bytes_per_s)} <span class="quiet">/</span> ${rate(session.written_bytes_per_s)}` },
     { name: "By RDMA", right: true, of: (session) => (session.rdma_bytes ? size(session.rdma_bytes) : "–") },
     { name: "Idle", right: true, sort: (session) => session.idle_s, of: (session) => seconds(session.idle_s) },
-    { name: "Why not on RDMA", of: (session) => session.why_not_rdma ?? html`<${State} of="yes" word="It is" />` },
+    { name: "Why not on RDMA", of: (session) => session.why_not_rdma ? html`<span class="detail">${session.why_not_rdma}</span>` : html`<${State} of="yes" word="It is" />` },
     { name: "", of: (session) => html`<${Menu} label=${`session ${session.id}`} items=${[["End …", () => closeSession(session), true]]} />` },
   ];
   const sessions = matching(live.sessions, typed, (session) => [session.user, ...session.client, ...session.shares].join(" "));

@@ -14,7 +14,7 @@ export const Fleet = ({ live }) => {
       <p>A fleet of workers measures all servers together, and is shown here while it runs:</p>
       <p><${Command} line=${fill("fleet new --workers-per-node 10")} /> <${Command} line=${fill("fleet start")} /> <${Command} line=${fill("fleet run seed-004")} /></p></${Card}>`;
   }
-  const volume = (node) => (node === live.server ? live.sample : live.nodes?.[node]?.sample);
+  const volume = (node) => live.nodes?.[node]?.sample;
   // The total is the sum of the nodes whose counters are known. Means of nodes with different loads do not add up.
   const operations = (line, kind) => {
     if (line !== run.total) return volume(line.node)?.[kind].operations_per_s;

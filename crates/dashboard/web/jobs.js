@@ -29,7 +29,7 @@ export const Jobs = ({ live }) => {
   return html`
     <h1>Jobs</h1>
     <${Card} title="Running"><${Table} dense label="Running jobs" columns=${columns} rows=${running} keyOf=${(job) => job.id} empty="No job runs." /></${Card}>
-    <${Card} title="Ended"><${Table} dense label="Ended jobs" columns=${columns} rows=${[...ended].reverse()} keyOf=${(job) => job.id} empty="None has ended since the server started." /></${Card}>`;
+    <${Card} title="Ended"><${Table} dense label="Ended jobs" columns=${columns} rows=${[...ended].reverse()} keyOf=${(job) => job.id} empty="None has ended since the servers started." /></${Card}>`;
 };
 
 // Whose errors it is about, if they may be acknowledged.
@@ -80,6 +80,7 @@ export const Health = ({ live }) => {
   return html`
     <h1>Health</h1>
     ${told.length === 0 && html`<${Card}><p class="verdict"><${State} of="healthy" word=${muted.length ? "Nothing is wrong beyond what is muted." : "Nothing is wrong."} /></p></${Card}>`}
+    ${told.length > 3 && html`<p class="states"><b>${told.length} issues</b> ${["unhealthy", "warning"].map((word) => [word, told.filter((issue) => issue.health === word).length]).filter(([, found]) => found).map(([word, found]) => html`<${State} of=${word} word=${`${found} ${word}`} /> `)}</p>`}
     ${told.map((issue) => html`<${Issue} key=${keyOf(issue)} issue=${issue} live=${live} />`)}
     ${muted.length > 0 && html`<h2>Muted</h2>`}
     ${muted.map((issue) => html`<${Issue} key=${keyOf(issue)} issue=${issue} live=${live} />`)}`;

@@ -35,7 +35,7 @@ const columnsOf = (live, isCluster) => {
     { name: "Disks", right: true, sort: (node) => node.disks, of: (node) => (node.is_witness ? "–" : node.disks) },
     { name: "Operations/s", right: true, of: figure((sample) => count(sample.read.operations_per_s + sample.write.operations_per_s)) },
     { name: "Throughput", right: true, of: figure((sample) => rate(sample.read.bytes_per_s + sample.write.bytes_per_s)) },
-    { name: "Latency", right: true, about: "Of reads and of writes: mean from a request's arrival at the node to its answer", of: figure((sample) => `${micros(sample.read.mean_us)}, ${micros(sample.write.mean_us)}`) },
+    { name: "Latency, read / write", right: true, about: "Of reads and of writes: mean from a request's arrival at the node to its answer", of: figure((sample) => `${micros(sample.read.mean_us)} / ${micros(sample.write.mean_us)}`) },
     { name: "CPU", right: true, about: "Of all processors of the machine", of: machine((one) => (one.cpu_percent === null ? "–" : `${one.cpu_percent.toFixed(0)} %`)) },
     { name: "Memory", right: true, about: "Of the machine", of: machine((one) => (one.memory_used_bytes === null ? "–" : html`<span title=${share(one.memory_used_bytes, one.memory_bytes)}>${percent(one.memory_used_bytes, one.memory_bytes)}</span>`)) },
     { name: "Network in, out", right: true, about: "Of all network interfaces but loopback", of: machine((one) => `${rate(one.received_bytes_per_s)}, ${rate(one.sent_bytes_per_s)}`) },

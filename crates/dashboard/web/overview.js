@@ -2,18 +2,23 @@
 
 import { html } from "./dom.js";
 import { createVolume } from "./actions.js";
-import { Bar, Card, Chart, Command, Facts, Prose, State } from "./parts.js";
-import { RECENT_S, columnsOf } from "./samples.js";
+import { Bar, Card, Chart, Command, Facts, Prose, State, useAsked } from "./parts.js";
+import { OF_ALL, RECENT_S, columnsOf } from "./samples.js";
 import { baseName, count, day, fill, rate, seconds, share, size, TONES, tone } from "./words.js";
 
 // So many disks have a tile each; of more, only those that need attention, and a line for each state.
 const TILES_MAX = 24;
 const MEBIBYTE = 2 ** 20;
+// A trend has a point an hour.
+const TRENDS_EVERY_MS = 300000;
+
+// To be without RDMA costs speed, and no data.
+const toneOf = (id, verdict) => (id === "rdma" && verdict === "no" ? "warn" : tone(verdict));
 
 const Answer = ({ question, answer, id }) => html`
-  <section class=${`card answer-card ${tone(answer.verdict)}`} id=${id} data-verdict=${answer.verdict}>
+  <section class=${`card answer-card ${toneOf(id, answer.verdict)}`} id=${id} data-verdict=${answer.verdict}>
     <h2>${question}</h2>
-    <p class="verdict"><span class="sign" aria-hidden="true">${TONES[tone(answer.verdict)]}</span><span>${answer.answer}</span></p>
+    <p class="verdict"><span class="sign" aria-hidden="true">${TONES[toneOf(id, answer.verdict)]}</span><span>${answer.answer}</span></p>
     ${answer.because.length > 0 && html`<ul>${answer.because.map((sentence) => html`<li>${sentence}</li>`)}</ul>`}
   </section>`;
 
@@ -43,29 +48,29 @@ const Repair = ({ repair }) => html`<div class="repair">
   <p>${repair.slowed_by.length ? html`Slowed by: <${Prose} text=${repair.slowed_by.join("; ")} />` : "Nothing known slows it."}</p>
 </div>`;
 
-// How what is allocated grows, by the history of the last two weeks.
-function trendOf(trend) {
+// How what is allocated of a pool grows, by the history of the last two weeks.
+export function trendOf(trend) {
   if (!trend) return "When it will be full can be told after a day.";
   if (Math.abs(trend.bytes_per_day) < MEBIBYTE) return "It does not grow.";
   if (trend.bytes_per_day < 0) return `It shrinks by ${size(-trend.bytes_per_day)} a day.`;
   return `It grows by ${size(trend.bytes_per_day)} a day${trend.full_at_unix_s ? `: full on ${day(trend.full_at_unix_s)}` : ""}.`;
 }
 
-const Pool = ({ pool }) => {
+const Pool = ({ pool, trend }) => {
   const room = pool.size_bytes - pool.reserve_bytes;
   if (pool.allocated_bytes == null) return html`<p key=${pool.id}>What is allocated of pool ${pool.name} is not known: a server did not answer.</p>`;
   const free = Math.max(0, room - pool.allocated_bytes);
   return html`<div class="pool" key=${pool.id}>
     <p><b>${size(pool.allocated_bytes)}</b> allocated, <b>${size(free)}</b> free of ${size(room)} in pool ${pool.name}, all copies counted; ${size(pool.reserve_bytes)} more kept for repair</p>
     <${Bar} part=${pool.allocated_bytes} whole=${pool.size_bytes} marks=${[room]} warnAt=${(room / pool.size_bytes) * 0.9} label=${share(pool.allocated_bytes, room)} />
+    ${trend && html`<p class="quiet">${trendOf(trend.trend)}</p>`}
   </div>`;
 };
 
-const Capacity = ({ live }) => html`<${Card} id="capacity" title="Capacity" extra=${html`<a href="#storage">Pool and volumes</a>`}>
+const Capacity = ({ live, trends }) => html`<${Card} id="capacity" title="Capacity" extra=${html`<a href="#storage">Pool and volumes</a>`}>
   ${live.pools.length === 0
     ? html`<p class="empty">There is no pool yet. <${Command} line=${fill("cenote pool create NAME DISK...")} /></p>`
-    : live.pools.map((pool) => html`<${Pool} pool=${pool} />`)}
-  ${live.pools.length > 0 && html`<p class="quiet">${trendOf(live.trend)}</p>`}
+    : live.pools.map((pool) => html`<${Pool} pool=${pool} trend=${trends?.find((one) => one.pool === pool.name)} />`)}
   ${live.pools.length > 0 && live.volumes.length === 0 && html`<p>There is no volume yet. <button type="button" class="small" onClick=${() => createVolume(live.pools)}>Create a volume</button></p>`}
 </${Card}>`;
 
@@ -90,12 +95,13 @@ const NextFailures = ({ live, risks }) => html`<${Card} id="next-failure" title=
 
 const Server = ({ live }) => {
   const machine = live.nodes?.[live.server]?.machine;
+  const uptime_us = live.nodes?.[live.server]?.performance.uptime_us;
   const facts = [
     ["Server", live.server],
     ["Version", live.version],
-    ["Uptime", seconds(live.performance.uptime_us / 1e6)],
+    uptime_us && ["Uptime", seconds(uptime_us / 1e6)],
     live.cluster?.name && ["Cluster", `${live.cluster.name}, ${live.cluster.nodes.filter((node) => node.state !== "down").length} of ${live.cluster.nodes.length} up`],
-    ["Sessions", count(live.session_count)],
+    [live.cluster?.name ? "Sessions at all servers" : "Sessions", count(live.session_count)],
     machine?.cpu_percent != null && ["CPU", `${machine.cpu_percent.toFixed(0)} %`],
     machine?.memory_used_bytes != null && ["Memory", share(machine.memory_used_bytes, machine.memory_bytes)],
   ].filter(Boolean);
@@ -109,7 +115,8 @@ const Issues = ({ issues }) => html`<${Card} title="Health" extra=${html`<a href
 
 // Cards that have nothing to say are left out.
 export const Overview = ({ live, samples }) => {
-  const iops = columnsOf(samples, ["read_operations_per_s", "write_operations_per_s"], 1);
+  const [trends] = useAsked("/dashboard/capacity", TRENDS_EVERY_MS);
+  const iops = columnsOf(samples, Object.keys(OF_ALL), 1);
   const risks = live.cluster?.at_risk ?? [];
   const issues = live.health.issues.filter((issue) => !issue.is_muted);
   return html`
@@ -121,11 +128,11 @@ export const Overview = ({ live, samples }) => {
     </div>
     <div class="columns">
       ${issues.length > 0 && html`<${Issues} issues=${issues} />`}
-      <${Capacity} live=${live} />
+      <${Capacity} live=${live} trends=${trends} />
       <${Server} live=${live} />
       ${live.next_failures.length + risks.length > 0 && html`<${NextFailures} live=${live} risks=${risks} />`}
       ${live.repairs.length > 0 && html`<${Card} id="repairs" title="Being repaired">${live.repairs.map((repair) => html`<${Repair} key=${repair.job} repair=${repair} />`)}</${Card}>`}
-      <${Card} title="Last 5 minutes" extra=${html`<a href="#performance">Performance</a>`}><${Chart} title="Operations a second" series=${["Reads", "Writes"]} data=${iops} write=${count} span_s=${RECENT_S} /></${Card}>
+      <${Card} title="Last 5 minutes" extra=${html`<a href="#performance">Performance</a>`}><${Chart} title=${live.cluster?.name ? "Operations a second of all servers" : "Operations a second"} series=${["Reads", "Writes"]} data=${iops} write=${count} span_s=${RECENT_S} /></${Card}>
     </div>
     ${live.disks.length > 0 && html`<${DiskTiles} disks=${live.disks} />`}`;
 };

@@ -54,8 +54,8 @@ export const Command = ({ line }) => {
   return html`<span class="command"><code>${line}</code><button type="button" class="small" onClick=${copy} aria-label=${`Copy: ${line}`}>${copied ? "Copied" : "Copy"}</button></span>`;
 };
 
-// Text with `commands` in it.
-export const Prose = ({ text }) => html`${String(text ?? "").split("`").map((part, at) => (at % 2 ? html`<${Command} line=${part} />` : part))}`;
+// Text with `commands` in it. A full stop behind the last one would stand on a line of its own.
+export const Prose = ({ text }) => html`${String(text ?? "").replace(/`\s*\.\s*$/, "`").split("`").map((part, at) => (at % 2 ? html`<${Command} line=${part} />` : part))}`;
 
 // What can be done with a row, behind one button. Items: [label, function, is it dangerous].
 export const Menu = ({ label, items }) => {
@@ -102,7 +102,10 @@ export const Table = ({ columns, rows, keyOf, empty, label, rowClass, dense, gro
     ${groups.map(([name, own]) => html`<tbody key=${name}>
       ${name !== null && html`<tr class="group"><th colspan=${columns.length} scope="rowgroup">${name || "No server"} <span class="quiet">${own.length}</span></th></tr>`}
       ${own.map((row) => html`<tr key=${keyOf(row)} data-row=${keyOf(row)} class=${rowClass?.(row) ?? ""}>
-      ${columns.map((column) => html`<td class=${column.right ? "right" : ""} data-label=${column.name}><span>${column.of(row)}</span></td>`)}
+      ${columns.map((column) => {
+        const shown = column.of(row);
+        return html`<td class=${`${column.right ? "right" : ""}${shown === "–" ? " unknown" : ""}`} data-label=${column.name}><span>${shown}</span></td>`;
+      })}
     </tr>`)}</tbody>`)}
   </table></div>`;
 };
@@ -156,6 +159,12 @@ export function withGaps(times, columns, step_s) {
   return found;
 }
 
+// The legend has the newest values while nobody points at others.
+function tellNewest(plot) {
+  const count = plot?.data[0].length;
+  if (count && !(plot.cursor.left >= 0)) plot.setLegend({ idx: count - 1 });
+}
+
 // Lines over time. `data`: [times, values, ...]; `series`: names; `write`: how a value is written; `span_s`: the time up to now that is shown, of
 // which a part may be chosen by dragging, until a double click.
 export const Chart = ({ title, data, series, write, height = 190, span_s }) => {
@@ -207,7 +216,7 @@ export const Chart = ({ title, data, series, write, height = 190, span_s }) => {
     };
     plot.current = new uPlot(options, data, element);
     element.ondblclick = () => { chosen.current = null; plot.current?.setData(plot.current.data); };
-    const observer = new ResizeObserver(() => plot.current?.setSize({ width: width(), height }));
+    const observer = new ResizeObserver(() => { plot.current?.setSize({ width: width(), height }); tellNewest(plot.current); });
     observer.observe(element);
     return () => {
       observer.disconnect();
@@ -216,7 +225,10 @@ export const Chart = ({ title, data, series, write, height = 190, span_s }) => {
     };
   }, [key, height]);
   useEffect(() => { chosen.current = null; }, [span_s]);
-  useEffect(() => plot.current?.setData(data), [data]);
+  useEffect(() => {
+    plot.current?.setData(data);
+    tellNewest(plot.current);
+  }, [data, key, height]);
   const last = series.map((name, at) => `${name} ${data[at + 1]?.at(-1) == null ? "–" : write(data[at + 1].at(-1))}`).join(", ");
   return html`<figure class="chart"><figcaption>${title}</figcaption><div ref=${place} role="img" data-from=${data[0].length ? Math.round(data[0][0]) : undefined} aria-label=${`${title}: ${last}`}></div></figure>`;
 };

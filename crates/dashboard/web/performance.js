@@ -42,13 +42,20 @@ const Now = ({ sample }) => {
   ]} />`;
 };
 
+// Whose figures are missing in those of all servers.
+const countedOf = (live) => {
+  const servers = live.cluster?.name ? live.cluster.nodes.filter((node) => !node.is_witness) : [];
+  const missing = servers.filter((node) => !live.counted.some((name) => name.toLowerCase() === node.name.toLowerCase()));
+  return missing.length ? ` Without ${missing.map((node) => node.name).join(", ")}.` : "";
+};
+
 const times = (part, whole) => (whole > 0 ? `${(part / whole).toFixed(2)} ×` : "–");
 
 // What a byte and an operation of a client become on their way down.
 const Layers = ({ live }) => {
   const total = live.performance;
   const now = live.sample;
-  const disks = live.disks.filter((disk) => disk.is_local);
+  const disks = live.disks.filter((disk) => disk.counters);
   const sum = (of) => disks.reduce((all, disk) => all + of(disk.counters), 0);
   const hit = total.cache_hit_bytes + total.cache_miss_bytes;
   const rows = [
@@ -67,7 +74,7 @@ const Layers = ({ live }) => {
     { name: "Now", right: true, of: (row) => (row[4] === null ? "–" : rate(row[4])) },
     { name: "By clients' bytes", right: true, of: (row) => (row[3] === null || row[5] === null ? "–" : times(row[3], row[5])) },
   ]} />
-  <p class="quiet">Since the server started; ${percent(total.cache_hit_bytes, hit)} of what clients read came from memory. Disks are those of this server.</p>`;
+  <p class="quiet">Since ${live.cluster?.name ? "each server" : "the server"} started; ${percent(total.cache_hit_bytes, hit)} of what clients read came from memory.${countedOf(live)}</p>`;
 };
 
 const partColumns = (name) => [
@@ -97,8 +104,8 @@ export const Performance = ({ live, samples }) => {
   const charts = useMemo(() => CHARTS.map(([title, labels, names, write]) => [title, labels, columnsOf(rows, names, step_s), write]), [rows, step_s]);
   return html`
     <h1>Performance</h1>
-    <${Card} title="Clients of this server"><${Now} sample=${live.sample} /></${Card}>
-    <${Card} title="History" extra=${html`<${Choice} label="Span" value=${chosen} change=${setChosen} choices=${SPANS.map(([name, title]) => [name, title])} />`}>
+    <${Card} title=${live.cluster?.name ? `All servers of ${live.cluster.name}` : "Clients"}><${Now} sample=${live.sample} />${countedOf(live) && html`<p class="quiet">${countedOf(live)}</p>`}</${Card}>
+    <${Card} title=${live.cluster?.name ? `History of ${live.server}` : "History"} extra=${html`<${Choice} label="Span" value=${chosen} change=${setChosen} choices=${SPANS.map(([name, title]) => [name, title])} />`}>
       <${Failed} why=${error} />
       <div class="charts">${charts.map(([title, labels, data, write]) => html`<${Chart} key=${title} title=${title} series=${labels} data=${data} write=${write} span_s=${span_s} />`)}</div>
       <p class="quiet">Drag over a chart to look closer; a double click shows all of it again.</p>

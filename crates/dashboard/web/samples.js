@@ -1,4 +1,4 @@
-// What the server did second by second: live events and its history as rows of one form, { at, SERIES: value }.
+// What this server did second by second, and what all servers of its cluster did while the page was open: live events and its history as rows of one form, { at, SERIES: value }.
 
 import { withGaps } from "./parts.js";
 import { ask } from "./server.js";
@@ -27,19 +27,27 @@ const OF_SAMPLE = {
   network_sent_bytes_per_s: (s) => s.machine?.sent_bytes_per_s,
 };
 
+const isCluster = (event) => Boolean(event.cluster?.name);
+
+// What all servers did has names of its own: the history is one server's.
+export const OF_ALL = { all_read_operations_per_s: "read_operations_per_s", all_write_operations_per_s: "write_operations_per_s" };
+
 export const rowOf = (event) => ({
   at: event.at_unix_ms / 1000,
-  ...Object.fromEntries(Object.entries(OF_SAMPLE).map(([name, of]) => [name, of(event.sample) ?? null])),
+  ...Object.fromEntries(Object.entries(OF_SAMPLE).map(([name, of]) => [name, of(event.own_sample) ?? null])),
+  ...Object.fromEntries(Object.entries(OF_ALL).map(([name, own]) => [name, OF_SAMPLE[own](event.sample)])),
 });
 
 // A row for each point of a history.
 export const rowsOf = (history) => history.at_unix_s.map((at, place) => ({ at, ...Object.fromEntries(history.series.map((name, series) => [name, history.values[series][place]])) }));
 
 // What happened before the first row that is there, so that charts begin full; without a history they begin empty.
-export async function before(rows) {
+export async function before(rows, event) {
   const history = await ask("GET", "/dashboard/history?span=hour").catch(() => null);
   const first = rows[0]?.at ?? Infinity;
   const old = history ? rowsOf(history).filter((row) => row.at < first - 0.5) : [];
+  // One server alone is all there is.
+  if (!isCluster(event)) old.forEach((row) => Object.entries(OF_ALL).forEach(([name, own]) => { row[name] = row[own]; }));
   return old.concat(rows);
 }
 

@@ -64,9 +64,10 @@ pub(crate) async fn follow(control: Arc<ClusterControl>) {
 fn tell(makes_way: bool) {
     match makes_way {
         true => tracing::error!(
-            "large messages of this server reach nobody: its member of etcd ends for now, and it falls silent, so that others take its volumes"
+            "large messages of this server reach no other one: it stops its member of etcd and its heartbeats for now, so \
+             that other servers take its volumes over"
         ),
-        false => tracing::warn!("this server speaks to the others again, and its member of etcd begins anew"),
+        false => tracing::warn!("this server sends heartbeats again, and starts its member of etcd again"),
     }
 }
 

@@ -135,7 +135,7 @@ impl Retreating {
 
     fn begin(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> Phase {
         tracing::error!(
-            "data reach no other server, although heartbeats do, and the cluster's state does not answer: this server is to fall silent"
+            "data reach no other server, although heartbeats do, and the cluster's state does not answer: this server stops its heartbeats"
         );
         heartbeats.retreat(true);
         Phase::Retreats { since: now, was_silent: false, reached_since: None }
@@ -154,8 +154,10 @@ impl Retreating {
             return Phase::Retreats { since, was_silent: is_silent, reached_since };
         }
         match is_proven {
-            true => tracing::warn!("data reach most other servers again: this server speaks again"),
-            false => tracing::warn!("the others do not do without this server: it speaks again"),
+            true => tracing::warn!("data reach most other servers again: this server sends heartbeats again"),
+            false => {
+                tracing::warn!("the others have no majority without this server: it sends heartbeats again")
+            }
         }
         heartbeats.retreat(false);
         self.unanswered_since.set(None);

@@ -165,7 +165,7 @@ fn plant_each(name: &str, arguments: &Arguments) -> ExitCode {
     for bug in Bug::all().into_iter().filter(|bug| name.is_empty() || bug.name().contains(name)) {
         let seeds = arguments.seeds.unwrap_or(100);
         let finder = match arguments.world {
-            Some(world) => Some(Finder { world, seeds }),
+            Some(world) => Some(Finder { world, first: 0, seeds }),
             None => bug.finder().filter(|finder| !arguments.quick || finder.is_quick()),
         };
         let Some(finder) = finder else { continue };
@@ -203,7 +203,7 @@ fn find_planted(bug: sim::bugs::Bug, finder: sim::bugs::Finder, arguments: &Argu
                     if at >= finder.seeds || is_found {
                         return;
                     }
-                    let seed = arguments.first.wrapping_add(at);
+                    let seed = arguments.first.wrapping_add(finder.first).wrapping_add(at);
                     if let Some(finding) = sim::bugs::find(bug, finder.world, seed) {
                         *found.lock().expect("no thread panics while it holds it") = Some(finding);
                     }

@@ -25,6 +25,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.all_away += coverage.all_away;
         total.dead_nodes += coverage.dead_nodes;
         total.large_losses += coverage.large_losses;
+        total.retreats += coverage.retreats;
         total.freezes += coverage.freezes;
         total.passed_on += coverage.passed_on;
         total.strange_epochs += coverage.strange_epochs;
@@ -65,6 +66,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("times that all disks went", total.all_away),
         ("nodes taken for dead", total.dead_nodes),
         ("links that lost what is large", total.large_losses),
+        ("nodes that fell silent", total.retreats),
         ("processes stopped for a while", total.freezes),
         ("openings left to another node", total.passed_on),
         ("epochs that no record gave", total.strange_epochs),

@@ -62,7 +62,7 @@ pub mod ping;
 pub mod transfer;
 
 pub use channel::Channel;
-pub use client::{Client, Contents, Filling, Keeping};
+pub use client::{Changing, Client, Contents, Fetching, Filling, Keeping, NotWhole, Whole};
 pub use connection::{Binding, Connection, Event, Leftovers, Limits, Random, Token};
 pub use counters::Counters;
 pub use engine::Engine;

@@ -49,6 +49,8 @@ pub enum Planted {
     PassesOnAnothers,
     /// A volume is passed on without a new epoch, and an owner takes notice of a higher one only.
     PassedOnAtTheSameEpoch,
+    /// A node whose data reach nobody is never taken for one that the others could do without.
+    NeverSpared,
     /// A node that is to try next is not named any more among those that may still answer.
     NextForgotten,
     /// A node that was told to have a volume while it still let go of it is not told again.
@@ -112,7 +114,7 @@ impl Planted {
 
     /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes
     /// that lie; and those that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 21] = [
+    pub const OF_DISKS: [Self; 22] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -123,6 +125,7 @@ impl Planted {
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
         Self::MoveFromOneCopy,
+        Self::NeverSpared,
         Self::NextForgotten,
         Self::PassesOnAnothers,
         Self::PermissionSkipped,

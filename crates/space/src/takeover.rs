@@ -116,7 +116,9 @@ pub fn is_better_elsewhere(
 pub fn is_spared(volume: &VolumeRecord, view: &View, own: NodeId) -> bool {
     let own_disks = volume.in_sync.iter().copied().filter(|disk| view.disks.get(disk) == Some(&own));
     let mut others = view.nodes.iter().filter(|(node, candidate)| **node != own && candidate.is_up);
-    may_miss(volume, own_disks) && others.any(|(node, _)| view.in_sync_on(*node, volume) > 0)
+    may_miss(volume, own_disks)
+        && others.any(|(node, _)| view.in_sync_on(*node, volume) > 0)
+        && !Planted::NeverSpared.is_planted()
 }
 
 /// What became of an opening.

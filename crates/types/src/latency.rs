@@ -1,5 +1,6 @@
 //! How long operations took, in buckets.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Upper bounds of the buckets in nanoseconds, inclusive: 10 us to 10 s, in steps of at least twice. The last bucket has none.
@@ -48,7 +49,7 @@ const FIRST: [u8; 64] = {
 /// Durations counted in buckets. Recording one costs two look-ups in tables and three additions.
 ///
 /// Invariant: the buckets together have counted as many durations as went into the sum.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyHistogram {
     counts: [u64; Self::BUCKETS],
     sum_ns: u64,
@@ -68,14 +69,25 @@ impl LatencyHistogram {
     /// Counts what `other` has counted, too.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
-            *count += more;
+            // It may be what another server says it has counted.
+            *count = count.saturating_add(more);
         }
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
+    /// Gives what was counted since `before`, a look at the same histogram.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut grown = *self;
+        for (count, then) in grown.counts.iter_mut().zip(before.counts) {
+            *count = count.saturating_sub(then);
+        }
+        grown.sum_ns = grown.sum_ns.saturating_sub(before.sum_ns);
+        grown
+    }
+
     /// The number of durations.
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// The sum of all durations.
@@ -132,7 +144,9 @@ mod tests {
         assert_eq!(histogram.buckets().next().unwrap().0, Some(Duration::from_micros(10)));
         assert_eq!(histogram.buckets().last().unwrap().0, None);
         let one = histogram;
+        assert_eq!(histogram.since(&one), LatencyHistogram::default());
         histogram.add(&one);
+        assert_eq!(histogram.since(&one), one);
         assert_eq!((histogram.count(), histogram.sum()), (2 * one.count(), 2 * one.sum()));
     }
 }

@@ -26,6 +26,10 @@ pub enum Planted {
     JournalTailEarly,
     /// A change of many pieces is looked at as a whole, and starts over when a page of the tree is not in memory.
     MissStartsOver,
+    /// Names are charged to nobody.
+    NamesUncharged,
+    /// A volume that has no room for metadata tells the room that it has for data.
+    NoRoomUntold,
     /// A write that fails for want of copies or room fails the volume.
     OutageFailsVolume,
     /// What cuts extents in parts takes pages for them that a checkpoint may need.
@@ -68,7 +72,7 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::ChunksGivenBackOnce,
@@ -79,6 +83,8 @@ impl Planted {
         Self::GrowthNotDurable,
         Self::JournalTailEarly,
         Self::MissStartsOver,
+        Self::NamesUncharged,
+        Self::NoRoomUntold,
         Self::OutageFailsVolume,
         Self::PartsWithoutReserve,
         Self::PointerUnchecked,

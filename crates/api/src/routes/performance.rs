@@ -6,7 +6,7 @@ use crate::latency::{ClientLatency, Percentiles};
 use crate::management::{ApiError, ErrorKind};
 use crate::model::ClusterPerformance;
 use crate::peer::Shared;
-use crate::seconds::ClusterSecond;
+use crate::seconds::{ClusterSecond, ServerActivity};
 use axum::extract::State;
 use std::time::Instant;
 use utoipa_axum::routes;
@@ -21,9 +21,18 @@ async fn perf(State(m): State<Shared>) -> Reply<ClusterPerformance> {
 /// Tells what was counted up to both ends of the last second: the same to all who ask in one second.
 #[utoipa::path(get, path = "/perf/second", responses((status = OK, description = "Totals at both ends", body = ClusterSecond)))]
 async fn last_second(State(m): State<Shared>) -> Reply<ClusterSecond> {
-    let none = || ApiError::new(ErrorKind::Unavailable, "the server was not looked at in the last second");
-    let last = m.seconds().last(Instant::now()).ok_or_else(none)?;
+    let last = m.seconds().last(Instant::now()).ok_or_else(not_looked_at)?;
     Ok(Json(ClusterSecond { total: last, servers: Vec::new() }))
+}
+
+fn not_looked_at() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the server was not looked at in the last second")
+}
+
+/// Tells what this server's last second was made of: shares, clients, sessions and disks, in counts that can be added to other servers'.
+#[utoipa::path(get, path = "/perf/activity", responses((status = OK, description = "The last second of this server", body = ServerActivity)))]
+async fn activity(State(m): State<Shared>) -> Reply<ServerActivity> {
+    Ok(Json(m.seconds().last_activity(Instant::now()).ok_or_else(not_looked_at)?))
 }
 
 /// Lists how long reads and writes of each client took since it was first seen. Those of more clients than are kept apart are one, without a name.
@@ -40,5 +49,9 @@ async fn clients(State(m): State<Shared>) -> Reply<Vec<ClientLatency>> {
 }
 
 pub(super) fn router() -> Routes {
-    Routes::new().reader(routes!(perf)).reader(routes!(last_second)).reader(routes!(clients))
+    Routes::new()
+        .reader(routes!(perf))
+        .reader(routes!(last_second))
+        .reader(routes!(activity))
+        .reader(routes!(clients))
 }

@@ -48,6 +48,28 @@ fn who_is_no_administrator_has_no_privileges() {
 }
 
 #[test]
+fn lsarpc_tells_of_each_group_the_privileges_that_its_members_have() {
+    let names = [
+        (Privileges::BACKUP, "SeBackupPrivilege"),
+        (Privileges::RESTORE, "SeRestorePrivilege"),
+        (Privileges::SECURITY, "SeSecurityPrivilege"),
+        (Privileges::TAKE_OWNERSHIP, "SeTakeOwnershipPrivilege"),
+    ];
+    assert!(names.iter().fold(Privileges::all(), |rest, (privilege, _)| rest - *privilege).is_empty());
+    for relative_id in 544..600 {
+        let sid = Sid::new(5, &[32, relative_id]).unwrap();
+        let ann = user("ann", 1000);
+        let groups = vec![group("some", sid.clone(), &[&ann.user.sid])];
+        let directory = Directory::new(domain(), vec![ann], groups, Vec::new());
+        let token = directory.token(&domain().child(1000).unwrap());
+        let told = smb::rpc::privileges_told_of(&sid);
+        for (privilege, name) in names {
+            assert_eq!(told.contains(&name), token.privileges.contains(privilege), "{sid}: {name}");
+        }
+    }
+}
+
+#[test]
 fn a_group_granted_to_everyone_reaches_who_has_no_other_group() {
     let crew = domain().child(1001).unwrap();
     let groups = vec![group("crew", crew.clone(), &[&Sid::authenticated_users()])];

@@ -1,4 +1,4 @@
-//! What `cenote smb put` sends for small files, seen by a relay that counts messages and cuts connections.
+//! What `cenote smb put` and `get` send for small files, seen by a relay that counts messages and cuts connections.
 
 use crate::cli::smb;
 use crate::fixture::Server;
@@ -38,15 +38,28 @@ impl Relay {
         relay
     }
 
+    fn place(&self) -> String {
+        format!("smb://127.0.0.1:{}/demo", self.port)
+    }
+
     fn put(&self, here: &Path, words: &[&str]) -> Output {
-        let place = format!("smb://127.0.0.1:{}/demo", self.port);
-        smb(here, &[&["put"], words, &[&place, "--transport", "tcp"]].concat())
+        smb(here, &[&["put"], words, &[&self.place(), "--transport", "tcp"]].concat())
     }
 
     /// Messages that this put takes, which succeeds.
     fn count(&self, here: &Path, words: &[&str]) -> u64 {
         let before = self.messages.load(Ordering::SeqCst);
-        let output = self.put(here, words);
+        self.done(self.put(here, words), before)
+    }
+
+    /// Messages that it takes to get this tree, which succeeds.
+    fn count_got(&self, here: &Path, tree: &str) -> u64 {
+        let before = self.messages.load(Ordering::SeqCst);
+        let (from, to) = (format!("{}/{tree}", self.place()), format!("back-{tree}"));
+        self.done(smb(here, &["get", "-r", &from, &to, "--transport", "tcp"]), before)
+    }
+
+    fn done(&self, output: Output, before: u64) -> u64 {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         self.messages.load(Ordering::SeqCst) - before
     }
@@ -87,7 +100,7 @@ fn files(here: &Path, name: &str, count: usize, len: usize) {
 }
 
 #[test]
-fn a_small_file_takes_two_messages_and_three_if_it_takes_anothers_place() {
+fn a_small_file_takes_one_message_either_way_and_three_if_it_takes_anothers_place() {
     let server = Server::start();
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
@@ -96,9 +109,15 @@ fn a_small_file_takes_two_messages_and_three_if_it_takes_anothers_place() {
         let (few, many) = (format!("few-{len}"), format!("many-{len}"));
         files(here, &few, 3, len);
         files(here, &many, 13, len);
-        for want in [2, 3] {
+        for want in [1, 3] {
             let base = relay.count(here, &["-r", &few]);
             assert_eq!(relay.count(here, &["-r", &many]) - base, 10 * want, "{len} bytes");
+        }
+        let base = relay.count_got(here, &few);
+        assert_eq!(relay.count_got(here, &many) - base, 10, "{len} bytes");
+        for number in 0..13 {
+            let path = |top: &str| here.join(format!("{top}{many}/{number}"));
+            assert!(fs::read(path("back-")).unwrap() == fs::read(path("")).unwrap(), "{len} bytes");
         }
     }
 }
@@ -156,5 +175,62 @@ fn small_files_arrive_whole_and_leave_nothing_else_wherever_the_connection_is_cu
         // Both messages of each file are asked again, in another way.
         assert!(complete >= 6, "{complete} of {whole} puts went on");
         fs::remove_dir_all(here.join("some")).unwrap();
+    }
+}
+
+#[test]
+fn new_small_files_are_whole_or_not_there_wherever_the_connection_is_cut() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let share = format!("smb://127.0.0.1:{}/demo/some", server.smb_port);
+    let remove = || smb(here, &["rm", "-r", &share, "--yes", "some", "--transport", "tcp"]);
+    files(here, "some", 3, 500);
+    for cut_after in [false, true] {
+        let relay = Relay::to(&server, cut_after);
+        let whole = relay.count(here, &["-r", "some"]);
+        let mut complete = 0;
+        for cut in 1..=whole {
+            assert!(remove().status.success());
+            let cut_at = relay.messages.load(Ordering::SeqCst) + cut;
+            relay.cut_at.store(cut_at, Ordering::SeqCst);
+            let is_done = relay.put(here, &["-r", "some"]).status.success();
+            complete += u64::from(is_done);
+            if is_done {
+                let found = settled(&server, here);
+                let is_whole = |(_, len): &(String, u64)| *len == 500;
+                assert!(found.len() == 3 && found.iter().all(is_whole), "message {cut}: {found:?}");
+            } else {
+                relay.count(here, &["-r", "some"]);
+            }
+        }
+        // The one message of each file is asked again, in another way, and so are those of their directory.
+        assert!(complete >= 4, "{complete} of {whole} puts went on");
+    }
+}
+
+#[test]
+fn a_small_file_of_which_the_server_refuses_a_part_is_named_and_not_there() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    server.cenote(&["quota", "set", "demo", "--mode", "enforce"]);
+    server.cenote(&["quota", "set", "demo", "ana", "--limit", "300KiB"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while server.cenote(&["quota", "list", "demo"]).contains("counted") {
+        assert!(Instant::now() < until, "the volume is not counted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    files(here, "some", 12, 60_000);
+    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
+    let output = smb(here, &["put", "-r", "some", &place, "--transport", "tcp"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    let found = settled(&server, here);
+    assert!((1..=4).contains(&found.len()), "{found:?}");
+    for number in 0..12 {
+        let file = found.iter().find(|(name, _)| *name == number.to_string());
+        let is_named = text.contains(&format!("some/{number}: "));
+        assert!(is_named != file.is_some_and(|(_, len)| *len == 60_000), "{number}: {found:?}: {text}");
     }
 }

@@ -132,7 +132,7 @@ pub enum Command {
     /// Storage jobs: resync, rebuild, rebalance, scrub, check
     #[command(subcommand)]
     Job(Job),
-    /// Try the receivers that are told when health changes: webhook and mail
+    /// Test the receivers of health notices: webhook and mail
     #[command(subcommand)]
     Alert(Alert),
     /// Show what is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy, 3 no server answers
@@ -174,7 +174,7 @@ pub struct Watch {
 
 #[derive(Debug, Subcommand)]
 pub enum Alert {
-    /// Send a notice to the webhook and the mail addresses that the configuration names; exit status 1 if one is not taken
+    /// Send a test notice to the webhook and the mail addresses of the configuration; exit status 1 if one refuses it
     Test,
 }
 

@@ -58,6 +58,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },
         encryption: if how.seal { Encryption::Required } else { Encryption::IfRequired },
         reconnect: RECONNECT,
+        credits: smb_client::transfer::CREDITS,
         ..usually
     };
     Client::connect(&place.server, port, credentials, options)

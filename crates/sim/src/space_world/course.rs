@@ -35,6 +35,8 @@ pub struct Coverage {
     pub dead_nodes: u64,
     /// Links that lost what is large for a while.
     pub large_losses: u64,
+    /// Times that a node fell silent since its large messages reached nobody.
+    pub retreats: u64,
     /// Times that a process was stopped for a while.
     pub freezes: u64,
     /// Times that a node which could not open the volume left it to another one.

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     AllAway,
     /// A link loses what is large.
     LoseLarge,
+    /// Only small messages pass between a node and everybody else.
+    LoseLargeOfNode,
     /// A server names an epoch that no record gave.
     Lie,
 }
@@ -45,6 +47,7 @@ impl Strike {
         let disk = course.random.below(disks as u64) as usize;
         let lasting = match kind {
             Kind::LoseLarge => course.random.between(900, 2_500) * MILLISECOND,
+            Kind::LoseLargeOfNode => course.random.between(2_500, 4_500) * MILLISECOND,
             _ => course.random.between(20, 900) * MILLISECOND,
         };
         Some(Self { kind, node, disk, lasting })
@@ -60,7 +63,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 12] = [
+    let parts: [(bool, &[Kind]); 13] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
@@ -72,6 +75,7 @@ fn kinds(scenario: &Scenario) -> Vec<Kind> {
         (scenario.addition, &[Kind::Add; 2]),
         (scenario.all_away, &[Kind::AllAway; 2]),
         (scenario.large_loss, &[Kind::LoseLarge]),
+        (scenario.large_loss_of_node, &[Kind::LoseLargeOfNode]),
         (scenario.strange_epochs, &[Kind::Lie; 2]),
     ];
     parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()

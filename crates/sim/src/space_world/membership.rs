@@ -9,10 +9,11 @@ use super::network::Network;
 use super::servers::Servers;
 use cluster::membership::{
     Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
+    Ways,
 };
 use cluster::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
-use space::takeover::{Candidate, View, owners};
+use space::takeover::{self, Candidate, View, owners};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) const TICK: u64 = 5 * MILLISECOND;
 pub(crate) const LEASE: Duration = Duration::from_millis(250);
 /// A verdict that has stood for so long is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
+/// Large messages that were lost for so long, or have come through again, say that a way is lost, or good. A tenth of what it is in earnest.
+const WAY_PROVEN: u64 = 300 * MILLISECOND;
 /// Half of what it is in earnest, so that a run has more of it.
 const TIMING: Timing = Timing {
     interval: Duration::from_millis(50),
@@ -57,6 +60,12 @@ struct Process {
     /// The record, and the last life of each node, as they were read last.
     record: Option<Stored<VolumeRecord>>,
     lives: BTreeMap<NodeId, u64>,
+    /// Whether its large messages reach most of the nodes, and since when.
+    reach: (bool, u64),
+    /// Since when the cluster state has not answered.
+    unanswered_since: Option<u64>,
+    /// It says nothing ([`Heartbeats::hush`]).
+    is_silent: bool,
 }
 
 /// What a node knows that decides who is to have the volume: the record's revision, the last lives, and those of the dead.
@@ -131,6 +140,9 @@ fn begin(course: &mut Course, nodes: usize, node: usize) -> Process {
         gone: BTreeSet::new(),
         record: None,
         lives: BTreeMap::new(),
+        reach: (true, course.now),
+        unanswered_since: None,
+        is_silent: false,
     }
 }
 
@@ -203,6 +215,7 @@ impl Membership {
         let awake = |node: usize| servers.nodes[node].is_awake(course.now);
         let awake: Vec<bool> = (0..nodes).map(awake).collect();
         for (node, told) in told.iter_mut().enumerate().filter(|(node, _)| awake[*node]) {
+            self.retreat(course, servers, network, state.is_some(), node);
             self.send(course, network, node);
             let reached = state.filter(|_| !network.is_cut(node, nodes));
             self.lease(course, reached, node, told);
@@ -252,6 +265,44 @@ impl Membership {
             self.sent += 1;
             self.flying.insert((course.now + delay, self.sent), Datagram { from: node, to, bytes });
         }
+    }
+
+    /// Has a node fall silent whose large messages reach nobody, and whom the state does not answer, as `node` does; and speak again.
+    fn retreat(
+        &mut self,
+        course: &mut Course,
+        servers: &Servers,
+        network: &Network,
+        has_state: bool,
+        node: usize,
+    ) {
+        let (now, nodes) = (Monotonic(course.now), servers.nodes.len());
+        let reached = (0..nodes).filter(|other| !network.loses_large_between(node, *other)).count();
+        let (view, has_state) = (self.view(servers, node), has_state && !network.is_cut(node, nodes));
+        let process = &mut self.processes[node];
+        if (reached * 2 > nodes) != process.reach.0 {
+            process.reach = (!process.reach.0, course.now);
+        }
+        let unanswered = process.unanswered_since.filter(|_| !has_state);
+        process.unanswered_since = (!has_state).then(|| unanswered.unwrap_or(course.now));
+        let (reaches, since) = process.reach;
+        let is_proven = course.now - since >= WAY_PROVEN;
+        let is_unanswered = process.unanswered_since.is_some_and(|since| course.now - since >= WAY_PROVEN);
+        process.heartbeats.note_ways(Ways { reach_most: reaches || !is_proven, votes: true });
+        let is_without =
+            |record: &Stored<VolumeRecord>| takeover::is_spared(&record.value, &view, id_of(node));
+        if !reaches && is_proven && is_unanswered && process.record.as_ref().is_some_and(is_without) {
+            process.heartbeats.hush(true, now);
+        } else if reaches && is_proven {
+            process.heartbeats.hush(false, now);
+        }
+        let was_silent = std::mem::replace(&mut process.is_silent, process.heartbeats.is_silent(now));
+        course.coverage.retreats += u64::from(process.is_silent && !was_silent);
+    }
+
+    /// Whether the node says nothing, and opens nothing.
+    pub fn is_silent(&self, node: usize) -> bool {
+        self.processes[node].is_silent
     }
 
     /// Takes the lease; in another term of it the node records another life, reads the records, and acts by them a little later.

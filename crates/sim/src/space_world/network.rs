@@ -43,6 +43,11 @@ impl Network {
         self.loses_large.clear();
     }
 
+    /// Whether what is large is lost between two nodes, on either way: a connection proves both.
+    pub fn loses_large_between(&self, one: usize, other: usize) -> bool {
+        self.loses_large.contains(&(one, other)) || self.loses_large.contains(&(other, one))
+    }
+
     pub fn loses_anything_large(&self) -> bool {
         !self.loses_large.is_empty()
     }

@@ -6,6 +6,8 @@ use cluster::Resiliency;
 /// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
 const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
+/// The same, of a node whose large messages are lost towards everybody, the cluster state too.
+const LARGE_LOSS_OF_NODE_AT: u64 = 11;
 /// The same, of a server that names epochs which no record gave.
 const STRANGE_EPOCHS_OF: u64 = 6;
 const STRANGE_EPOCHS_AT: u64 = 2;
@@ -53,6 +55,8 @@ pub struct Scenario {
     pub patient_calls: bool,
     /// Links lose what is large, one after the other, and nothing else is wrong: writes must go on.
     pub large_loss: bool,
+    /// A node loses what is large towards all others and the cluster state, and is heard: somebody must serve all the time.
+    pub large_loss_of_node: bool,
     /// Processes are stopped for a while, and go on.
     pub freezes: bool,
     /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
@@ -97,6 +101,7 @@ impl Scenario {
             all_away: false,
             patient_calls: false,
             large_loss: false,
+            large_loss_of_node: false,
             freezes: false,
             failing_openings: 0,
             strange_epochs: seed % STRANGE_EPOCHS_OF == STRANGE_EPOCHS_AT,
@@ -122,8 +127,10 @@ impl Scenario {
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
-        if seed % LARGE_LOSS_OF == LARGE_LOSS_AT {
-            scenario.keep_only_large_loss();
+        match seed % LARGE_LOSS_OF {
+            LARGE_LOSS_AT => scenario.keep_only_large_loss(),
+            LARGE_LOSS_OF_NODE_AT => scenario.keep_only_large_loss_of_node(),
+            _ => {}
         }
         scenario
     }
@@ -139,6 +146,12 @@ impl Scenario {
         (self.corruption, self.retirement, self.addition, self.tight) = (false, false, false, false);
         (self.slow_disks, self.all_away, self.patient_calls, self.late_writes) = (false, false, false, false);
         (self.freezes, self.failing_openings) = (false, 0);
+    }
+
+    fn keep_only_large_loss_of_node(&mut self) {
+        self.keep_only_large_loss();
+        (self.large_loss, self.large_loss_of_node) = (false, true);
+        (self.faults_ms, self.strange_epochs) = (9_000, false);
     }
 
     /// Slabs of each disk.

@@ -56,6 +56,11 @@ impl Servers {
         self.nodes.get(node).is_some_and(|node| node.up && node.incarnation == incarnation)
     }
 
+    /// The disks of a node.
+    pub fn disks_of(&self, node: usize) -> impl Iterator<Item = DiskId> + Clone {
+        self.disks.iter().filter(move |disk| disk.node == node).map(|disk| disk.id)
+    }
+
     /// Tells whose session it is: sessions are numbered by opening, and openings by node.
     pub fn owner_of_session(&self, session: SessionId) -> Option<usize> {
         let node = ((session.0 >> 32) % 16) as usize;

@@ -27,6 +27,9 @@ impl SpaceWorld {
             }
             _ => {}
         }
+        if self.membership.is_silent(node) {
+            return self.withdraw_in_silence(node);
+        }
         // What it hears while it holds the volume tells it nothing to do, then or later.
         let looks = std::mem::take(&mut self.holdings[node].looks);
         if looks
@@ -60,13 +63,22 @@ impl SpaceWorld {
                 self.holdings[node].hold = Hold::Mounting { until, fails };
             }
             (Hold::Opening | Hold::Mounting { .. }, Phase::Stopped(_)) => self.opening_ended(node, true),
-            (Hold::Serving, Phase::Stopped(_) | Phase::Closed) => {
-                let until = self.course.now + self.course.random.between(1, 150) * MILLISECOND;
-                self.holdings[node].hold = Hold::LettingGo { until };
-                self.servers.nodes[node].serves = false;
-                self.drop_coordinator(node);
-            }
+            (Hold::Serving, Phase::Stopped(_) | Phase::Closed) => self.withdraw(node),
             _ => {}
+        }
+    }
+
+    fn withdraw(&mut self, node: usize) {
+        let until = self.course.now + self.course.random.between(1, 150) * MILLISECOND;
+        self.holdings[node].hold = Hold::LettingGo { until };
+        self.servers.nodes[node].serves = false;
+        self.drop_coordinator(node);
+    }
+
+    /// Takes the volume out of service at a node that has fallen silent; it is looked at again when the node speaks.
+    fn withdraw_in_silence(&mut self, node: usize) {
+        if self.holdings[node].hold == Hold::Serving {
+            self.withdraw(node);
         }
     }
 

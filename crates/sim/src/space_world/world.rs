@@ -23,6 +23,10 @@ use types::{BLOCK_BYTES, Monotonic, PoolId};
 /// Steps after which a run is broken off: it would not end.
 const STEPS_MAX: u64 = 3_000_000;
 
+/// A volume is not served for so long at most, if others could: a node finds out that it reaches nobody, the others that it is silent, one of them
+/// takes over.
+const UNSERVED_MAX: u64 = 2_200 * MILLISECOND;
+
 /// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -61,6 +65,8 @@ pub(super) struct SpaceWorld {
     pub(super) holdings: Vec<Holding>,
     /// Since when each node's coordinator serves, as it was last looked at.
     serving_since: Vec<Option<u64>>,
+    /// Acknowledged writes, and when there was one more last.
+    progress: (u64, u64),
     finished: bool,
 }
 
@@ -86,6 +92,7 @@ impl SpaceWorld {
             gates: Gates::new(nodes),
             holdings: (0..nodes).map(|_| Holding::default()).collect(),
             serving_since: vec![None; nodes],
+            progress: (0, 0),
             finished: false,
             course,
         };
@@ -210,13 +217,18 @@ impl SpaceWorld {
                 }
             }
             Event::Heal(healing) => self.heal(healing),
-            Event::Manage => {
-                self.manager.look_after(&mut self.course, &self.servers, self.judge.record());
-                if self.course.scenario.large_loss {
-                    self.course.violate(self.traffic.stalled(self.course.now));
-                }
-            }
+            Event::Manage => self.manage(),
             Event::Heartbeat => self.beat(),
+        }
+    }
+
+    fn manage(&mut self) {
+        self.manager.look_after(&mut self.course, &self.servers, self.judge.record());
+        if self.course.scenario.large_loss {
+            self.course.violate(self.traffic.stalled(self.course.now));
+        }
+        if self.course.scenario.large_loss_of_node {
+            self.watch_progress();
         }
     }
 
@@ -467,6 +479,7 @@ impl SpaceWorld {
             }
             Kind::AllAway => servers.send_all_away(course, lasting),
             Kind::LoseLarge => self.lose_large(node, lasting),
+            Kind::LoseLargeOfNode => self.lose_large_of_node(node, lasting),
             Kind::Lie => epochs::lie(course, servers, &self.state, node, disk),
             Kind::Corrupt => {
                 let (record, retired) = (self.judge.record(), self.manager.retired());
@@ -500,6 +513,42 @@ impl SpaceWorld {
         }
         course.coverage.large_losses += 1;
         course.after(lasting, Event::Heal(Healing::Large));
+    }
+
+    /// Loses what is large between a node, mostly the one that has the volume, and everybody else: what it sends, what it is sent, or both. The
+    /// cluster state, which lies behind the same network, does not answer it.
+    fn lose_large_of_node(&mut self, node: usize, lasting: u64) {
+        let Self { course, servers, network, judge, membership, .. } = self;
+        let Some(record) = judge.record().filter(|record| record.stale.is_empty()) else { return };
+        let owner = record.owner.filter(|_| course.random.chance(750));
+        let node = owner.map_or(node, |owner| owner.0 as usize - 1);
+        let view = membership.view(servers, node);
+        let is_spared = space::takeover::may_miss(record, servers.disks_of(node));
+        if network.loses_anything_large() || !is_spared || view.nodes.values().any(|node| !node.is_up) {
+            return;
+        }
+        let (nodes, kind) = (servers.nodes.len(), course.random.below(3));
+        let others = (0..nodes).filter(|other| *other != node);
+        let ways = others.flat_map(|other| [(node, other), (other, node)]);
+        network.lose_large(ways.filter(|(from, _)| kind == 2 || (*from == node) == (kind == 0)));
+        network.cut(node, nodes);
+        course.coverage.large_losses += 1;
+        course.after(lasting, Event::Heal(Healing::Large));
+        course.after(lasting, Event::Heal(Healing::Reconnect(node, nodes)));
+    }
+
+    /// Looks whether writes go on: whatever one node cannot do, others serve the volume soon.
+    fn watch_progress(&mut self) {
+        let course = &mut self.course;
+        let written = course.coverage.acknowledged_writes;
+        if written == 0 || written > self.progress.0 || !course.faulting() {
+            self.progress = (written, course.now);
+        } else if course.now - self.progress.1 > UNSERVED_MAX {
+            let since = self.progress.1 / MILLISECOND;
+            course.violate([format!(
+                "stalled: no write was acknowledged since {since} ms, and others could serve"
+            )]);
+        }
     }
 
     fn crash(&mut self, node: usize, down_for: u64) {

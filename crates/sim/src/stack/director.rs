@@ -2,6 +2,7 @@
 //! the last time with one disk away, and removed.
 
 use super::care::short_of_whole;
+use super::crowding::Crowding;
 use super::disks::SimDisk;
 use super::emptying::Emptying;
 use super::faults::Striking;
@@ -43,6 +44,8 @@ enum Stage {
     Without {
         disk: usize,
     },
+    /// Names are made until no more are taken.
+    Crowding,
     /// Nothing may be left when all is removed.
     Emptying,
     Finished,
@@ -61,6 +64,7 @@ pub(crate) struct Director {
     restart: Option<(Monotonic, bool)>,
     work_at: Monotonic,
     replaced: Option<DiskId>,
+    crowding: Crowding,
     emptying: Emptying,
 }
 
@@ -76,6 +80,7 @@ impl Director {
             restart: None,
             work_at: world.now,
             replaced: None,
+            crowding: Crowding::default(),
             emptying: Emptying::default(),
         }
     }
@@ -125,6 +130,7 @@ impl Director {
         if world.now > self.late_at && !self.is_finished() {
             let node = world.nodes[0].as_ref();
             let why = match self.stage {
+                Stage::Crowding => self.crowding.why.clone(),
                 Stage::Emptying => self.emptying.why.clone(),
                 _ => {
                     let short = node.and_then(|node| Some(short_of_whole(node)?.describe(node)));
@@ -219,9 +225,20 @@ impl Director {
                 self.late_at = world.now.after(WHOLE_WITHIN);
                 self.enter(world, Stage::Without { disk });
             }
-            Stage::Without { .. } if world.all_recovered() => self.enter(world, Stage::Emptying),
+            Stage::Without { .. } if world.all_recovered() => self.enter(world, Stage::Crowding),
+            Stage::Crowding => self.crowd(world),
             Stage::Emptying => self.empty(world),
             _ => {}
+        }
+    }
+
+    fn crowd(&mut self, world: &mut StackWorld) {
+        let (now, crowd) = (world.now, world.scenario.crowd);
+        let is_over = !crowd || world.nodes[0].as_mut().is_some_and(|node| self.crowding.drive(node, now));
+        world.violations.extend(self.crowding.wrong.take());
+        if is_over {
+            self.late_at = world.now.after(WHOLE_WITHIN);
+            self.enter(world, Stage::Emptying);
         }
     }
 

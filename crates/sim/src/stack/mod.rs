@@ -8,6 +8,7 @@
 
 mod care;
 mod client;
+mod crowding;
 mod director;
 mod disks;
 mod emptying;

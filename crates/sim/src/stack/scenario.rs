@@ -117,6 +117,8 @@ pub struct Scenario {
     pub file_bytes_max: u64,
     /// Clients make images of very many pieces, too: what one transaction changes is bounded.
     pub images: bool,
+    /// At the end users make names until no more are taken.
+    pub crowd: bool,
 }
 
 impl Scenario {
@@ -149,6 +151,8 @@ impl Scenario {
         let cache_bytes = random.between(2, 16) as usize * (512 << 10);
         // Of its own, so that all else of a seed stays what it was. Each slab makes the journal longer, and an image has to outgrow it.
         let images = Random::new(seed ^ 0x1a6e_0035).chance(100);
+        // Thousands of names take as long as the rest of a run.
+        let crowd = seed.is_multiple_of(16);
         Self {
             nodes: 1,
             transport: Transport::Local,
@@ -174,6 +178,7 @@ impl Scenario {
             names: random.between(2, 8),
             file_bytes_max: random.pick(&[16 << 10, 64 << 10, 256 << 10, 1 << 20]).unwrap_or(64 << 10),
             images,
+            crowd,
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Files and directories in blocking calls.
 
+use super::chains::{
+    Changing, Contents, FILLED_BYTES_MAX, FILLED_REQUESTS, FILLED_REQUESTS_BYTES, Fetching, Filling, Keeping,
+    NotWhole, WHOLE_REQUESTS, Whole, filling, keeping, rename_buffer, times_buffer,
+};
 use super::{Client, TRANSFER_DEPTH};
 use crate::ClientError;
 use crate::connection::Token;
 use crate::file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 use crate::operation::{Reply, Request};
 use smb::wire::{
-    BasicInformation, CONTEXT_SECURITY_DESCRIPTOR, Command, CreateContextWriter, CreateResponse, Dialect,
-    DirectoryClass, FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation, Put,
-    QUERY_DIRECTORY_RESTART_SCANS, READ_FLAG_UNBUFFERED, RENAME_REPLACE_IF_EXISTS, RenameInformation, U64,
-    WRITE_FLAG_UNBUFFERED, class, parse_directory, view_at, wide_from_str,
+    CONTEXT_SECURITY_DESCRIPTOR, Command, CreateContextWriter, CreateResponse, Dialect, DirectoryClass,
+    FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation, QUERY_DIRECTORY_RESTART_SCANS,
+    READ_FLAG_UNBUFFERED, WRITE_FLAG_UNBUFFERED, class, parse_directory, view_at,
 };
 use std::collections::VecDeque;
 use sys::{Buf, Payload};
@@ -21,60 +24,15 @@ const LISTING_BYTES: u32 = 64 << 10;
 /// Memory that the entries of one directory may take, some two million names: a hostile server lists for ever.
 const LISTED_BYTES_MAX: usize = 512 << 20;
 
-/// Most data of a file that is made by one message: one credit's worth.
-const FILLED_BYTES_MAX: usize = 64 << 10;
-
-/// Most requests of [`Client::create_filled`], one credit each.
-const FILLED_REQUESTS: u32 = 5;
-
-/// More than their headers and bodies take in that message, without data, name and descriptor.
-const FILLED_REQUESTS_BYTES: usize = 4096;
-
-/// What a new file holds, and when that was written and read.
-#[derive(Debug, Clone)]
-pub struct Contents {
-    pub data: Payload,
-    pub written: FileTime,
-    pub accessed: FileTime,
-}
-
-/// A file of [`Client::submit_filled`] whose answers have not been looked at.
-#[derive(Debug)]
-pub struct Filling {
-    tokens: Vec<Token>,
-    data_bytes: usize,
-}
-
-/// A file of [`Client::submit_keep_as`] whose answers have not been looked at.
-#[derive(Debug)]
-pub struct Keeping {
-    tokens: Vec<Token>,
-    file: File,
-}
-
 /// MS-SMB2 2.2.37.
 const DACL_SECURITY_INFORMATION: u32 = 4;
 
-fn rename_buffer(target: &str, replace: bool) -> Vec<u8> {
-    let target = target.replace('/', "\\");
-    let mut buffer = Vec::new();
-    RenameInformation {
-        flags: if replace { RENAME_REPLACE_IF_EXISTS } else { 0 },
-        root_directory: 0,
-        name: wide_from_str(target.trim_matches('\\')),
+/// Whether the server did what it was asked for, and wrote all of the data if that was it.
+fn is_done(reply: &Reply, data_bytes: usize) -> Result<(), ClientError> {
+    if reply.command() == Command::Write && reply.written_bytes()? as usize != data_bytes {
+        return Err(ClientError::Protocol("a write that was cut short"));
     }
-    .write(&mut buffer);
-    buffer
-}
-
-fn times_buffer(written: FileTime, accessed: FileTime) -> Vec<u8> {
-    let mut buffer = Vec::new();
-    buffer.put(&BasicInformation {
-        last_access_time: U64::new(accessed.0),
-        last_write_time: U64::new(written.0),
-        ..Default::default()
-    });
-    buffer
+    reply.success().map(drop)
 }
 
 impl Client {
@@ -119,23 +77,8 @@ impl Client {
         self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
-    /// Makes a file with all of its data and its times, durable, which goes when it is closed or this client is lost, unless
-    /// [`Self::keep_as`] gives it another name. One round trip; it is not asked again if the connection dies meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; then there is no such file. [`ClientError::Invalid`] if [`Self::can_create_filled`] says no.
-    pub fn create_filled(
-        &mut self,
-        tree: Tree,
-        path: &str,
-        descriptor: Option<&[u8]>,
-        contents: &Contents,
-    ) -> Result<File, ClientError> {
-        let filling = self.submit_filled(tree, path, descriptor, contents)?;
-        self.filled(tree, filling)
-    }
-
-    /// Queues [`Self::create_filled`]; [`Self::filled`] answers it.
+    /// Queues a file with all of its data and its times, durable, which goes when it is closed or this client is lost, unless
+    /// [`Self::submit_keep_as`] gives it another name. One round trip; it is not asked again if the connection dies meanwhile. [`Self::filled`] answers it.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if [`Self::can_create_filled`] says no; others if the connection failed.
@@ -149,43 +92,19 @@ impl Client {
         if !self.can_create_filled(path, descriptor, contents.data.len()) {
             return Err(ClientError::Invalid("a file that is too large for one message"));
         }
-        let mut contexts = CreateContextWriter::default();
-        if let Some(descriptor) = descriptor {
-            contexts.push(CONTEXT_SECURITY_DESCRIPTOR, descriptor);
-        }
-        let set = |class, buffer: &[u8]| {
-            Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer).within(tree)
-        };
-        let mut requests = vec![
-            Self::create_request(tree, path, OpenOptions::create_temporary(), &contexts.finish()),
-            set(class::DISPOSITION, &[1]),
-        ];
-        if !contents.data.is_empty() {
-            let data = contents.data.clone();
-            requests.push(Request::write(tree.id, FileId::RELATED, 0, data, 0).within(tree));
-        }
-        requests.push(set(class::BASIC, &times_buffer(contents.written, contents.accessed)));
-        requests.push(Request::flush(tree.id, FileId::RELATED).within(tree));
+        let requests = filling(tree, path, descriptor, contents);
         Ok(Filling { tokens: self.submit_compound(requests)?, data_bytes: contents.data.len() })
     }
 
     /// Waits for the answers to [`Self::submit_filled`].
     ///
     /// # Errors
-    /// As [`Self::create_filled`].
+    /// As [`Self::open`]; then there is no such file.
     pub fn filled(&mut self, tree: Tree, filling: Filling) -> Result<File, ClientError> {
         let replies = self.wait_for_all(filling.tokens)?;
         let (opened, rest) = replies.split_first().ok_or(ClientError::Protocol("answers are missing"))?;
         let file = self.opened(tree, opened)?;
-        let done = rest.iter().try_for_each(|reply| {
-            let is_cut = reply.command() == Command::Write
-                && reply.success()?.written_bytes()? as usize != filling.data_bytes;
-            if is_cut {
-                Err(ClientError::Protocol("a write that was cut short"))
-            } else {
-                reply.success().map(drop)
-            }
-        });
+        let done = rest.iter().try_for_each(|reply| is_done(reply, filling.data_bytes));
         if let Err(error) = done {
             // What closing says adds nothing to that.
             let _ = self.close(file);
@@ -194,44 +113,27 @@ impl Client {
         Ok(file)
     }
 
-    /// Whether a file of so many bytes can be made by [`Self::create_filled`].
+    /// Whether a file of so many bytes can be made by [`Self::submit_filled`].
     pub fn can_create_filled(&self, path: &str, descriptor: Option<&[u8]>, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * path.len() + descriptor.map_or(0, <[u8]>::len) + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
             && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
     }
 
-    /// Gives a file of [`Self::create_filled`] the name `target`, in place of what has it, and closes it: one round trip.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; the file may then still be there under its first name.
-    pub fn keep_as(&mut self, file: File, target: &str) -> Result<(), ClientError> {
-        let keeping = self.submit_keep_as(file, target)?;
-        self.kept(keeping)
-    }
-
-    /// Queues [`Self::keep_as`]; [`Self::kept`] answers it.
+    /// Queues that a file of [`Self::filled`] gets the name `target`, in place of what has it, and is closed: one round trip. [`Self::kept`] answers it.
     ///
     /// # Errors
     /// If the connection failed.
     pub fn submit_keep_as(&mut self, file: File, target: &str) -> Result<Keeping, ClientError> {
-        let tree = file.tree;
-        let set = |class, buffer: &[u8]| {
-            Request::set_info(tree.id, file.id, INFO_FILE, class, 0, buffer).within(tree)
-        };
         // Each names the file: ksmbd of Linux 6.1 takes over a FileId from a CREATE alone.
-        let requests = vec![
-            set(class::DISPOSITION, &[0]),
-            set(class::RENAME, &rename_buffer(target, true)),
-            Request::close(tree.id, file.id).within(tree),
-        ];
+        let requests = keeping(file.tree, file.id, target, true).to_vec();
         Ok(Keeping { tokens: self.submit_compound(requests)?, file })
     }
 
     /// Waits for the answers to [`Self::submit_keep_as`].
     ///
     /// # Errors
-    /// As [`Self::keep_as`].
+    /// As [`Self::open`]; the file may then still be there under its first name.
     pub fn kept(&mut self, keeping: Keeping) -> Result<(), ClientError> {
         let Keeping { tokens, file } = keeping;
         let replies = self.wait_for_all(tokens)?;
@@ -244,12 +146,118 @@ impl Client {
         done
     }
 
+    /// Whether a file of so many bytes can be made by [`Self::submit_whole`].
+    pub fn can_create_whole(&self, part: &str, target: &str, len_bytes: usize) -> bool {
+        let whole = len_bytes + 2 * (part.len() + target.len()) + FILLED_REQUESTS_BYTES;
+        len_bytes <= FILLED_BYTES_MAX
+            && self.channels.iter().all(|channel| channel.can_compound(WHOLE_REQUESTS, whole))
+    }
+
+    /// Queues, in one message, all of [`Self::submit_filled`] under the name `part`, and all of [`Self::submit_keep_as`] with the name `target`, which nothing may
+    /// have; [`Self::whole`] answers it.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if [`Self::can_create_whole`] says no; others if the connection failed.
+    pub fn submit_whole(
+        &mut self,
+        tree: Tree,
+        part: &str,
+        target: &str,
+        contents: &Contents,
+    ) -> Result<Whole, ClientError> {
+        if !self.can_create_whole(part, target, contents.data.len()) {
+            return Err(ClientError::Invalid("a file that is too large for one message"));
+        }
+        let mut requests = filling(tree, part, None, contents);
+        requests.extend(keeping(tree, FileId::RELATED, target, false));
+        let tokens = self.submit_compound(requests)?;
+        let (part, target) = (part.to_owned(), target.to_owned());
+        Ok(Whole { tokens, data_bytes: contents.data.len(), part, target })
+    }
+
+    /// Waits for the answers to [`Self::submit_whole`]. Servers go on with a chain of which a part was refused (MS-SMB2 3.3.5.2.7.2): what is there
+    /// then is removed.
+    ///
+    /// # Errors
+    /// [`NotWhole`], with the first refusal.
+    pub fn whole(&mut self, tree: Tree, whole: Whole) -> Result<(), NotWhole> {
+        let Whole { tokens, data_bytes, part, target } = whole;
+        let nothing = |error| NotWhole { error, left: None };
+        let replies = self.wait_for_all(tokens).map_err(nothing)?;
+        let done = replies.iter().try_for_each(|reply| is_done(reply, data_bytes));
+        let Err(error) = done else { return Ok(()) };
+        let Some(Ok(file)) = replies.first().map(|created| self.opened(tree, created)) else {
+            return Err(nothing(error));
+        };
+        let (mut is_named, mut is_closed) = (false, false);
+        if let [.., renamed, closed] = &replies[..] {
+            (is_named, is_closed) = (renamed.success().is_ok(), closed.success().is_ok());
+        }
+        if !is_closed {
+            // Not closed it goes with the connection; removing it says more.
+            let _ = self.close(file);
+        }
+        let name = if is_named { target } else { part };
+        let left = match self.delete(tree, &name) {
+            Err(refused) if refused.status() != Some(NtStatus::OBJECT_NAME_NOT_FOUND) => Some(name),
+            _ => None,
+        };
+        Err(NotWhole { error, left })
+    }
+
+    /// Whether a file of so many bytes can be read by [`Self::submit_fetch`].
+    pub fn can_fetch(&self, path: &str, len_bytes: usize) -> bool {
+        let whole = len_bytes + 2 * path.len() + FILLED_REQUESTS_BYTES;
+        len_bytes <= FILLED_BYTES_MAX
+            && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
+    }
+
+    /// Queues a question for the first so many bytes of a file, in one message; [`Self::fetched`] answers it.
+    ///
+    /// # Errors
+    /// If the connection failed.
+    pub fn submit_fetch(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        len_bytes: usize,
+    ) -> Result<Fetching, ClientError> {
+        let mut requests = vec![Self::create_request(tree, path, OpenOptions::read(), &[])];
+        if len_bytes > 0 {
+            let read = Request::read_with(tree.id, FileId::RELATED, 0, len_bytes as u32, 0);
+            requests.push(read.within(tree));
+        }
+        requests.push(Request::close(tree.id, FileId::RELATED).within(tree));
+        Ok(Fetching { tokens: self.submit_compound(requests)? })
+    }
+
+    /// Waits for the answers to [`Self::submit_fetch`]: the file's status as it was opened, and the bytes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn fetched(&mut self, tree: Tree, fetching: Fetching) -> Result<(FileStatus, Buf), ClientError> {
+        let replies = self.wait_for_all(fetching.tokens)?;
+        let (opened, rest) = replies.split_first().ok_or(ClientError::Protocol("answers are missing"))?;
+        let file = self.opened(tree, opened)?;
+        let status = file.status;
+        let data = match rest {
+            [read, _] if read.status() != NtStatus::END_OF_FILE => read.read_data(),
+            _ => Ok(Buf::empty()),
+        };
+        match rest.last().map(Reply::success) {
+            Some(Ok(_)) => {}
+            // It goes with the connection if not so.
+            _ => drop(self.close(file)),
+        }
+        Ok((status, data?))
+    }
+
     /// Most bytes of one write to files of this share: a protected one goes in messages, which may have to be shorter.
     fn write_bytes_max(&self, tree: Tree) -> usize {
         self.limits_of(tree.must_encrypt).write_bytes as usize
     }
 
-    fn create_request(tree: Tree, path: &str, options: OpenOptions, contexts: &[u8]) -> Request {
+    pub(super) fn create_request(tree: Tree, path: &str, options: OpenOptions, contexts: &[u8]) -> Request {
         let path = path.replace('/', "\\");
         Request::create(tree.id, path.trim_matches('\\'), options.body(), contexts).within(tree)
     }
@@ -471,7 +479,16 @@ impl Client {
     /// # Errors
     /// As [`Self::open`].
     pub fn create_directory(&mut self, tree: Tree, path: &str) -> Result<(), ClientError> {
-        self.between(tree, path, OpenOptions::create_directory(), None).map(drop)
+        let changing = self.submit_create_directory(tree, path)?;
+        self.changed(changing)
+    }
+
+    /// Queues [`Self::create_directory`]; [`Self::changed`] answers it.
+    ///
+    /// # Errors
+    /// If the connection failed.
+    pub fn submit_create_directory(&mut self, tree: Tree, path: &str) -> Result<Changing, ClientError> {
+        self.submit_between(tree, path, OpenOptions::create_directory(), None)
     }
 
     /// Sets when a directory was written and read last: one round trip.
@@ -482,12 +499,33 @@ impl Client {
         &mut self,
         tree: Tree,
         path: &str,
-        written: FileTime,
-        accessed: FileTime,
+        (written, accessed): (FileTime, FileTime),
     ) -> Result<(), ClientError> {
+        let changing = self.submit_directory_times(tree, path, (written, accessed))?;
+        self.changed(changing)
+    }
+
+    /// Queues [`Self::set_directory_times`]; [`Self::changed`] answers it.
+    ///
+    /// # Errors
+    /// If the connection failed.
+    pub fn submit_directory_times(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        (written, accessed): (FileTime, FileTime),
+    ) -> Result<Changing, ClientError> {
         let buffer = times_buffer(written, accessed);
         let change = Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class::BASIC, 0, &buffer);
-        self.between(tree, path, OpenOptions::directory_times(), Some(change)).map(drop)
+        self.submit_between(tree, path, OpenOptions::directory_times(), Some(change))
+    }
+
+    /// Waits for the answers to a change of a directory.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn changed(&mut self, changing: Changing) -> Result<(), ClientError> {
+        self.all_done(changing).map(drop)
     }
 
     /// Deletes a file or an empty directory: one round trip.
@@ -520,10 +558,25 @@ impl Client {
         options: OpenOptions,
         request: Option<Request>,
     ) -> Result<Vec<Reply>, ClientError> {
+        let changing = self.submit_between(tree, path, options, request)?;
+        self.all_done(changing)
+    }
+
+    fn submit_between(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        options: OpenOptions,
+        request: Option<Request>,
+    ) -> Result<Changing, ClientError> {
         let mut requests = vec![Self::create_request(tree, path, options, &[])];
         requests.extend(request.map(|request| request.within(tree)));
         requests.push(Request::close(tree.id, FileId::RELATED).within(tree));
-        let replies = self.call_compound(requests)?;
+        Ok(Changing { tokens: self.submit_compound(requests)? })
+    }
+
+    fn all_done(&mut self, changing: Changing) -> Result<Vec<Reply>, ClientError> {
+        let replies = self.wait_for_all(changing.tokens)?;
         replies.iter().try_for_each(|reply| reply.success().map(drop))?;
         Ok(replies)
     }

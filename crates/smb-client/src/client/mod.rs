@@ -1,5 +1,6 @@
 //! A session at one server: blocking calls for people, `submit`, `poll` and `next_reply` for pipelines.
 
+mod chains;
 mod channels;
 mod connect;
 mod files;
@@ -13,9 +14,9 @@ use crate::connection::{Binding, Connection, Limits, Token};
 use crate::file::Tree;
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Counters, Engine, Options, Transport};
+pub use chains::{Changing, Contents, Fetching, Filling, Keeping, NotWhole, Whole};
 use channels::Forming;
 use connect::Target;
-pub use files::{Contents, Filling, Keeping};
 use names::Names;
 use pauses::Pauses;
 use smb::auth::Credentials;
@@ -327,7 +328,11 @@ impl Client {
     pub fn wait(&mut self, token: Token) -> Result<Reply, ClientError> {
         loop {
             if let Some(reply) = self.answers.remove(&token) {
-                self.order.retain(|waiting| *waiting != token);
+                // As a rule it is the first: answers are waited for in the order in which they come.
+                match self.order.front() {
+                    Some(first) if *first == token => drop(self.order.pop_front()),
+                    _ => self.order.retain(|waiting| *waiting != token),
+                }
                 return Ok(reply);
             }
             if self.in_flight() == 0 {

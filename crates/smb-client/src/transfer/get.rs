@@ -2,17 +2,24 @@
 
 use super::names::is_fit_for_disk;
 use super::{
-    BLOCK_BYTES_MAX, Copier, DEPTH, PATH_BYTES_MAX, Tally, TransferError, below, local, system_time,
-    temporary_name,
+    BLOCK_BYTES_MAX, Copier, DEPTH, FILES_IN_FLIGHT, PATH_BYTES_MAX, Tally, TransferError, below, is_lost,
+    local, system_time, temporary_name,
 };
+use crate::client::Fetching;
 use crate::connection::Token;
-use crate::file::{File, FileStatus, OpenOptions};
+use crate::file::{DirectoryEntry, File, FileStatus, OpenOptions};
 use std::collections::VecDeque;
 use std::fs::{self, FileTimes};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use types::{NtStatus, attribute};
+
+/// Files here that are made durable together, and threads that do it: a file system takes those that wait at once into one transaction of its
+/// journal.
+const SYNCED_FILES: usize = 128;
+const SYNCING_THREADS: usize = 16;
 
 /// A local file under another name until it is whole.
 struct Unfinished {
@@ -28,12 +35,40 @@ impl Drop for Unfinished {
     }
 }
 
-/// What is left to do of a tree.
-enum Step {
-    /// A directory of the share, and where it goes.
-    Enter(String, PathBuf, FileStatus),
-    /// All of it is there: its times are set.
-    Leave(PathBuf, FileStatus),
+/// A directory of the share, where it goes, and what it was when it was listed.
+type Directory = (String, PathBuf, FileStatus);
+
+/// Small files of a tree on their way.
+#[derive(Default)]
+struct UnderWay {
+    asked: VecDeque<Asked>,
+    written: Vec<Written>,
+}
+
+/// A file whose answer has not been looked at.
+struct Asked {
+    path: String,
+    target: PathBuf,
+    fetching: Fetching,
+}
+
+/// A file that is here with all that is in it, and neither durable nor under its name.
+struct Written {
+    out: fs::File,
+    part: Unfinished,
+    target: PathBuf,
+    bytes: u64,
+}
+
+/// Makes files durable.
+fn sync_all(written: &[Written]) -> Vec<io::Result<()>> {
+    let share = written.len().div_ceil(SYNCING_THREADS).max(1);
+    std::thread::scope(|scope| {
+        let sync = |files: &[Written]| files.iter().map(|file| file.out.sync_all()).collect::<Vec<_>>();
+        let threads: Vec<_> = written.chunks(share).map(|files| scope.spawn(move || sync(files))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|it| resume_unwind(it)));
+        joined.flatten().collect()
+    })
 }
 
 fn times_of(status: &FileStatus) -> FileTimes {
@@ -66,21 +101,22 @@ impl Copier<'_> {
         if !top.is_directory() {
             return self.get(path, target);
         }
-        let mut steps = vec![Step::Enter(path.to_owned(), target.to_owned(), top)];
-        while let Some(step) = steps.pop() {
+        let mut entered = Vec::new();
+        let mut under_way = UnderWay::default();
+        let mut steps = vec![(path.to_owned(), target.to_owned(), top)];
+        while let Some(directory) = steps.pop() {
             self.go_on()?;
-            match step {
-                Step::Leave(target, status) => {
-                    let set = fs::File::open(&target).and_then(|it| it.set_times(times_of(&status)));
-                    if let Err(error) = set {
-                        self.leave_out(local(&target, error))?;
-                    }
-                }
-                Step::Enter(path, target, status) => {
-                    if let Err(error) = self.get_entries(&path, &target, &status, &mut steps) {
-                        self.leave_out(error)?;
-                    }
-                }
+            if let Err(error) = self.get_entries(directory, &mut steps, &mut entered, &mut under_way) {
+                self.leave_out(error)?;
+            }
+        }
+        self.store(&mut under_way, 0)?;
+        self.settle(&mut under_way)?;
+        // Only now, as whatever comes into a directory changes its times.
+        for (target, status) in entered.into_iter().rev() {
+            let set = fs::File::open(&target).and_then(|it| it.set_times(times_of(&status)));
+            if let Err(error) = set {
+                self.leave_out(local(&target, error))?;
             }
         }
         Ok(self.tally)
@@ -88,34 +124,111 @@ impl Copier<'_> {
 
     fn get_entries(
         &mut self,
-        path: &str,
-        target: &Path,
-        status: &FileStatus,
-        steps: &mut Vec<Step>,
+        (path, target, status): Directory,
+        steps: &mut Vec<Directory>,
+        entered: &mut Vec<(PathBuf, FileStatus)>,
+        under_way: &mut UnderWay,
     ) -> Result<(), TransferError> {
         if path.len() > PATH_BYTES_MAX {
-            return Err(self.refused(path, "the tree is too deep"));
+            return Err(self.refused(&path, "the tree is too deep"));
         }
-        let mut entries = self.client.list(self.tree, path, "*").map_err(|error| self.remote(path, error))?;
+        let mut entries =
+            self.client.list(self.tree, &path, "*").map_err(|error| self.remote(&path, error))?;
         entries.sort_by(|one, other| one.name.cmp(&other.name));
-        self.enter_local(target, steps.is_empty())?;
+        self.enter_local(&target, entered.is_empty())?;
         self.tally.directories += 1;
-        steps.push(Step::Leave(target.to_owned(), *status));
+        entered.push((target.clone(), status));
         for entry in entries {
             self.go_on()?;
-            let here = below(path, &entry.name);
-            let copied = if !is_fit_for_disk(&entry.name) {
-                Err(self.refused(&here, "no file here can have that name"))
-            } else if entry.status.attributes & attribute::REPARSE_POINT != 0 {
-                Err(self.refused(&here, "it is a link, which is not followed"))
-            } else if entry.status.is_directory() {
-                steps.push(Step::Enter(here, target.join(&entry.name), entry.status));
-                Ok(())
-            } else {
-                self.get_file(&here, &target.join(&entry.name))
-            };
-            if let Err(error) = copied {
+            let here = below(&path, &entry.name);
+            if let Err(error) = self.get_entry(here, &target, &entry, steps, under_way) {
                 self.leave_out(error)?;
+            }
+            self.store(under_way, FILES_IN_FLIGHT - 1)?;
+        }
+        Ok(())
+    }
+
+    fn get_entry(
+        &mut self,
+        path: String,
+        directory: &Path,
+        entry: &DirectoryEntry,
+        steps: &mut Vec<Directory>,
+        under_way: &mut UnderWay,
+    ) -> Result<(), TransferError> {
+        if !is_fit_for_disk(&entry.name) {
+            return Err(self.refused(&path, "no file here can have that name"));
+        }
+        if entry.status.attributes & attribute::REPARSE_POINT != 0 {
+            return Err(self.refused(&path, "it is a link, which is not followed"));
+        }
+        let target = directory.join(&entry.name);
+        if entry.status.is_directory() {
+            steps.push((path, target, entry.status));
+            return Ok(());
+        }
+        let len = usize::try_from(entry.status.size_bytes).unwrap_or(usize::MAX);
+        if !self.client.can_fetch(&path, len) {
+            return self.get_file(&path, &target);
+        }
+        let asked = self.client.submit_fetch(self.tree, &path, len);
+        let fetching = asked.map_err(|error| self.remote(&path, error))?;
+        under_way.asked.push_back(Asked { path, target, fetching });
+        Ok(())
+    }
+
+    /// Takes answers, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    fn store(&mut self, under_way: &mut UnderWay, most: usize) -> Result<(), TransferError> {
+        while under_way.asked.len() > most {
+            self.go_on()?;
+            let Some(first) = under_way.asked.pop_front() else { return Ok(()) };
+            match self.store_one(first) {
+                Ok(written) => under_way.written.extend(written),
+                Err(error) => self.leave_out(error)?,
+            }
+            if under_way.written.len() >= SYNCED_FILES {
+                self.settle(under_way)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a file that was asked for. `None`: it was copied by itself.
+    fn store_one(&mut self, asked: Asked) -> Result<Option<Written>, TransferError> {
+        let Asked { path, target, fetching } = asked;
+        let (status, data) = match self.client.fetched(self.tree, fetching) {
+            Ok((status, data)) if status.size_bytes == data.len() as u64 => (status, data),
+            Err(error) if !is_lost(&error) => return Err(self.remote(&path, error)),
+            // Its length changed since it was listed, or its answer was lost.
+            _ => return self.get_file(&path, &target).map(|()| None),
+        };
+        self.watcher.begin(&path, status.size_bytes);
+        let name = temporary_name().map_err(|error| local(&target, error))?;
+        let part = Unfinished { path: target.with_file_name(name), is_finished: false };
+        let out = fs::OpenOptions::new().write(true).create_new(true).open(&part.path);
+        let out = out.and_then(|out| {
+            out.write_all_at(&data, 0)?;
+            out.set_times(times_of(&status))?;
+            Ok(out)
+        });
+        let out = out.map_err(|error| local(&target, error))?;
+        self.watcher.advance(status.size_bytes);
+        Ok(Some(Written { out, part, target, bytes: status.size_bytes }))
+    }
+
+    /// Makes what is written durable, and gives it its names.
+    fn settle(&mut self, under_way: &mut UnderWay) -> Result<(), TransferError> {
+        let written = std::mem::take(&mut under_way.written);
+        let synced = sync_all(&written);
+        for (mut file, synced) in written.into_iter().zip(synced) {
+            match synced.and_then(|()| fs::rename(&file.part.path, &file.target)) {
+                Ok(()) => {
+                    file.part.is_finished = true;
+                    self.tally.files += 1;
+                    self.tally.bytes += file.bytes;
+                }
+                Err(error) => self.leave_out(local(&file.target, error))?,
             }
         }
         Ok(())

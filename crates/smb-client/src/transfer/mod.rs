@@ -1,7 +1,8 @@
 //! Copies of files and trees between a share and this machine, and removal of trees on a share.
 //!
 //! Promises: a file appears under its name only when it is whole, with the times of its source, on either side; until then it has
-//! another name, and goes when the transfer fails or is stopped. Names that differ by case only are never merged. A name from a server
+//! another name, and goes when the transfer fails or is stopped. Only if a server refuses a part of a new small file, and this process ends before it has
+//! removed the rest, does that stay. Names that differ by case only are never merged. A name from a server
 //! leads nowhere but into the directory that is copied to. What cannot be copied is told, and the rest goes on.
 
 mod get;
@@ -19,6 +20,11 @@ use types::{FileTime, NtStatus};
 
 /// Blocks of one file in flight.
 const DEPTH: usize = 8;
+/// Files of a tree that are under way at once. Each waits twice for a server's disks, so that many share each wait; they take at most 16 MiB here and
+/// there, of the 40 MiB that a server holds of one connection.
+const FILES_IN_FLIGHT: usize = 256;
+/// Credits that these take, eight requests each: to be asked for by `Options::credits`. With fewer the rest waits here.
+pub const CREDITS: u16 = 2048;
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 /// Longest path that is followed down, in bytes: a server may tell of a tree without end.
 const PATH_BYTES_MAX: usize = 32 << 10;
@@ -41,6 +47,9 @@ pub enum TransferError {
     /// The server refused, or the connection failed.
     #[error("{place}: {error}")]
     Remote { place: String, error: ClientError },
+    /// The server refused a part of it, and then to remove the rest.
+    #[error("{place}: {error}; {left} is there in part: remove it, or copy it again")]
+    InPart { place: String, left: String, error: ClientError },
     /// A local file cannot be read or written.
     #[error("{path}: {error}")]
     Local { path: String, error: io::Error },
@@ -62,7 +71,7 @@ impl TransferError {
     fn is_final(&self) -> bool {
         match self {
             Self::Stopped => true,
-            Self::Remote { error, .. } => error.is_fatal(),
+            Self::Remote { error, .. } | Self::InPart { error, .. } => error.is_fatal(),
             _ => false,
         }
     }
@@ -70,7 +79,7 @@ impl TransferError {
     /// The status that a server refused with.
     fn status(&self) -> Option<NtStatus> {
         match self {
-            Self::Remote { error, .. } => error.status(),
+            Self::Remote { error, .. } | Self::InPart { error, .. } => error.status(),
             _ => None,
         }
     }
@@ -94,13 +103,15 @@ pub struct Copier<'a> {
     share: String,
     watcher: &'a mut dyn Watcher,
     tally: Tally,
+    /// Until the server says otherwise: it makes and names a file by one message.
+    takes_whole_files: bool,
 }
 
 impl<'a> Copier<'a> {
     /// `place` is what messages name server and share by.
     pub fn new(client: &'a mut Client, tree: Tree, place: &Location, watcher: &'a mut dyn Watcher) -> Self {
         let share = format!("//{}/{}", place.server, place.share);
-        Self { client, tree, share, watcher, tally: Tally::default() }
+        Self { client, tree, share, watcher, tally: Tally::default(), takes_whole_files: true }
     }
 
     /// Makes a directory; with `parents` also those above it that are missing, and none if it is there.
@@ -159,6 +170,11 @@ impl<'a> Copier<'a> {
         self.watcher.left_out(&error);
         Ok(())
     }
+}
+
+/// Whether nobody knows what became of a request: the connection died before its answer.
+fn is_lost(error: &ClientError) -> bool {
+    error.status() == Some(NtStatus::CONNECTION_DISCONNECTED)
 }
 
 fn local(path: &Path, error: io::Error) -> TransferError {

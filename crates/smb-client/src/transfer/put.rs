@@ -1,9 +1,12 @@
 //! From this machine to a share.
 
 use super::names::{Names, unfit_for_share};
-use super::{BLOCK_BYTES_MAX, Copier, DEPTH, Tally, TransferError, below, file_time, local, temporary_name};
+use super::{
+    BLOCK_BYTES_MAX, Copier, DEPTH, FILES_IN_FLIGHT, Tally, TransferError, below, file_time, is_lost, local,
+    temporary_name,
+};
 use crate::ClientError;
-use crate::client::{Contents, Filling, Keeping};
+use crate::client::{Changing, Contents, Filling, Keeping, NotWhole, Whole};
 use crate::connection::Token;
 use crate::file::{File, OpenOptions};
 use std::collections::VecDeque;
@@ -14,9 +17,8 @@ use std::time::SystemTime;
 use sys::{Buf, BufMut, Payload};
 use types::{FileTime, NtStatus};
 
-/// Files of a tree that are under way at once: as many as take a server's two waits for its disks off each of them, and no more memory here
-/// than 64 messages.
-const FILES_IN_FLIGHT: usize = 64;
+/// Directories of one depth that are made, or are given their times, at once.
+const DIRECTORIES_IN_FLIGHT: usize = 64;
 
 /// A file on its way.
 struct Begun {
@@ -36,6 +38,8 @@ struct Begun {
 
 /// What comes next of a file.
 enum Stage {
+    /// It is being made with all that is in it, and given its name.
+    Whole(Whole),
     /// It is being made with all that is in it.
     Filling(Filling),
     /// It is being given its name.
@@ -44,8 +48,13 @@ enum Stage {
     Large,
 }
 
-fn is_lost(error: &ClientError) -> bool {
-    error.status() == Some(NtStatus::CONNECTION_DISCONNECTED)
+fn is_taken(error: &ClientError) -> bool {
+    error.status() == Some(NtStatus::OBJECT_NAME_COLLISION)
+}
+
+/// Whether the server fails a FLUSH that others follow in its message, as Samba before 4.17.2 does (MS-SMB2 3.3.5.2.7.2).
+fn is_unable(error: &ClientError) -> bool {
+    error.status() == Some(NtStatus::INTERNAL_ERROR)
 }
 
 /// Whether the place that a file goes to may be taken.
@@ -105,48 +114,56 @@ impl Copier<'_> {
         done.map(|()| self.tally)
     }
 
+    /// Goes down level by level: all directories of one depth are asked for before those below them, and files are under way meanwhile.
     fn put_all(
         &mut self,
         source: &Path,
         path: &str,
         begun: &mut VecDeque<Begun>,
     ) -> Result<(), TransferError> {
-        let mut steps = vec![(source.to_owned(), path.to_owned())];
+        let mut level = vec![(source.to_owned(), path.to_owned())];
         let mut entered = Vec::new();
-        while let Some((source, path)) = steps.pop() {
-            self.go_on()?;
-            match self.put_entries(&source, &path, &mut steps, begun) {
-                Ok(()) => entered.push((source, path)),
-                Err(error) => self.leave_out(error)?,
+        while !level.is_empty() {
+            let mut deeper = Vec::new();
+            let (mut rest, mut asked) = (level.into_iter(), VecDeque::new());
+            loop {
+                self.go_on()?;
+                while asked.len() < DIRECTORIES_IN_FLIGHT
+                    && let Some((source, path)) = rest.next()
+                {
+                    let making = self.ask_directory(&path)?;
+                    asked.push_back((source, path, making));
+                }
+                let Some((source, path, making)) = asked.pop_front() else { break };
+                let names = self.enter(&path, making);
+                match names.and_then(|names| self.put_entries(&source, &path, names, &mut deeper, begun)) {
+                    Ok(()) => entered.push((source, path)),
+                    Err(error) => self.leave_out(error)?,
+                }
             }
+            level = deeper;
         }
         self.end_files(begun, 0)?;
         // Only now, as whatever comes into a directory changes its times.
-        for (source, path) in entered {
-            self.go_on()?;
-            if let Err(error) = self.keep_directory_times(&source, &path) {
-                self.leave_out(error)?;
-            }
-        }
-        Ok(())
+        self.keep_times_of_directories(entered)
     }
 
     fn put_entries(
         &mut self,
         source: &Path,
         path: &str,
-        steps: &mut Vec<(PathBuf, String)>,
+        mut names: Names,
+        deeper: &mut Vec<(PathBuf, String)>,
         begun: &mut VecDeque<Begun>,
     ) -> Result<(), TransferError> {
         let failed = |error| local(source, error);
-        let mut names = self.enter(path)?;
         let entries = fs::read_dir(source).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let mut entries = entries.map_err(failed)?;
         entries.sort_by_key(fs::DirEntry::file_name);
         self.tally.directories += 1;
         for entry in entries {
             self.go_on()?;
-            match self.put_entry(&entry, path, &mut names, steps) {
+            match self.put_entry(&entry, path, &mut names, deeper) {
                 Ok(file) => begun.extend(file),
                 Err(error) => self.leave_out(error)?,
             }
@@ -155,18 +172,28 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Makes the directory unless it is there; the names in it.
-    fn enter(&mut self, path: &str) -> Result<Names, TransferError> {
-        let made = match path {
-            "" => Err(None),
-            path => self.client.create_directory(self.tree, path).map_err(Some),
+    /// Asks for a directory; `None`: it is the share's root, which is there.
+    fn ask_directory(&mut self, path: &str) -> Result<Option<Changing>, TransferError> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        let making = self.client.submit_create_directory(self.tree, path);
+        making.map(Some).map_err(|error| self.remote(path, error))
+    }
+
+    /// Waits for a directory, which is there now if it was not before; the names in it.
+    fn enter(&mut self, path: &str, making: Option<Changing>) -> Result<Names, TransferError> {
+        let made = match making.map(|making| self.client.changed(making)) {
+            // It may have been made, or not.
+            Some(Err(error)) if is_lost(&error) => Some(self.client.create_directory(self.tree, path)),
+            made => made,
         };
         let mut names = Names::default();
         match made {
-            Ok(()) => return Ok(names),
-            Err(None) => {}
-            Err(Some(error)) if error.status() == Some(NtStatus::OBJECT_NAME_COLLISION) => {}
-            Err(Some(error)) => return Err(self.remote(path, error)),
+            Some(Ok(())) => return Ok(names),
+            None => {}
+            Some(Err(error)) if error.status() == Some(NtStatus::OBJECT_NAME_COLLISION) => {}
+            Some(Err(error)) => return Err(self.remote(path, error)),
         }
         let there = self.client.list(self.tree, path, "*").map_err(|error| self.remote(path, error))?;
         for entry in there {
@@ -181,7 +208,7 @@ impl Copier<'_> {
         entry: &fs::DirEntry,
         directory: &str,
         names: &mut Names,
-        steps: &mut Vec<(PathBuf, String)>,
+        deeper: &mut Vec<(PathBuf, String)>,
     ) -> Result<Option<Begun>, TransferError> {
         let source = entry.path();
         let refused = |why| TransferError::Refused { what: source.display().to_string(), why };
@@ -204,17 +231,37 @@ impl Copier<'_> {
         }
         let path = below(directory, name);
         if kind.is_dir() {
-            steps.push((source, path));
+            deeper.push((source, path));
             return Ok(None);
         }
         self.begin_file(&source, &path, room).map(Some)
     }
 
-    fn keep_directory_times(&mut self, source: &Path, path: &str) -> Result<(), TransferError> {
-        let found = fs::metadata(source).map_err(|error| local(source, error))?;
-        let (written, accessed) = times_of(&found);
-        let kept = self.client.set_directory_times(self.tree, path, written, accessed);
-        kept.map_err(|error| self.remote(path, error))
+    fn keep_times_of_directories(&mut self, entered: Vec<(PathBuf, String)>) -> Result<(), TransferError> {
+        let (mut rest, mut asked) = (entered.into_iter(), VecDeque::new());
+        loop {
+            self.go_on()?;
+            while asked.len() < DIRECTORIES_IN_FLIGHT
+                && let Some((source, path)) = rest.next()
+            {
+                match fs::metadata(&source) {
+                    Ok(found) => {
+                        let times = times_of(&found);
+                        let changing = self.client.submit_directory_times(self.tree, &path, times);
+                        asked.push_back((changing.map_err(|error| self.remote(&path, error))?, path, times));
+                    }
+                    Err(error) => self.leave_out(local(&source, error))?,
+                }
+            }
+            let Some((changing, path, times)) = asked.pop_front() else { return Ok(()) };
+            let kept = match self.client.changed(changing) {
+                Err(error) if is_lost(&error) => self.client.set_directory_times(self.tree, &path, times),
+                kept => kept,
+            };
+            if let Err(error) = kept.map_err(|error| self.remote(&path, error)) {
+                self.leave_out(error)?;
+            }
+        }
     }
 
     /// The access list of the file that will be replaced, if there is one.
@@ -259,8 +306,8 @@ impl Copier<'_> {
             true => {
                 let (written, accessed) = times_of(&found);
                 let contents = Contents { data: start.clone().into(), written, accessed };
-                match self.client.submit_filled(self.tree, &part, list.as_deref(), &contents) {
-                    Ok(filling) => Stage::Filling(filling),
+                match self.submit_small(&part, path, list.as_deref(), &contents, room) {
+                    Ok(stage) => stage,
                     // With the files before it: it is copied anew, as they are.
                     Err(error) if is_lost(&error) => Stage::Large,
                     Err(error) => return Err(self.remote(path, error)),
@@ -270,6 +317,23 @@ impl Copier<'_> {
         };
         let (source, path) = (source.to_owned(), path.to_owned());
         Ok(Begun { source, path, part, list, found, start, input, stage })
+    }
+
+    /// One message does all of it, but where something is replaced: that is to stay unless the new one is whole, and a server goes on with a message of
+    /// which it has refused a part.
+    fn submit_small(
+        &mut self,
+        part: &str,
+        path: &str,
+        list: Option<&[u8]>,
+        contents: &Contents,
+        room: Room,
+    ) -> Result<Stage, ClientError> {
+        let is_able = self.takes_whole_files && room == Room::Free;
+        if is_able && self.client.can_create_whole(part, path, contents.data.len()) {
+            return self.client.submit_whole(self.tree, part, path, contents).map(Stage::Whole);
+        }
+        self.client.submit_filled(self.tree, part, list, contents).map(Stage::Filling)
     }
 
     /// Goes on with a file until it is there.
@@ -284,6 +348,21 @@ impl Copier<'_> {
     /// Waits for what a file needs next, and asks for what follows. `None`: the file is there.
     fn advance_file(&mut self, mut begun: Begun) -> Result<Option<Begun>, TransferError> {
         let bytes = match std::mem::replace(&mut begun.stage, Stage::Large) {
+            Stage::Whole(whole) => match self.client.whole(self.tree, whole) {
+                Ok(()) => {
+                    self.watcher.advance(begun.found.len());
+                    begun.found.len()
+                }
+                Err(NotWhole { error, left: None })
+                    if is_lost(&error) || is_taken(&error) || is_unable(&error) =>
+                {
+                    self.takes_whole_files &= !is_unable(&error);
+                    // Nobody knows whether it is there; or something else is by now, which is replaced.
+                    begun.list = self.list_of_predecessor(&begun.path, Room::MayBeTaken)?;
+                    return Ok(Some(begun));
+                }
+                Err(failed) => return Err(self.not_whole(&begun.path, failed)),
+            },
             Stage::Filling(filling) => match self.keep_filled(&begun, filling)? {
                 Some(keeping) => return Ok(Some(Begun { stage: Stage::Keeping(keeping), ..begun })),
                 None => return Ok(Some(begun)),
@@ -307,6 +386,14 @@ impl Copier<'_> {
         self.tally.files += 1;
         self.tally.bytes += bytes;
         Ok(None)
+    }
+
+    fn not_whole(&self, path: &str, failed: NotWhole) -> TransferError {
+        let NotWhole { error, left } = failed;
+        match left {
+            Some(left) => TransferError::InPart { place: self.place(path), left: self.place(&left), error },
+            None => self.remote(path, error),
+        }
     }
 
     /// Gives a file that is there with all that is in it its name. `None`: the connection was lost on the way, and nobody knows what the
@@ -356,6 +443,8 @@ impl Copier<'_> {
                     self.client.filled(self.tree, filling).and_then(|file| self.client.close(file))
                 }
                 Stage::Keeping(keeping) => self.client.kept(keeping),
+                // It is whole, or what there was of it is removed.
+                Stage::Whole(whole) => self.client.whole(self.tree, whole).map_err(|failed| failed.error),
                 Stage::Large => Ok(()),
             };
             if ended.is_err_and(|error| error.is_fatal()) {

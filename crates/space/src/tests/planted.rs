@@ -13,6 +13,9 @@ fn finder(bug: Planted) -> fn() {
             real_stores::an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch
         }
         Planted::ClaimWithoutFence => nodes::a_claim_on_the_volume_of_a_node_that_has_come_back_fails,
+        Planted::NeverSpared => {
+            crate::takeover::tests::a_node_is_spared_by_a_volume_that_living_ones_have_all_of
+        }
         Planted::NextForgotten => {
             crate::takeover::tests::the_next_node_stays_named_among_those_that_may_answer_until_it_has_opened_the_volume
         }

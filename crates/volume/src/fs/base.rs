@@ -143,7 +143,8 @@ impl Base {
         let is_open = matches!(self.state, State::Open);
         let may_come =
             self.chunks.meta_room_may_come(&self.meta.allocator) && self.requests.size().available.0 > 0;
-        is_open && !may_come && !self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
+        let is_told = !Planted::NoRoomUntold.is_planted();
+        is_told && is_open && !may_come && !self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
     }
 
     /// Why a new chunk is not brought into use, and since when. It is tried again, and nothing but new data waits for it.

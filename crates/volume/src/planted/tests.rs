@@ -2,7 +2,7 @@
 
 use super::{Planted, plant};
 use crate::fs::tests::{
-    checkpoints, crash, damage, descriptors, outage, pieces, renames, reserve, room, withheld,
+    checkpoints, crash, damage, descriptors, outage, pieces, quotas, renames, reserve, room, withheld,
 };
 use crate::service::tests::durability;
 use std::panic::catch_unwind;
@@ -37,6 +37,10 @@ fn finder(bug: Planted) -> fn() {
         }
         Planted::MissStartsOver => {
             pieces::an_image_of_more_pieces_than_the_page_cache_holds_is_given_back_in_bounded_steps
+        }
+        Planted::NamesUncharged => quotas::names_are_bounded_by_their_owners_limit,
+        Planted::NoRoomUntold => {
+            reserve::a_volume_that_metadata_has_filled_tells_no_room_until_names_are_gone
         }
         Planted::PartsWithoutReserve => {
             reserve::blocks_that_are_given_back_one_by_one_on_a_full_pool_leave_room_for_checkpoints

@@ -32,6 +32,7 @@ use super::descriptors::descriptor;
 use super::meta::record::{Inode, StreamRecord};
 use super::meta::{Charge, Key, Store, Transaction, key};
 use super::types::{FileId, FsError, SecurityId, StreamId};
+use crate::planted::Planted;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -44,13 +45,18 @@ const OWNERS_MAX: usize = 4096;
 /// Blocks that an owner is charged with for a file's stream by its sizes, or for a directory: at least one, for the name, which takes up to a
 /// quarter of that, and for the record behind it.
 pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
-    end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(1)
+    end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(charge_of_name())
 }
 
 /// Blocks that an owner is charged with for a file's unnamed stream and its first name, or for a directory, and one for each further name.
 pub fn charge_of_inode(inode: &Inode) -> u64 {
     let further_names = u64::from(inode.link_count.saturating_sub(1));
-    charge_of(inode.end_of_file, inode.allocated_blocks) + further_names
+    charge_of(inode.end_of_file, inode.allocated_blocks) + further_names * charge_of_name()
+}
+
+/// Blocks that an owner is charged with for a name.
+fn charge_of_name() -> u64 {
+    u64::from(!Planted::NamesUncharged.is_planted())
 }
 
 /// Bytes of a descriptor, of extended attributes or of a reparse point that are free: together with the longest name they fit into the block

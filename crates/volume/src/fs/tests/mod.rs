@@ -12,7 +12,7 @@ mod overlapping;
 mod owners;
 pub mod pieces;
 mod preparing;
-mod quotas;
+pub mod quotas;
 pub mod renames;
 pub mod reserve;
 pub mod room;

@@ -137,7 +137,7 @@ fn a_named_stream_costs_a_block_for_its_name_until_it_is_gone() {
 }
 
 #[test]
-fn names_are_bounded_by_their_owners_limit() {
+pub fn names_are_bounded_by_their_owners_limit() {
     let mut bench = Bench::with(32, 1024, small());
     let (ann, bob) = (user(1), user(2));
     let security = owned_by(&ann);

@@ -64,7 +64,7 @@ pub fn everything_can_be_removed_from_a_full_pool() {
 }
 
 #[test]
-fn a_volume_that_metadata_has_filled_tells_no_room_until_names_are_gone() {
+pub fn a_volume_that_metadata_has_filled_tells_no_room_until_names_are_gone() {
     let mut bench = Bench::with(4, 1024, small());
     let names = fill(&mut bench, 0);
     let full = bench.fs.statistics();
