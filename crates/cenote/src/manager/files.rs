@@ -1,16 +1,12 @@
-//! Files that the control plane writes (the cluster state and the audit log) as health tells of them, volumes as they are shown while this server
-//! may answer for none, and the file that a path in a share names.
+//! Files that the control plane writes (the cluster state and the audit log) as health tells of them, and volumes as they are shown while this server
+//! may answer for none.
 
 use super::Manager;
-use super::refusals::no_such;
-use crate::control::FileCommand;
 use api::model::{
     Health, HealthIssue, HealthReport, NODE_UNREACHED, Snapshot, VOLUME_UNREACHED, VolumeStatus,
 };
-use api::{ApiError, ErrorKind};
 use cluster::audit::AuditTrouble;
 use cluster::{StatePlace, StateTrouble};
-use types::VolumeId;
 
 impl Manager {
     /// Adds what is wrong with the files. `may_answer`: this server may answer for volumes.
@@ -21,31 +17,6 @@ impl Manager {
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
         report.issues.extend(self.room.issues());
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
-    }
-
-    /// The self-relative security descriptor behind a path in a share.
-    ///
-    /// # Errors
-    /// If there is no such share or file, or its volume does not answer.
-    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
-        let (volume, path) = self.in_share(share, path)?;
-        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
-        Ok(described.descriptor)
-    }
-
-    /// Volume and path behind a path in a share.
-    pub(super) fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
-        let directory = self.accounts.directory.current();
-        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
-        let names: Vec<&str> =
-            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
-        if names.iter().any(|name| matches!(*name, "." | "..")) {
-            return Err(ApiError::new(
-                ErrorKind::Invalid,
-                format!("'{path}' holds . or ..: write the path out"),
-            ));
-        }
-        Ok((share.volume, names.join("\\")))
     }
 }
 

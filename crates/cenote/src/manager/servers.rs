@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::refusals::{no_such, same};
+use crate::control::FileCommand;
 use api::{ApiError, ErrorKind, Subject};
 use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use node::jobs::JobId;
@@ -17,6 +18,31 @@ fn unavailable(error: StateError) -> ApiError {
 }
 
 impl Manager {
+    /// The self-relative security descriptor behind a path in a share.
+    ///
+    /// # Errors
+    /// If there is no such share or file, or its volume does not answer.
+    pub async fn descriptor(&self, share: &str, path: &str) -> Result<Vec<u8>, ApiError> {
+        let (volume, path) = self.in_share(share, path)?;
+        let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
+        Ok(described.descriptor)
+    }
+
+    /// Volume and path behind a path in a share.
+    pub(super) fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
+        let directory = self.accounts.directory.current();
+        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
+        let names: Vec<&str> =
+            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
+        if names.iter().any(|name| matches!(*name, "." | "..")) {
+            return Err(ApiError::new(
+                ErrorKind::Invalid,
+                format!("'{path}' holds . or ..: write the path out"),
+            ));
+        }
+        Ok((share.volume, names.join("\\")))
+    }
+
     /// The name of another server, if only that one can do what is asked of `what`. What nobody knows is refused here, with the reason; so is
     /// what another server has while the state does not answer.
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
