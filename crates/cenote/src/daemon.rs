@@ -287,7 +287,6 @@ impl Daemon {
         let (server, cluster) =
             begin_cluster(directory.path(), parts, identity, engine, ClusterKeys { smb, rdma, ..keys })?;
         let manager = Manager::new(state, key, shared, control, audit, in_effect.clone(), cluster.clone());
-        let manager = manager.with_data(directory.path());
         Ok(Self {
             directory,
             data_plane,

@@ -37,11 +37,10 @@ use cluster::seal::SealKey;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, accounts::AccountError};
 use files::withhold;
-use machine::places::{DiskPlaces, absolute, absolute_all};
+use machine::places::{absolute, absolute_all};
 use machine::{room::DataRoom, smart::DeviceHealths};
 use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -52,7 +51,6 @@ pub struct Manager {
     control: ControlHandle,
     audit: Arc<AuditLog>,
     in_effect: Arc<InEffect>,
-    places: DiskPlaces,
     devices: Arc<DeviceHealths>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
@@ -78,7 +76,6 @@ impl Manager {
             accounts: Arc::new(accounts),
             control,
             audit,
-            places: in_effect.get(Config::disk_places),
             in_effect,
             devices: Arc::default(),
             room: Arc::default(),
@@ -87,13 +84,6 @@ impl Manager {
             cluster,
             seconds: Seconds::default(),
         }
-    }
-
-    /// Keeps disks out of the server's data directory.
-    #[must_use]
-    pub fn with_data(mut self, data: &Path) -> Self {
-        self.places.data = data.to_owned();
-        self
     }
 
     pub fn devices(&self) -> Arc<DeviceHealths> {

@@ -73,7 +73,7 @@ impl DiskPlaces {
 
     /// The directory in which a file is to be made; the data directory's own for disks comes with its first one.
     fn made<'a>(&self, directory: &'a Path) -> &'a Path {
-        if directory == self.data.join(OWN_DISKS) {
+        if directory == self.real_data().join(OWN_DISKS) {
             let _ = DirBuilder::new().mode(0o700).create(directory);
         }
         directory
@@ -122,8 +122,12 @@ impl DiskPlaces {
         }
     }
 
+    fn real_data(&self) -> PathBuf {
+        self.data.canonicalize().unwrap_or_else(|_| self.data.clone())
+    }
+
     fn is_own(&self, real: &Path) -> bool {
-        let data = self.data.canonicalize().unwrap_or_else(|_| self.data.clone());
+        let data = self.real_data();
         let is_taken = |taken: &PathBuf| taken.canonicalize().is_ok_and(|taken| taken == real);
         let is_disk_of_quickstart = real.parent() == Some(&data.join(OWN_DISKS));
         real.starts_with(&data) && !is_disk_of_quickstart || self.taken.iter().any(is_taken)

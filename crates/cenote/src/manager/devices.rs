@@ -1,6 +1,7 @@
 //! What devices say of themselves, in the list of disks and in health.
 
 use super::Manager;
+use crate::config::Config;
 use crate::control::NewDisk;
 use api::model::{DiskStatus, Health, Snapshot};
 use api::{ApiError, ErrorKind, Role};
@@ -23,7 +24,7 @@ impl Manager {
         paths: Vec<(PathBuf, bool)>,
         role: Role,
     ) -> Result<(), ApiError> {
-        let places = self.places.clone();
+        let places = self.in_effect.get(Config::disk_places);
         let looked = tokio::task::spawn_blocking(move || {
             paths.iter().try_for_each(|(path, is_new)| places.check(path, *is_new, role))
         });
