@@ -13,7 +13,7 @@ use cluster::etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
 use cluster::etcd::rescue;
 use cluster::identity::{Facts, Identity};
 use cluster::recovery::{self, Recovery};
-use cluster::{State, nodes};
+use cluster::{State, api_tokens, nodes};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
 use std::path::Path;
 
@@ -47,8 +47,8 @@ pub fn recover(
     confirmed(
         &format!(
             "this makes {} the only server of cluster {}. What the cluster decided without it, since it last heard of the others, is lost: changes \
-             of accounts, shares, tokens and volumes, and which copies are newest; a token that was deleted meanwhile admits again. All other servers are out of the cluster; start none of them again \
-             before its data directory is empty. Leave their disks as they are: they come back with `cenote disk add` when their servers have joined \
+             of accounts, shares and volumes, and which copies are newest. All other servers are out of the cluster; start none of them again \
+             before its data directory is empty. All tokens of the management API are revoked, since one that was deleted meanwhile would be good again. Leave their disks as they are: they come back with `cenote disk add` when their servers have joined \
              anew",
             facts.name, facts.cluster
         ),
@@ -89,10 +89,11 @@ pub fn recover(
             setup(format!("it is not done yet, and goes on when it is given again: {error}"))
         })?;
     }
+    let tokens = api_tokens::delete_all(&state)?;
     let unopened = recovery::unopened(&state, facts.node)?;
     process.stop();
     identity.end_recovery()?;
-    Ok(told(&facts, records, &others, &unopened))
+    Ok(told(&facts, (records, tokens), &others, &unopened))
 }
 
 /// Has this server's member go on with data that are made anew from the records that it has; answers how many. It may be repeated wherever it was cut
@@ -111,7 +112,7 @@ fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result
 }
 
 /// What was done, and what is to be done next.
-fn told(facts: &Facts, records: usize, others: &[String], unopened: &[String]) -> String {
+fn told(facts: &Facts, (records, tokens): (usize, usize), others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
     let waiting = if unopened.is_empty() {
         "All volumes can be served".to_owned()
@@ -119,7 +120,8 @@ fn told(facts: &Facts, records: usize, others: &[String], unopened: &[String]) -
         format!("These volumes wait for disks of the others: {}", unopened.join(", "))
     };
     format!(
-        "{} is the only server of cluster {} now, with a member of etcd that was made anew from its {records} records; out of it: {out}. {waiting}. Start the server; look whether accounts and tokens are there that were deleted meanwhile (`cenote user list`, `cenote token list`); let the others join anew with empty data directories, \
+        "{} is the only server of cluster {} now, with a member of etcd that was made anew from its {records} records; out of it: {out}. {waiting}. Tokens of the management API that were \
+         revoked: {tokens}. Start the server; look whether accounts are there that were deleted meanwhile (`cenote user list`); let the others join anew with empty data directories, \
          and bring their disks back there, as they are: `cenote disk add PATH --pool POOL`",
         facts.name, facts.cluster
     )

@@ -142,6 +142,16 @@ pub fn delete(state: &impl BlockingState, name: &str) -> Result<(), AccountError
     Ok(state.remove::<ApiToken>(&found.value.id(), found.revision)?)
 }
 
+/// Deletes all tokens; answers how many there were.
+///
+/// # Errors
+/// The state's.
+pub fn delete_all(state: &impl BlockingState) -> Result<usize, StateError> {
+    let found = state.list::<ApiToken>()?;
+    found.iter().try_for_each(|token| state.remove::<ApiToken>(&token.value.id(), token.revision))?;
+    Ok(found.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +185,8 @@ mod tests {
             create(&state, &format!("t{number}"), Role::Reader, None, 5).unwrap();
         }
         assert!(matches!(create(&state, "more", Role::Reader, None, 5), Err(AccountError::Invalid(_))));
+        assert_eq!(delete_all(&state), Ok(TOKENS_MAX));
+        assert_eq!((list(&state), delete_all(&state)), (Ok(Vec::new()), Ok(0)));
     }
 
     #[test]

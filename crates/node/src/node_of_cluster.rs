@@ -41,6 +41,11 @@ impl Node {
         self.answering.is_bound() && self.pools.are_named()
     }
 
+    /// Whether most of the nodes hear this one: what it knows of their lives holds now. A single server hears all that there are.
+    pub fn hears_most(&self) -> bool {
+        self.answering.may_answer()
+    }
+
     /// Takes what a majority of the nodes says of each of them, this one too. To be told once it is known, and after each change; before, no
     /// volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {

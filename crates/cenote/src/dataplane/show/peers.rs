@@ -10,8 +10,11 @@ use space::message::Priority;
 use std::time::Duration;
 use types::LatencyHistogram;
 
-/// Tells of servers that live and whose disks are not reached.
+/// Tells of servers that live and whose disks are not reached. Without most of the servers nobody knows here who lives, and another issue says so.
 pub(super) fn unreached_nodes(node: &Node) -> Vec<HealthIssue> {
+    if !node.hears_most() {
+        return Vec::new();
+    }
     let unreached = node.neighbours.unreached(node.tasks.now());
     unreached.iter().map(|(id, found)| unreached_node(&node.neighbours.name(*id), found)).collect()
 }

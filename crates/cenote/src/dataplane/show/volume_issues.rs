@@ -91,23 +91,46 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> He
     }
 }
 
-/// Tells that the server which has the volume lives and does not answer: whether the volume is served is not known here.
-pub(super) fn unreached_volume(record: &VolumeRecord, owner: &str, lasts: Duration) -> HealthIssue {
+/// Tells that the server which has the volume does not answer: whether the volume is served is not known here. `hears_most`: most of the servers, so that
+/// it is known that the other lives.
+pub(super) fn unreached_volume(
+    record: &VolumeRecord,
+    owner: &str,
+    lasts: Duration,
+    hears_most: bool,
+) -> HealthIssue {
+    let lasts = lasts.as_secs();
+    let (what, meaning, action) = if hears_most {
+        (
+            format!(
+                "server {owner}, which serves it, has not answered for {lasts} s, although its heartbeats arrive"
+            ),
+            "Reads and writes of its files wait, or fail. No other server takes it over while that one lives and has not let it go.",
+            format!(
+                "See to the network of {owner}: cables, MTU, firewall. If that takes long, stop the service there: another server that has all data \
+                 takes the volume over then."
+            ),
+        )
+    } else {
+        (
+            format!(
+                "server {owner}, which served it last, has not answered for {lasts} s; whether it lives is not known here without most of the servers"
+            ),
+            "Reads and writes of its files wait, or fail. No server takes it over until most of the servers hear each other.",
+            format!(
+                "Start {owner} and the other servers that are not heard, or see to the network between them and this one."
+            ),
+        )
+    };
     HealthIssue {
         health: Health::Unhealthy,
         code: VOLUME_UNREACHED.to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s: SINCE_SEEN,
         server: None,
-        what: format!(
-            "server {owner}, which serves it, has not answered for {} s, although its heartbeats arrive",
-            lasts.as_secs()
-        ),
-        meaning: "Reads and writes of its files wait, or fail. No other server takes it over while that one lives and has not let it go.".to_owned(),
-        action: format!(
-            "See to the network of {owner}: cables, MTU, firewall. If that takes long, stop the service there: another server that has all data \
-             takes the volume over then."
-        ),
+        what,
+        meaning: meaning.to_owned(),
+        action,
     }
 }
 
@@ -302,7 +325,9 @@ mod tests {
         let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
         let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
-        let issue = unreached_volume(&record, "node-3", Duration::from_secs(12));
+        let lost = unreached_volume(&record, "node-3", Duration::from_secs(12), false);
+        assert!(!lost.what.contains("heartbeats") && !lost.action.contains("stop the service"), "{lost:?}");
+        let issue = unreached_volume(&record, "node-3", Duration::from_secs(12), true);
         assert_eq!((issue.health, issue.target.as_str()), (Health::Unhealthy, "volume plans"));
         assert!(
             issue.what.starts_with("server node-3, which serves it, has not answered for 12 s"),

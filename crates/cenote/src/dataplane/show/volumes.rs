@@ -173,7 +173,7 @@ fn add_issues(
     } else if !looked.is_served && !looked.is_elsewhere {
         issues.push(waiting_volume(record, &node.disks, &node.neighbours));
     } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
-        issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts));
+        issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts, node.hears_most()));
     } else if copies.few > 0 {
         let chunks = (copies.few, copies.chunks, copies.without_room);
         issues.push(degraded_volume(record, chunks, copies.in_work));
