@@ -33,7 +33,7 @@ done
 check "changes are refused when there is no room (after $i)" test "$told" = 8
 check "health says so" grep -q cluster_state <<<"$(codes)"
 check "and that the data directory has no room" grep -q data_directory_full <<<"$(codes)"
-check "and what to do" bash -c "'$CENOTE' --data data health | grep -A4 'cluster state cannot be' | grep -i 'room'"
+check "and what to do" bash -c "'$CENOTE' --data data health | grep -A4 'cluster state cannot be' | grep -i 'space'"
 refuses "a change says why" "No space left" cli group add more
 for round in 1 2; do
     rm -f back

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 mkdir "$work/host" "$work/data"
-mount -t tmpfs -o size=600m tmpfs "$work/host" 2>/dev/null || { echo "no tmpfs may be mounted here"; exit 77; }
+mount -t tmpfs -o size=600m,mode=755 tmpfs "$work/host" 2>/dev/null || { echo "no tmpfs may be mounted here"; exit 77; }
 trap 'umount -l "$work/host" 2>/dev/null; cleanup' EXIT
 cat >"$work/cenote.toml" <<TOML
 [server]
