@@ -154,7 +154,7 @@ class Cluster:
         for node in others:
             node.cli("cluster", "join", "--token", first.cli("cluster", "token").strip())
             until(f"{node.name} in the cluster", 90, lambda node=node: self.state(node, node) == "up" and self.state(first, node) == "up")
-        disks = {node: [node.data / f"disk-{number}.img" for number in range(1, self.disks + 1)] for node in self.nodes}
+        disks = {node: [node.data / "disks" / f"disk-{number}.img" for number in range(1, self.disks + 1)] for node in self.nodes}
         first.cli("pool", "create", "pool", *disks[first], "--create", self.disk_size)
         for node in others:
             until(f"the pool at {node.name}", 30, lambda node=node: node.json("pool", "list"))
@@ -171,7 +171,7 @@ class Cluster:
         node, = self.nodes
         node.start()
         until(f"{node.name}'s start", 60, lambda: node.cli("disk", "list") or True)
-        node.cli("pool", "create", "pool", *(node.data / f"disk-{number}.img" for number in range(1, self.disks + 1)), "--create", self.disk_size)
+        node.cli("pool", "create", "pool", *(node.data / "disks" / f"disk-{number}.img" for number in range(1, self.disks + 1)), "--create", self.disk_size)
         self.furnish(node, "three-way-mirror")
 
     def furnish(self, first, resiliency):
@@ -296,7 +296,7 @@ class Cluster:
         """The epoch that each disk has promised to the volume, as a stopped server left it."""
         found = {}
         for node in self.nodes:
-            for disk in sorted(node.data.glob("disk-*.img")):
+            for disk in sorted(node.data.glob("disks/disk-*.img")):
                 told = node.cli("disk", "inspect", disk)
                 lines = [line for line in told.splitlines() if line.startswith("volume") and "epoch" in line]
                 if lines:
