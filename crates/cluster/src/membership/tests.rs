@@ -753,7 +753,8 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     let before = woken.load(Ordering::SeqCst);
     nodes.pop();
     until("the death", &mut || nodes.iter().all(|node| node.peers().verdicts[&NodeId(3)].is_down()));
-    assert!(woken.load(Ordering::SeqCst) > before);
+    // The wake follows the news that it is about.
+    until("the wake", &mut || woken.load(Ordering::SeqCst) > before);
     assert!(
         nodes[0].take_events().iter().any(|event| {
             matches!(event, Event::Changed { node: NodeId(3), verdict: Verdict::Down { .. } })
@@ -775,7 +776,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     let poked = pokes[0].load(Ordering::SeqCst);
     links[1].note_applied(5);
     until("the other one acts by the claim", &mut || links[0].may_answer_for(volume, &of_both));
-    assert!(pokes[0].load(Ordering::SeqCst) > poked);
+    until("the poke", &mut || pokes[0].load(Ordering::SeqCst) > poked);
 }
 
 #[test]
