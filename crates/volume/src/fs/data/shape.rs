@@ -11,7 +11,7 @@ use super::extents::{self, Mapped};
 use super::pieces;
 use super::segments::{Piece, SegmentState};
 use super::settle::may_store;
-use super::streams::put_sizes;
+use super::streams::{Behind, put_sizes};
 use super::write::Editor;
 use super::{BLOCK, STREAM_BYTES_MAX};
 use crate::fs::inodes::inode;
@@ -58,23 +58,12 @@ impl Editor<'_> {
             }
             self.promise_growth(slot, charged);
             self.streams.mark_dirty(slot);
-        } else if end < stream.end_of_file || self.is_cut_in_part(slot)? {
+        } else if end < stream.end_of_file || self.has_rest_behind(slot)? {
             self.make_room_for_parts(id, end.div_ceil(BLOCK), u64::MAX)?;
             self.truncate(slot, id, end)?;
         }
         self.stamp(id, now);
         Ok(())
-    }
-
-    /// Whether a truncation has set the stream's end, and has not yet given back all that is behind it. After a crash, written blocks behind
-    /// the end tell so.
-    fn is_cut_in_part(&mut self, slot: usize) -> Result<bool, FsError> {
-        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
-        if stream.is_being_cut || stream.is_clean_behind {
-            return Ok(stream.is_being_cut);
-        }
-        let (id, end) = (stream.id, stream.end_of_file);
-        self.has_written_behind(id, end.div_ceil(BLOCK))
     }
 
     /// Cuts a stream off at `end`, which is its own end at most, with all that is allocated behind that.
@@ -101,8 +90,7 @@ impl Editor<'_> {
             stream.allocated_blocks = allocated;
             stream.published_end = published;
             stream.end_of_file = stream.end_of_file.min(end);
-            stream.is_being_cut = !all;
-            stream.is_clean_behind = all;
+            stream.behind = if all { Behind::Clean } else { Behind::BeingCut };
             stream.ticket = ticket;
             stream.keep_promise(self.base);
         }
@@ -158,7 +146,7 @@ impl Editor<'_> {
         let slot = self.streams.slot(id, self.base)?;
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let end = stream.end_of_file;
-        if bytes < end || (bytes == end && self.is_cut_in_part(slot)?) {
+        if bytes < end || (bytes == end && self.has_rest_behind(slot)?) {
             return self.set_end_of_file(id, bytes, now);
         }
         let blocks = bytes.div_ceil(BLOCK);

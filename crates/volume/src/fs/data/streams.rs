@@ -30,6 +30,16 @@ const STREAM_BYTES: usize = 1536;
 /// Segments looked at in one go when room is made in the cache.
 const EVICTED_AT_ONCE: usize = 4096;
 
+/// Whether written blocks are mapped behind a stream's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// A crash may have left some: of a truncation, or published when the end was not yet.
+    Unknown,
+    /// A truncation has set the end, and not yet given back all that is behind it.
+    BeingCut,
+    Clean,
+}
+
 /// A stream in memory.
 #[derive(Debug)]
 pub struct Stream {
@@ -38,10 +48,7 @@ pub struct Stream {
     pub end_of_file: u64,
     /// As metadata says, and so a crash leaves it.
     pub published_end: u64,
-    /// Nothing written is mapped behind the end. A crash may leave some: blocks that were published when the end was not yet.
-    pub is_clean_behind: bool,
-    /// A truncation has set the end, and not yet given back all that is behind it.
-    pub is_being_cut: bool,
+    pub behind: Behind,
     /// As metadata says.
     pub allocated_blocks: u64,
     pub segments: Segments,
@@ -100,8 +107,7 @@ impl Stream {
             id,
             end_of_file,
             published_end: end_of_file,
-            is_clean_behind: allocated_blocks == 0,
-            is_being_cut: false,
+            behind: if allocated_blocks == 0 { Behind::Clean } else { Behind::Unknown },
             allocated_blocks,
             segments: Segments::default(),
             dirty_blocks: 0,

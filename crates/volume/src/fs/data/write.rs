@@ -6,7 +6,7 @@ use sys::{Buf, BufMut, Payload};
 use super::extents::{self, Mapped};
 use super::read::Reads;
 use super::segments::SegmentState;
-use super::streams::Streams;
+use super::streams::{Behind, Streams};
 use super::writeback::Writeback;
 use super::{BLOCK, STREAM_BYTES_MAX};
 use crate::fs::base::{Base, Unstored};
@@ -130,20 +130,31 @@ impl Editor<'_> {
     pub fn clear_behind_end(&mut self, slot: usize, end: u64) -> Result<(), FsError> {
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let (id, own_end) = (stream.id, stream.end_of_file);
-        if end <= own_end || stream.is_clean_behind {
+        if end <= own_end {
             return Ok(());
         }
-        if self.has_written_behind(id, own_end.div_ceil(BLOCK))? {
+        if self.has_rest_behind(slot)? {
             self.truncate(slot, id, own_end)?;
         }
         if let Some(stream) = self.streams.stream(slot) {
-            stream.is_clean_behind = true;
+            stream.behind = Behind::Clean;
         }
         Ok(())
     }
 
+    /// Whether blocks behind the stream's end are still to be given back, by a truncation or because a crash left them.
+    pub fn has_rest_behind(&mut self, slot: usize) -> Result<bool, FsError> {
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
+        let (id, end) = (stream.id, stream.end_of_file);
+        match stream.behind {
+            Behind::Clean => Ok(false),
+            Behind::BeingCut => Ok(true),
+            Behind::Unknown => self.has_written_behind(id, end.div_ceil(BLOCK)),
+        }
+    }
+
     /// Whether a written block is mapped from this one on. Of very many extents not all are looked at: then there may be.
-    pub fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
+    fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
         const LOOKED_AT: usize = 64;
         let none = Transaction::new();
         let found = extents::extents_from(&mut self.base.meta.store, &none, id, from, LOOKED_AT + 1)?;
