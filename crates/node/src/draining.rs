@@ -27,7 +27,7 @@ impl Draining {
         if !self.neighbours.drains() || self.is_running.get() {
             return;
         }
-        let served = self.served();
+        let served = self.volumes.served_ids();
         if served.is_empty() {
             return;
         }
@@ -52,7 +52,7 @@ impl Draining {
         let (draining, is_done) = (self.clone(), Rc::new(Cell::new(false)));
         let done = is_done.clone();
         self.tasks.spawn(async move {
-            for volume in draining.served() {
+            for volume in draining.volumes.served_ids() {
                 if draining.tasks.now() < deadline {
                     draining.hand_over(volume).await;
                 }
@@ -60,11 +60,6 @@ impl Draining {
             done.set(true);
         });
         self.tasks.until_late(deadline, || is_done.get().then_some(())).await;
-    }
-
-    fn served(&self) -> Vec<VolumeId> {
-        let entries = self.volumes.entries();
-        entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
     }
 
     async fn hand_over(&self, volume: VolumeId) {

@@ -38,17 +38,13 @@ impl LettingGo {
         if self.is_running.get() || unreached.is_empty() {
             return;
         }
-        let served: Vec<VolumeId> = {
-            let entries = self.volumes.entries();
-            entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
-        };
         let Some(own) = self.neighbours.own() else { return };
         let view = self.neighbours.view();
         let better_elsewhere = |volume: &VolumeId| {
             let record = self.record(*volume);
             record.is_some_and(|record| takeover::is_better_elsewhere(&record, &view, own, &unreached))
         };
-        let leaving: Vec<VolumeId> = served.into_iter().filter(better_elsewhere).collect();
+        let leaving: Vec<VolumeId> = self.volumes.served_ids().into_iter().filter(better_elsewhere).collect();
         if leaving.is_empty() {
             return;
         }

@@ -125,12 +125,7 @@ impl Retreating {
         };
         self.unanswered_since.get().is_some_and(|since| now.since(since) >= UNANSWERED_FOR)
             && heartbeats.retreating().is_spared
-            && self.served().iter().all(is_spared)
-    }
-
-    fn served(&self) -> Vec<VolumeId> {
-        let entries = self.volumes.entries();
-        entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
+            && self.volumes.served_ids().iter().all(is_spared)
     }
 
     fn begin(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> Phase {
@@ -146,7 +141,7 @@ impl Retreating {
         let is_silent = heartbeats.retreating().is_silent;
         if is_silent {
             // Clients go to who has the volumes next; nothing of them leaves this node any more.
-            self.served().into_iter().for_each(|volume| self.opener.suspend(volume, WHY));
+            self.volumes.served_ids().into_iter().for_each(|volume| self.opener.suspend(volume, WHY));
         }
         let is_proven = reached_since.is_some_and(|since| now.since(since) >= PROVEN_FOR);
         let is_refused = !is_silent && (was_silent || now.since(since) >= SILENT_WITHIN);

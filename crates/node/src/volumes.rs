@@ -159,6 +159,12 @@ impl Volumes {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.served.is_some())
     }
 
+    /// Lists the volumes that are served here.
+    pub fn served_ids(&self) -> Vec<VolumeId> {
+        let entries = self.entries.borrow();
+        entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
+    }
+
     /// Another node has the volume, or is to have it.
     pub fn is_elsewhere(&self, volume: VolumeId) -> bool {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.is_elsewhere)
