@@ -5,12 +5,22 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Puts a file of mode 0600 in the place of the one at `path`, if there is one. Its draft beside it is always a new file: what lies in the draft's
-/// place, be it a link or somebody's data, loses that name and is not written to. Blocks.
+/// Puts a file of mode 0600 in the place of the one at `path`, as [`replace`] does, and makes its name durable. Blocks.
 ///
 /// # Errors
 /// The system's; `path` is as it was, or the whole new file.
 pub fn replace_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, 0o600)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Puts a file in the place of the one at `path`, if there is one. Its draft beside it is always a new file: a link or a file in the draft's place
+/// loses that name and is not written to. Blocks.
+///
+/// # Errors
+/// The system's; `path` is as it was, or the whole new file.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
@@ -18,12 +28,10 @@ pub fn replace_private(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(draft)?;
     file.write_all(content)?;
     file.sync_all()?;
-    std::fs::rename(draft, path)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    std::fs::rename(draft, path)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod sampler;
 #[cfg(test)]
 mod shown_commands;
 mod slow;
+mod stored;
 mod streams;
 
 use api::{Management, Pages};

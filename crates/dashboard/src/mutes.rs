@@ -2,11 +2,11 @@
 //!
 //! Promises: at most [`MUTES_MAX`]; each ends by itself. They are kept in a file of the data directory, which is written whole.
 
+use crate::stored::read_or_default;
 use api::model::{HealthIssue, HealthReport};
 use api::{ApiError, ErrorKind};
 use cluster::replacing::replace_private;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,9 +50,7 @@ pub struct Mutes {
 impl Mutes {
     /// A file that is missing or damaged mutes nothing.
     pub fn open(path: &Path) -> Self {
-        let is_short = fs::metadata(path).is_ok_and(|found| found.len() <= FILE_BYTES_MAX);
-        let text = if is_short { fs::read(path).unwrap_or_default() } else { Vec::new() };
-        let mut all: Vec<Mute> = serde_json::from_slice(&text).unwrap_or_default();
+        let mut all: Vec<Mute> = read_or_default(path, FILE_BYTES_MAX);
         all.truncate(MUTES_MAX);
         Self { path: path.to_owned(), all: Mutex::new(all) }
     }
@@ -106,6 +104,7 @@ impl Mutes {
 mod tests {
     use super::*;
     use api::model::Health;
+    use std::fs;
 
     const NOW: u64 = 1_800_000_000;
 

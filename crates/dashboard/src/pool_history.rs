@@ -3,11 +3,11 @@
 //! Promises: bounded by [`HOURS_MAX`] and [`POOLS_MAX`]; the file of the data directory is written whole, once an hour, and one that is missing or
 //! damaged is an empty history. What was not known in an hour is absent of it.
 
+use crate::stored::read_or_default;
+use cluster::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use types::PoolId;
@@ -19,7 +19,7 @@ const HOURS_MAX: usize = 30 * 24;
 const POOLS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// What was allocated at one time.
+/// Bytes allocated at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Hour {
     at_unix_s: u64,
@@ -34,9 +34,7 @@ pub struct PoolHistory {
 
 impl PoolHistory {
     pub fn open(path: &Path) -> Self {
-        let is_short = fs::metadata(path).is_ok_and(|found| found.len() <= FILE_BYTES_MAX);
-        let text = if is_short { fs::read(path).unwrap_or_default() } else { Vec::new() };
-        let mut hours: VecDeque<Hour> = serde_json::from_slice(&text).unwrap_or_default();
+        let mut hours: VecDeque<Hour> = read_or_default(path, FILE_BYTES_MAX);
         // A clock that was set back leaves points of the future, and a file is what somebody may have changed.
         hours.make_contiguous().sort_by_key(|hour| hour.at_unix_s);
         hours.drain(..hours.len().saturating_sub(HOURS_MAX));
@@ -69,12 +67,7 @@ impl PoolHistory {
     }
 
     fn write(&self, hours: &VecDeque<Hour>) -> io::Result<()> {
-        let aside = self.path.with_extension("new");
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(&serde_json::to_vec(hours)?)?;
-        file.sync_all()?;
-        fs::rename(&aside, &self.path)
+        replace_private(&self.path, &serde_json::to_vec(hours)?)
     }
 
     /// Times, and what was allocated of the pool then.
@@ -88,6 +81,7 @@ impl PoolHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const NOW: u64 = 1_800_000_000;
 

@@ -4,8 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "fleet.json";
@@ -318,7 +317,7 @@ impl State {
     }
 }
 
-/// Writes a file beside the one that it then takes the place of.
+/// Writes a file whole or not at all, and makes its directory if there is none.
 ///
 /// # Errors
 /// The system's.
@@ -326,17 +325,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs::rename(new, path)
+    cluster::replacing::replace(path, bytes, mode)
 }
 
 #[cfg(test)]
