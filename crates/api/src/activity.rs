@@ -1,4 +1,4 @@
-//! What a server did in its last second, in counts: so that those of several servers can be added, and percentiles be made of all.
+//! The work of a server in its last second, in counts: those of several servers can be added, and percentiles made of all.
 //!
 //! Owns data only.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use types::{DiskId, LatencyHistogram, VolumeId};
 use utoipa::ToSchema;
 
-/// What happened in one second.
+/// The work of one second.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Activity {
     /// Times of clients' reads, writes and all else: of each the durations counted by bucket, and their sum.
@@ -24,7 +24,7 @@ pub struct Activity {
     pub disks: Vec<DiskActivity>,
 }
 
-/// What was asked of a share on one volume.
+/// Requests to a share on one volume.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ShareActivity {
     pub name: String,
@@ -37,7 +37,7 @@ pub struct ShareActivity {
     pub times: LatencyHistogram,
 }
 
-/// What a client asked, by all of its sessions.
+/// Requests of a client, by all of its sessions.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ClientActivity {
     /// `null`: all clients beyond those that are kept apart.
@@ -49,7 +49,7 @@ pub struct ClientActivity {
     pub times: LatencyHistogram,
 }
 
-/// What was asked by a session.
+/// Requests of a session.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 pub struct SessionActivity {
     /// The server's own number.
@@ -58,7 +58,7 @@ pub struct SessionActivity {
     pub counts: [u64; 4],
 }
 
-/// What a disk did.
+/// The work of a disk.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DiskActivity {
     #[schema(value_type = String)]

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// What is no longer is not counted: all connections together keep a few MiB of such.
+/// Answers that are no longer are not counted: all connections together keep a few MiB of them.
 const SMALL_BYTES: u64 = 64 << 10;
-/// What a client takes at a time.
+/// A client takes so many bytes at a time.
 const PART_BYTES: usize = 64 << 10;
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
@@ -28,11 +28,11 @@ const KEPT_BYTES_MAX: u64 = 256 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GivenTo(pub Option<TokenHash>);
 
-/// What all answers of a listener keep that have not left.
+/// Bytes that the answers of a listener keep until they have left.
 #[derive(Default)]
 pub(crate) struct Leaving(Mutex<HashMap<Option<GivenTo>, u64>>);
 
-/// What one answer keeps.
+/// Bytes that one answer keeps.
 struct Share {
     of: Arc<Leaving>,
     given_to: Option<GivenTo>,

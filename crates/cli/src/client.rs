@@ -127,7 +127,7 @@ impl Client {
         self.get_of_all(path, what)
     }
 
-    /// What clients have open, of all servers of the cluster, and all of it: the API shows it in parts. Says who did not answer, and `what` that
+    /// Lists the files that clients have open, of all servers of the cluster, and all of it: the API shows it in parts. Says who did not answer, and `what` that
     /// means.
     ///
     /// # Errors

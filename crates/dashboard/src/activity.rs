@@ -1,4 +1,4 @@
-//! What each server of the cluster did in its last second, and what they did together.
+//! The work of each server of the cluster in its last second, and of all together.
 //!
 //! Promises: counts are added and percentiles made of all; what a server does not tell is left out, and the server is not among those counted.
 
@@ -15,7 +15,7 @@ use types::{DiskId, LatencyHistogram, PeerHost};
 /// So few operations tell nothing of a disk's speed.
 const MEASURED_MIN: u64 = 10;
 
-/// What servers did, by name.
+/// The work of servers, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Servers(pub BTreeMap<String, ServerActivity>);
 
@@ -53,7 +53,7 @@ impl Servers {
         PerformanceSample::between(&before, &after).interval_s
     }
 
-    /// What all did together. `own`: this server's, whose machine is shown.
+    /// Adds up the work of all. `own`: this server's, whose machine is shown.
     pub fn sample(&self, own: &Sample) -> Sample {
         let (before, after) = self.performance();
         let (mut requests, mut disk_operations) = ([LatencyHistogram::default(); 3], [0_u64; 3]);
@@ -97,7 +97,7 @@ impl Servers {
     }
 }
 
-/// What this server did from one look to the next. `earlier`: the look of some seconds ago, for the times of disks; `serials`: of disks by path.
+/// Counts the work of this server from one look to the next. `earlier`: the look of some seconds ago, for the times of disks; `serials`: of disks by path.
 pub fn of_own(
     snapshot: &Snapshot,
     serials: &BTreeMap<String, String>,

@@ -22,7 +22,7 @@ pub struct Trend {
     pub full_at_unix_s: Option<u64>,
 }
 
-/// What was allocated of a pool over time, and what becomes of it.
+/// Bytes allocated of a pool over time, and their trend.
 #[derive(Debug, Clone, Serialize)]
 pub struct PoolTrend {
     pub pool: String,
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(trend(&recent, NOW, 1 << 40), None);
     }
 
-    /// What all pools had for five days, in the history of the server.
+    /// Figures that all pools had for five days, in the history of the server.
     fn month() -> Columns {
         let points = days(5, |day| (100.0 + day) * GIB);
         let mut values = vec![vec![None; points.len()]; SERIES.len()];

@@ -38,9 +38,9 @@ pub struct Live<'a> {
     pub volume_figures: Vec<Part>,
     pub client_figures: Vec<Part>,
     pub jobs: &'a [Job],
-    /// What all servers did in the last second, but for the machine, which is this server's.
+    /// The work of all servers in the last second, but for the machine, which is this server's.
     pub sample: Sample,
-    /// What this server did.
+    /// The work of this server.
     pub own_sample: &'a Sample,
     /// Totals of all servers, each since its start.
     pub performance: Performance,
@@ -82,7 +82,7 @@ pub struct Looked<'a> {
     pub rdma: &'a Rdma,
     /// Of this server alone.
     pub sample: &'a Sample,
-    /// What each server did in the last second, this one among them.
+    /// The work of each server in the last second, this one among them.
     pub servers: &'a Servers,
     pub cluster: Option<&'a ClusterView>,
     pub nodes: BTreeMap<String, NodeFigures>,

@@ -1,4 +1,4 @@
-//! What the other servers of the cluster do: while somebody watches, each is asked once a second for what its last one was made of, over the
+//! The work of the other servers of the cluster: while somebody watches, each is asked once a second for what its last one was made of, over the
 //! cluster's port.
 //!
 //! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
@@ -126,7 +126,7 @@ impl Others {
         }
     }
 
-    /// What those did that have answered lately, by name: figures of each, and what their seconds were made of.
+    /// The work of those that have answered lately, by name: figures of each, and what their seconds were made of.
     pub fn figures(&self, now: Instant) -> (BTreeMap<String, NodeFigures>, Servers) {
         let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
         let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
@@ -139,7 +139,7 @@ impl Others {
     }
 }
 
-/// What a server's last second was made of, and what every release tells of it.
+/// The counts of a server's last second, and what every release tells of it.
 const PATHS: [&str; 2] = ["/api/v1/perf/activity", "/api/v1/perf/second"];
 
 /// Asks a server for its last second.

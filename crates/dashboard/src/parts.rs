@@ -28,7 +28,7 @@ pub struct Part {
     pub latency: Percentiles,
 }
 
-/// What was asked of something, over all servers.
+/// Requests to a share, volume or client, over all servers.
 #[derive(Default)]
 struct Asked {
     /// Reads, writes, bytes read and written.

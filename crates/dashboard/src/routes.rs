@@ -114,7 +114,7 @@ async fn history(
     Ok(Json(shared.keeper.columns(span, unix_now_s())))
 }
 
-/// What was allocated of each pool, and when it is full.
+/// Bytes allocated of each pool, and when it is full.
 async fn capacity(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<PoolTrend>>, ApiError> {
     let (pools, now) = (shared.management.figures().await?.pools, unix_now_s());
     let month = shared.keeper.columns(Span::Month, now);

@@ -27,7 +27,7 @@ const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What all servers said is shown for so long; then what this one knows alone is.
 const WHOLE_AGE_MAX: Duration = Duration::from_secs(5);
-/// What is allocated of pools is asked for again, if it was not known.
+/// The allocation of pools is asked for again, if it was not known.
 const POOLS_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Times of disks are those of so long.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ struct Looks {
     rdma: Slow<Rdma>,
     others: Others,
     serials: Serials,
-    /// What is allocated of each pool is being noted.
+    /// The allocation of each pool is being noted.
     pools: Slow<()>,
     /// What all servers of the cluster know together.
     whole: Slow<(Instant, Whole)>,

@@ -139,7 +139,7 @@ fn is_of_system(real: &Path) -> bool {
     is_below(&SYSTEM) && !is_below(&[SHARED_MEMORY]) || is_below(&[SYSTEM_SPOOL])
 }
 
-/// Who beside root and the server's user can make, rename and remove files in a directory; `None`: nobody.
+/// Names those who, beside root and the server's user, can make, rename and remove files in a directory; `None`: nobody.
 fn foreign_writers(directory: &Metadata) -> Option<String> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if ![0, user].contains(&directory.uid()) {

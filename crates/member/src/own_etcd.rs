@@ -25,7 +25,7 @@ pub struct OwnAnswer {
     pub status: Result<EtcdStatus, String>,
 }
 
-/// What the member of etcd that this server is to run does.
+/// The state of the member of etcd that this server is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMember {
     /// It was not started: there is none, or it has no data.

@@ -26,7 +26,7 @@ pub trait OwnServer: Send + Sync + 'static {
     fn standing(&self) -> Option<Standing> {
         None
     }
-    /// What becomes of a retreat, which the data plane asks for when its data reach nobody.
+    /// The state of a retreat, which the data plane asks for when its data reach nobody.
     fn retreating(&self) -> Retreat {
         Retreat::default()
     }

@@ -36,7 +36,7 @@ pub trait Heartbeats {
     /// Wants this node to fall silent, as one that is dead, or not any more.
     fn retreat(&self, is_wanted: bool);
 
-    /// What becomes of that.
+    /// The state of the retreat.
     fn retreating(&self) -> Retreat;
 }
 
@@ -109,7 +109,7 @@ impl Answering {
         debug_assert!(is_first, "a node has heartbeats already");
     }
 
-    /// What the node is told by and tells its heartbeats; `None`: a single server has none.
+    /// The heartbeats of this node; `None`: a single server has none.
     pub fn heartbeats(&self) -> Option<&dyn Heartbeats> {
         self.heartbeats.get().map(|heartbeats| &**heartbeats)
     }

@@ -86,7 +86,7 @@ struct Heart {
     offer: Cell<Option<Offer>>,
     words: Words,
     retreat: RefCell<Retreat>,
-    /// What it tells the others of its data.
+    /// Whether it tells the others that its data reach most of them.
     reaches_most: Cell<bool>,
 }
 

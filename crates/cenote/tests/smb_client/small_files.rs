@@ -1,4 +1,4 @@
-//! What `cenote smb put` and `get` send for small files, seen by a relay that counts messages and cuts connections.
+//! Messages of `cenote smb put` and `get` for small files, seen by a relay that counts messages and cuts connections.
 
 use crate::cli::smb;
 use crate::fixture::Server;

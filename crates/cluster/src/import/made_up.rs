@@ -20,7 +20,7 @@ use types::{ChunkIndex, DiskId, Epoch, VolumeId};
 /// The id of nothing.
 const NOBODY: DiskId = DiskId::from_bytes([0xee; 16]);
 
-/// What the server that imports has, and what the disks of a sound pool carry.
+/// Records of the server that imports, and those that the disks of a sound pool carry.
 struct Prepared {
     own: StateDump,
     key: SealKey,
@@ -32,7 +32,7 @@ static PREPARED: LazyLock<Prepared> = LazyLock::new(|| {
     Prepared { own: state.dump().unwrap(), key, image: Server::furnished().image() }
 });
 
-/// What is made of one record. Volumes' records and lists are changed most often: they name other records.
+/// A change of one record. Volumes' records and lists are changed most often: they name other records.
 #[derive(Debug, Clone)]
 struct Edit {
     is_volume: bool,
@@ -51,7 +51,7 @@ prop_compose! {
     }
 }
 
-/// What may be added to a list.
+/// Values that may be added to a list.
 fn elements() -> Vec<Value> {
     let stale = |disk| StaleDisk { disk, since: Epoch(0), promised: Epoch(0) };
     vec![
@@ -66,7 +66,7 @@ fn elements() -> Vec<Value> {
     ]
 }
 
-/// What may stand in the place of a value.
+/// Values that may stand in the place of another.
 fn values(old: &Value) -> Vec<Value> {
     match old {
         Value::String(_) => {
@@ -145,7 +145,7 @@ fn check_copies(plan: &Plan, copies: &[DiskCopy]) {
     }
 }
 
-/// What was there is as it was, and what has come belongs to the pool and names nothing beyond it.
+/// Records that were there are as they were, and those that have come belong to the pool and name nothing beyond it.
 fn check_committed(state: &MemoryState, own: &StateDump) {
     let after = state.dump();
     for entry in &own.entries {

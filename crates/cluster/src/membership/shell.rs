@@ -179,7 +179,7 @@ impl Link {
         self.want(|wanted| wanted.is_hushed = is_hushed);
     }
 
-    /// What becomes of a retreat, as of now.
+    /// The state of a retreat, as of now.
     pub fn retreating(&self) -> Retreat {
         let is_wanted = self.wanted().retreats;
         Retreat { is_wanted, ..self.told().retreat.clone() }

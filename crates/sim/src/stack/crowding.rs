@@ -38,7 +38,7 @@ pub(crate) struct Crowding {
     refused: u32,
     /// A promise that did not hold.
     pub wrong: Option<String>,
-    /// What it waits for.
+    /// The reason of the wait.
     pub why: String,
 }
 

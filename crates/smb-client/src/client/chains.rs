@@ -23,7 +23,7 @@ pub(super) const WHOLE_REQUESTS: u32 = 8;
 /// More than their headers and bodies take in that message, without data, names and descriptor.
 pub(super) const FILLED_REQUESTS_BYTES: usize = 4096;
 
-/// What a new file holds, and when that was written and read.
+/// The content of a new file, and when it was written and read.
 #[derive(Debug, Clone)]
 pub struct Contents {
     pub data: Payload,

@@ -31,7 +31,7 @@ pub(super) enum Next {
     Abandon(DiskId),
 }
 
-/// What a response means beyond the call that it answers.
+/// The meaning of a response beyond the call that it answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Nothing,
