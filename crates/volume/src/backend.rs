@@ -129,13 +129,13 @@ pub struct Terms {
     pub standing: Standing,
 }
 
-/// What becomes of an open, or of a create that waits, after a change of the server's policy.
+/// Verdict on an open, or on a waiting create, after a change of the server's policy.
 #[derive(Debug, Clone)]
 pub enum Ruling {
     /// Nothing changed for it.
     Keep,
     Amend(Terms),
-    /// It may no longer be: the open is closed, the create fails.
+    /// The open is no longer allowed: it is closed, and a waiting create fails.
     Close,
 }
 
@@ -175,7 +175,7 @@ pub enum Disposition {
 }
 
 bitflags::bitflags! {
-    /// What a lease lets its holder cache (MS-SMB2 2.2.13.2.8).
+    /// Caching that a lease grants its holder (MS-SMB2 2.2.13.2.8).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct LeaseState: u32 {
         const READ = 1;
@@ -294,7 +294,7 @@ pub enum CreateAction {
     Overwritten,
 }
 
-/// What is known of a file; enough for every fixed information class of MS-FSCC 2.4.
+/// Properties of a file: enough for every fixed information class of MS-FSCC 2.4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileInformation {
     pub file_id: u64,

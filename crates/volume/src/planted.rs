@@ -3,12 +3,12 @@
 //! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
 //! planted in the thread that asks.
 
-/// What is done wrong while it is planted.
+/// Planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A freed block is given away before the transaction that freed it is durable.
     AllocatorReuseEarly,
-    /// A checkpoint begins whatever room it has, and what grows is not held back for its sake.
+    /// A checkpoint begins without enough space, and changes that grow are not held back for its sake.
     CheckpointReserveOff,
     /// That blocks were freed gives one empty chunk back, however many there are.
     ChunksGivenBackOnce,
@@ -32,9 +32,9 @@ pub enum Planted {
     NoRoomUntold,
     /// A write that fails for want of copies or room fails the volume.
     OutageFailsVolume,
-    /// What cuts extents in parts takes pages for them that a checkpoint may need.
+    /// Operations that cut extents in parts take pages for them that a checkpoint may need.
     PartsWithoutReserve,
-    /// A page that is intact is believed whatever points to it.
+    /// An intact page is believed even if its pointer names another one.
     PointerUnchecked,
     /// A file takes another's name before its data is stored.
     RenameBeforeData,
@@ -44,7 +44,7 @@ pub enum Planted {
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
-    /// A change of many pieces is one transaction, whatever the journal's reader takes.
+    /// A change of many pieces is one transaction, even if the journal's reader takes less.
     TransactionUnbounded,
     /// A deletion that is due is not recorded.
     DeletionRecordLost,

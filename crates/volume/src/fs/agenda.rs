@@ -1,4 +1,4 @@
-//! What is to be done in this turn of the file layer, and what its caller is to be told.
+//! Work left for this turn of the file layer, and events for its caller.
 //!
 //! Every part may add to the agenda and none reads what others added: only [`super::FileSystem::poll`] and the pumps take from it.
 

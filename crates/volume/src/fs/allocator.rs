@@ -1,17 +1,18 @@
-//! Who owns which block: chunks by use, groups of blocks by bitmap, tree pages.
+//! Ownership of blocks: chunks by use, groups of blocks by bitmap, tree pages.
 //!
-//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the transaction that
-//! publishes it. A block that an extent gave up is *freed* with a transaction, and can be reserved again when that
-//! transaction is durable, no read of the block is under way any more, and it was made unwritten if there is room enough meanwhile
-//! ([`super::preparing`]). What is stored is what is committed: a
-//! crash forgets reservations.
+//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the
+//! transaction that publishes it. A block that an extent gave up is *freed* with a transaction. It can
+//! be reserved again once that transaction is durable, no read of the block is under way, and the block
+//! was made unwritten, if there is space enough meanwhile ([`super::preparing`]). Only committed blocks
+//! are stored: a crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
 //!
-//! **What must hold.** A block is committed once before it is freed, and freed once before it is committed again; counts and bitmaps say
-//! the same. What breaks this at opening is a damaged journal or space map, and the volume is refused. What breaks it later would give
-//! one block to two files: the allocator keeps the first such contradiction ([`Allocator::damage`]), and the volume fails with it before
-//! anything of it is stored. A group's counts are those of an empty group unless its chunk carries data.
+//! **Invariant.** A block is committed once before it is freed, and freed once before it is committed
+//! again; counts and bitmaps agree. At opening, only a damaged journal or space map can break this, and
+//! the volume is refused. Later, a contradiction would give one block to two files: the allocator keeps
+//! the first one ([`Allocator::damage`]), and the volume fails with it before anything of it is stored.
+//! A group's counts are those of an empty group unless its chunk carries data.
 
 use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
@@ -134,8 +135,9 @@ impl Allocator {
         Some(allocator)
     }
 
-    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`, and nothing is changed, if
-    /// there are more than can be numbered. What lies beyond a smaller virtual disk stays known.
+    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`,
+    /// with nothing changed, if there are more than can be numbered. Chunks beyond the end of a smaller
+    /// virtual disk stay known.
     pub fn grow(&mut self, blocks: u64) -> Option<()> {
         let chunk_count = u32::try_from(blocks / u64::from(self.chunk_blocks)).ok()?;
         let group_count = chunk_count.checked_mul(self.groups_per_chunk())?;
@@ -628,7 +630,7 @@ impl Allocator {
                     }
                 }
                 Some(ChunkRecord { chunk_use: ChunkUse::Journal, .. }) => out.push(ChunkUse::Journal as u8),
-                // What was metadata and is no longer was never used.
+                // A chunk that no longer holds pages is stored as never used.
                 Some(_) | None => out.push(ChunkUse::Free as u8),
             }
         }

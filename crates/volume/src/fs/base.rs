@@ -1,6 +1,7 @@
 //! Everything below the contents of files: the virtual disk, metadata, room, checkpoints.
 //!
-//! The parts here know nothing of streams, reads or write-back. What they need to know of data in memory comes as numbers ([`Unstored`]).
+//! The parts here know nothing of streams, reads or write-back. Numbers of data in memory come from
+//! outside ([`Unstored`]).
 
 use ::types::Lba;
 use space::api::{SpaceRequest, VirtualDisk};
@@ -43,10 +44,11 @@ pub struct Unstored {
     pub placeless_blocks: u64,
 }
 
-/// What files' contents rest on.
+/// Foundation of files' contents.
 ///
-/// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Room is promised before it is used: changes
-/// that grow are taken only while any checkpoint finds its pages, and data is taken only into blocks that are free and not promised.
+/// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Space is
+/// promised before it is used: changes that grow are taken only while any checkpoint finds its pages,
+/// and data is taken only into blocks that are free and not promised.
 pub struct Base {
     pub requests: Requests,
     pub config: Config,
@@ -368,7 +370,7 @@ impl Base {
             Purpose::Prepare { run } => {
                 meta.allocator.prepared(run);
                 self.freed_blocks();
-                // Whatever else keeps it from being discarded, the next write there copes with that.
+                // After any other failure to discard, the next write to these blocks copes.
                 if matches!(answer, Err(FsError::Fenced)) { Err(FsError::Fenced) } else { Ok(()) }
             }
             Purpose::Checkpoint => checkpointer.handle_write(answer),

@@ -17,24 +17,26 @@
 //! A crash at any point before the new superblock is durable finds the old superblock, the old tree and the whole journal: none of their
 //! blocks was written over. A crash behind that point finds the new one and replays from the boundary.
 //!
-//! # What may happen meanwhile
+//! # Meanwhile
 //!
 //! - Changes go on: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
 //!   journal is three quarters full they wait ([`Log::has_room`](super::meta::log::Log::has_room)).
 //! - Reads go through all three layers. They may be loading a page of the old tree when it is replaced: such a page is in doubt, and is
 //!   freed by a later checkpoint, when nobody loads it any more.
-//! - Chunks change their use. One that the new space map has pages in is metadata for good, whatever the journal says of it behind the
-//!   boundary: replay knows that.
+//! - Chunks change their use. One that holds pages of the new space map is metadata for good, even if
+//!   the journal behind the boundary says otherwise: replay knows that.
 //! - The journal may have no room to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
 //!   it is published.
 //!
-//! # What fails
+//! # Failures
 //!
 //! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge goes on from there. So that this ends,
 //!   changes that grow are refused while fewer pages are free than the largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
 //! - *A page of the old tree cannot be read* for want of copies or room: it is tried again after [`PAUSE`].
-//! - *It is damaged on all copies.* The journal keeps all that was to be merged, and whatever is not below that page can be read. Nothing is
-//!   changed until it can be read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): another try after [`DAMAGE_PAUSE`].
+//! - *A page of the old tree is damaged on all copies.* The journal keeps all that was to be merged,
+//!   and everything that is not below that page can be read. Nothing is changed until the page can be
+//!   read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): the next try comes
+//!   after [`DAMAGE_PAUSE`].
 //! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
 //!   durable may be lost, what is stored is whole.
 
@@ -63,7 +65,7 @@ use crate::planted::Planted;
 /// Share of the journal that is in use when a checkpoint begins, in 1/256.
 const JOURNAL_FILL: u64 = 64;
 
-/// Number of changed keys with which a checkpoint begins, whatever the journal holds.
+/// Number of changed keys that begins a checkpoint at any fill of the journal.
 const CHANGES_MAX: usize = 150_000;
 
 /// Merge steps in one poll: bounds how long others wait.
@@ -161,7 +163,7 @@ pub struct Checkpointer {
     features_wanted: Features,
 }
 
-/// What says how much room checkpoints may come to need.
+/// Sources from which the space that checkpoints may need is computed.
 #[derive(Clone, Copy)]
 pub struct Room<'a> {
     pub allocator: &'a Allocator,
@@ -222,8 +224,9 @@ impl Checkpointer {
     /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
     /// journal yet, the space map.
     ///
-    /// What changes from now on may only remove: the checkpoint that has what is in the journal now leaves a larger tree, and the next
-    /// one, of nothing but removals, may write all of that again. So what is in the journal counts twice.
+    /// From now on changes may only remove: the checkpoint of the present journal leaves a larger tree, and
+    /// the next one, of nothing but removals, may write all of that again. So the journal's content counts
+    /// twice.
     fn page_reserve(&self, Room { allocator, log }: Room<'_>, unstored_blocks: u64) -> u64 {
         let tree = self.published_pages + self.published_pages / 4;
         let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;

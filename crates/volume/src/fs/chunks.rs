@@ -293,7 +293,7 @@ impl Chunks {
             let chunk = self.waiting.swap_remove(at).chunk;
             match meta.allocator.chunk_use(chunk) {
                 Some(ChunkUse::Data) => prove(chunk, &meta.allocator, requests),
-                // What was there before is given up first; a chunk for metadata is then proven.
+                // Old contents are released first; a chunk for metadata is then proven.
                 Some(ChunkUse::Meta | ChunkUse::Free) => {
                     let blocks = u64::from(meta.allocator.chunk_blocks());
                     let first = meta.allocator.first_block(chunk);

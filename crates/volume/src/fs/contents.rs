@@ -1,4 +1,4 @@
-//! What callers do with the contents of streams.
+//! Callers' operations on the contents of streams.
 //!
 //! Everything here only brings the parts together: [`Data`](super::data::Data) has the contents, [`Base`](super::base::Base) what they
 //! rest on.

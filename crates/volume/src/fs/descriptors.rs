@@ -342,7 +342,8 @@ impl Descriptors {
         txn
     }
 
-    /// Counts files while the store has what that needs; `counts` says how far it came, whatever the answer.
+    /// Counts files while the store has the pages that needs; `counts` says how far it came, even after an
+    /// error.
     fn count_files(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<(), FsError> {
         let end = key::file_first(ALL_FILES);
         for _ in 0..FILES_AT_ONCE {

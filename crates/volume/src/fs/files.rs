@@ -1,4 +1,4 @@
-//! What callers do with names, attributes and what else hangs on files.
+//! Callers' operations on names, attributes and other properties of files.
 //!
 //! Everything here only sees to it that the volume takes the change, and brings the parts together.
 
@@ -46,7 +46,7 @@ impl FileSystem {
         namespace::set_sparse(&mut self.base.meta, file, sparse, now)
     }
 
-    /// Finds the entry of that name, whatever its case.
+    /// Finds the entry of that name, ignoring case.
     ///
     /// # Errors
     /// `NotFound`; `NotDirectory` if `parent` is a file.
@@ -296,7 +296,7 @@ impl FileSystem {
         properties::file_by_object_id(&mut self.base.meta, id)
     }
 
-    /// Finds the named stream of a file, whatever the name's case. Directories can have them too.
+    /// Finds the named stream of a file, ignoring case. Directories can have streams too.
     ///
     /// # Errors
     /// `NotFound`.

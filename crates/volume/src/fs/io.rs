@@ -19,7 +19,7 @@ pub fn next_copy(copy: Option<u8>) -> Option<u8> {
     (next < COPIES_MAX).then_some(next)
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Part of opening or formatting; the number is the opening's own.
@@ -51,10 +51,11 @@ pub enum Purpose {
 /// An answer.
 pub type Answer = Result<Payload, FsError>;
 
-/// What was refused for want of copies or room is tried again after this time.
+/// Pause before a request that was refused for want of copies or space is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A probe for which copies are missing is answered so after this time: as long as others wait for data that cannot be stored.
+/// Time after which a probe fails for missing copies: as long as others wait for data that cannot be
+/// stored.
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request that has to be carried out: nothing goes on before it is.
@@ -81,7 +82,8 @@ struct Stalled {
     retry_at: Monotonic,
 }
 
-/// A probe for which copies were missing. What else is written may have its copies: nothing but its chunk waits for it.
+/// Probe of a chunk that lacks copies. Only that chunk waits for it, since other writes may have their
+/// copies.
 #[derive(Debug)]
 struct LateProbe {
     since: Monotonic,

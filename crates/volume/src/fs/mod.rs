@@ -6,16 +6,19 @@
 //! caller's token. [`FileSystem::poll`] does the work; it wants to be called after every request and completion, and at
 //! [`FileSystem::next_timeout`].
 //!
-//! **What is durable.** Changes become visible at once, and durable in the order in which they were made: with
-//! [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash loses a suffix of the
-//! changes to names and attributes, never one in the middle; data is published after it is written, so that no lost write shows garbage.
-//! Data that nobody makes durable may be later than changes to metadata that came after it, but for one: before a file takes another
-//! name, all that was written to it is stored. So a file that is written and renamed over another is the old one or the new one, whole.
+//! **Durability.** Changes become visible at once, and durable in the order in which they were
+//! made: with [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash
+//! loses a suffix of the changes to names and attributes, never one in the middle. Data is published
+//! after it is written, so no lost write shows garbage. Data that nobody makes durable may be later
+//! than changes to metadata that came after it, with one exception: before a file takes another name,
+//! all that was written to it is stored. So a file that is written and renamed over another is the old
+//! one or the new one, whole.
 //!
 //! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact one counts): the
 //! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place;
-//! the place of one is discarded and reused only after a later superblock is durable. What points to a page carries its checksum,
-//! so that no older page passes for it. A journal batch is atomic by its checksum and chained to the one
+//! the place of one is discarded and reused only after a later superblock is durable. A pointer to a
+//! page carries the page's checksum, so that no older page passes for it. A journal batch is atomic by
+//! its checksum and chained to the one
 //! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
 //! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
 
@@ -110,7 +113,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes an empty volume; [`FsEvent::Opened`] tells when it can be used. What the virtual disk held is lost.
+    /// Makes an empty volume; [`FsEvent::Opened`] reports that it can be used. The virtual disk's old
+    /// contents are lost.
     pub fn format(disk: Box<dyn VirtualDisk>, format: &Format, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
         let begun = Opening::format(&mut fs.base.requests, config.page_cache_bytes, format.id, format.now.0);
@@ -307,7 +311,7 @@ impl FileSystem {
                 let known = quotas.load(store, agenda).and_then(|()| descriptors.load(store, incarnation));
                 let known = known.and_then(|()| self.data.find_orphans(store, agenda));
                 match known {
-                    // What cannot be found is reclaimed when it can be.
+                    // Orphans on damaged pages are reclaimed when the pages can be read.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),
                     Err(FsError::Miss) => {}
                     Err(error) => self.fail(error),
@@ -335,7 +339,7 @@ impl FileSystem {
         self.base.agenda.wake();
     }
 
-    /// What the volume is called.
+    /// Identity and label of the volume.
     pub fn volume(&self) -> &VolumeRecord {
         &self.volume
     }
@@ -355,7 +359,7 @@ impl FileSystem {
         let blocks = self.base.requests.size().blocks.0;
         let grown = self.base.meta.allocator.grow(blocks);
         grown.ok_or(FsError::Invalid("the virtual disk is larger than a volume may be"))?;
-        // Whoever found the volume full tries again.
+        // Operations that found the volume full try again.
         self.base.agenda.wake();
         Ok(())
     }

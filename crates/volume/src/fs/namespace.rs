@@ -27,8 +27,8 @@ pub const LINKS_MAX: u32 = 1024;
 /// File ids are reserved in the journal this many at a time.
 const FILE_IDS_AHEAD: u64 = 1024;
 
-/// Checks that a name can be that of a file: the rules that no client may break. What Win32 forbids beyond is the
-/// caller's matter.
+/// Checks that a name can be that of a file: the rules that no client may break. Further rules of Win32
+/// are the caller's matter.
 pub fn check_name(name: &[u16]) -> Result<(), FsError> {
     const FORBIDDEN: [u16; 4] = [0, b'/' as u16, b'\\' as u16, b':' as u16];
     let dots = matches!(name, [0x2e] | [0x2e, 0x2e]);
@@ -211,7 +211,7 @@ pub fn set_sparse(meta: &mut Metadata, file: FileId, sparse: bool, now: FileTime
     Ok(())
 }
 
-/// Finds the entry of that name, whatever its case.
+/// Finds the entry of that name, ignoring case.
 ///
 /// # Errors
 /// `NotFound`; `NotDirectory` if `parent` is a file.
@@ -290,7 +290,7 @@ pub fn unlink(meta: &mut Metadata, parent: FileId, name: &[u16], now: FileTime) 
 #[derive(Debug)]
 pub struct Renaming {
     pub file: FileId,
-    /// What was written to the file has to be stored before it takes the other name.
+    /// Data written to the file has to be stored before the file takes the other name.
     pub needs_data: bool,
     directory: bool,
     replaces: bool,

@@ -1,7 +1,8 @@
-//! What is kept of opens that outlive the server: records that the file layer stores and does not look into.
+//! Records of opens that outlive the server: the file layer stores them and does not look into them.
 //!
-//! They are changes of metadata like any other: those that are recorded between two polls are in one batch of the journal with all other
-//! changes of that time, so that a crash keeps an operation and what it did to opens, or neither.
+//! Such records are changes of metadata like any other. Those that are recorded between two polls are
+//! in one batch of the journal with all other changes of that time, so a crash keeps both an operation
+//! and its effect on opens, or neither.
 
 use super::FileSystem;
 use super::layout::Features;

@@ -118,7 +118,7 @@ impl OwnerSearch {
         }
     }
 
-    /// What was found, and how many of the blocks no file has.
+    /// Streams that own the blocks, and the number of blocks that no file owns.
     pub fn finish(self) -> (Vec<OwnedBlocks>, usize) {
         (self.named, self.blocks.len() - self.owned.len())
     }

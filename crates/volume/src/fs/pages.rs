@@ -1,8 +1,9 @@
 //! Pages of the chunks that carry metadata: which of them a tree uses, and which can be taken.
 //!
-//! A page is written once, with class `Fresh`, to blocks that hold nothing. The place of a page that the tree has left, durably, is
-//! therefore discarded before it can be taken again. What a place holds is not stored: after an opening, and in a chunk that is
-//! new, all places count as holding something.
+//! A page is written once, with class `Fresh`, to blocks that hold nothing. The place of a page that
+//! the tree has left, durably, is therefore discarded before it can be taken again. Whether a place
+//! holds something is not stored: after an opening, and in a chunk that is new, all places count as
+//! holding something.
 
 use std::collections::BTreeMap;
 

@@ -124,7 +124,7 @@ fn merged(mut runs: Vec<BlockRun>, blocks_max: u32) -> Vec<BlockRun> {
     merged
 }
 
-/// What is left of a run without its first blocks.
+/// Rest of a run without its first blocks.
 fn behind(run: BlockRun, blocks: u32) -> BlockRun {
     BlockRun { lba: Lba(run.lba.0 + u64::from(blocks)), blocks: run.blocks - blocks }
 }

@@ -18,8 +18,8 @@ const FILES_AT_ONCE: usize = 64;
 
 /// Times that are newer than those stored.
 ///
-/// A file has an entry here if and only if its inode lacks these times. Whoever puts an inode with them applied drops the entry
-/// with the same transaction.
+/// A file has an entry here if and only if its inode lacks these times. Code that stores an inode with
+/// them applied drops the entry with the same transaction.
 #[derive(Debug, Default)]
 pub struct Times {
     changed: HashMap<FileId, AttributeChange>,
@@ -89,7 +89,8 @@ impl Times {
         !self.due.is_empty()
     }
 
-    /// Publishes times if the oldest change is due, those of some files at a time. What cannot be published waits once more.
+    /// Publishes times if the oldest change is due, those of some files at a time. Times that cannot be
+    /// published wait once more.
     pub fn publish_due(&mut self, meta: &mut Metadata, now: Monotonic) {
         if self.due.is_empty() {
             if self.since.is_none_or(|since| now < since.after(TIMES_DELAY)) {

@@ -54,7 +54,7 @@ pub struct Break {
     pub acknowledge: bool,
 }
 
-/// What one holder caches.
+/// Caching of one holder.
 ///
 /// Invariant: while a break is in progress the state stays as it was, and `required` lies within `requested`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

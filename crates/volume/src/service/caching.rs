@@ -43,7 +43,7 @@ pub const fn disturbs(access: u32) -> (bool, bool) {
     (!is_oplock_stat(access), !is_lease_stat(access))
 }
 
-/// What an operation asks of the holders of a stream.
+/// Demand of an operation on the holders of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct BreakRequest {
     pub stream: StreamId,
@@ -77,7 +77,7 @@ impl BreakRequest {
     }
 }
 
-/// What a new open asks to cache.
+/// Caching that a new open asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheAsked<'a> {
     pub stream: StreamId,
@@ -114,11 +114,11 @@ enum Holder {
 /// One holder on a stream.
 struct Held {
     holder: Holder,
-    /// Its opens on the stream.
+    /// Opens of the holder on the stream.
     opens: SmallVec<[OpenId; 1]>,
     /// Whether the clients of all of them are away, or all are being closed.
     away: bool,
-    /// Whether one of those clients may come back whatever happens meanwhile.
+    /// Whether one of those clients may come back under any circumstances.
     kept: bool,
 }
 
@@ -244,7 +244,8 @@ impl Caching {
             if let Holder::Oplock(id) = holder
                 && opens.get(id).is_some_and(|open| !open.told)
             {
-                // Its client has cached nothing yet, and could not tell what such a break is of: the answer will say what is left.
+                // The client has cached nothing yet, and could not tell to what such a break belongs: the
+                // answer will say what is left.
                 self.strip(opens, agenda, holder, keep);
                 continue;
             }

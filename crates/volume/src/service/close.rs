@@ -41,7 +41,7 @@ pub fn close(
     // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
     let removed = delete_due(parts, id)?;
     forget_open(parts, id);
-    // What is flushed includes that it is closed.
+    // The flush includes the record that the open is closed.
     settle(parts);
     // Names are durable as data are. On shares where every change is, the answer waits for that as any other does.
     let commits = removed != Removed::Nothing
@@ -68,7 +68,7 @@ pub fn close(
     }
 }
 
-/// What a close has removed.
+/// Names and data removed by a close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removed {
     Nothing,

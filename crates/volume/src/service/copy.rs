@@ -216,7 +216,7 @@ pub fn duplicate_extents(
         chunk.source_offset += done;
         chunk.target_offset += done;
         chunk.len_bytes -= done;
-        // What a transaction of so many pieces costs is more than its steps tell: one of them is enough for a turn.
+        // A transaction of so many pieces costs more than its steps tell: one of them is enough for a turn.
         parts.agenda.turn.spend(STEPS_PER_TURN);
         return Err(Halt::Yield);
     }

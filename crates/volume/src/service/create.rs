@@ -21,7 +21,8 @@ const VALID_ATTRIBUTES: u32 = 0x7FB7;
 /// Opens or makes a file, directory or stream.
 pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
     if lease_name(create).is_some_and(|name| parts.caching.is_anothers(name, &create.caller.token.user)) {
-        // It is a stranger to the lease that it names: it caches nothing, and breaks that lease as any other open does.
+        // The lease belongs to another user: this open caches nothing, and breaks that lease as any other
+        // open does.
         create.cache = CacheRequest::Oplock(OplockLevel::None);
     }
     let create = &*create;
@@ -64,7 +65,7 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
     } else if parts.fs.takes_changes()
         && lease_name(create).is_some_and(|name| parts.caching.record_of(name).is_some())
     {
-        // It may be granted more than is recorded.
+        // The lease may be granted more than is recorded.
         parts.fs.ready_to_change_opens()?;
     }
     let places = places_of(target.path_units(parsed.stream));

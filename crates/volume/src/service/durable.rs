@@ -55,7 +55,7 @@ pub fn replayed(
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     let path = seen_path(parts.fs, open)?;
-    // It may wait for its client although that has its session still: the answer before reached nobody.
+    // An open whose client still has its session may wait as well: the answer before reached nobody.
     if other_session || open.disconnected.is_some() {
         take_up(parts, id, &create.caller);
     }
@@ -210,11 +210,11 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     open.standing = caller.standing.clone();
     open.granted_by_share = caller.share_access;
     let most = caller.share.most_cached(open.directory);
-    // Its record has the token of before.
+    // The open's record still has the former token.
     if open.persistent {
         parts.agenda.records.open(id);
     }
-    // What is cached through a share that lets its clients cache less from now on is closed; that the share did while the server was down.
+    // The share may allow its clients less caching since the server was down: caching beyond that ends.
     parts.caching.limit(parts.opens, parts.agenda, id, most);
     parts.agenda.tasks.wake(stream.file);
 }

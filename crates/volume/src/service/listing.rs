@@ -20,7 +20,7 @@ pub struct Listing {
     listed: HashMap<WideString, FileId>,
 }
 
-/// What a question has found so far.
+/// Entries that a query has found so far.
 #[derive(Debug)]
 pub struct Found {
     pub operation: OperationId,

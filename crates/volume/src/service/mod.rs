@@ -10,7 +10,7 @@
 //! **How long it runs.** The operations that clients ask for between two polls take a bounded number of steps ([`turn`]); the rest waits
 //! for the next poll, and [`Backend::next_timeout`] says that it is due. A walk over many entries keeps its place and goes on from there.
 //!
-//! **Who owns what.** Each kind of state has a part that owns it, with its invariant above the type:
+//! **Ownership.** Each kind of state has a part that owns it, with its invariant above the type:
 //!
 //! | part | owns |
 //! |---|---|
@@ -361,7 +361,8 @@ impl Service {
     }
 }
 
-/// Parses bytes of any origin as a record of an open under a key, for fuzzers; whether they were one. What was read is written as it was.
+/// Parses bytes of any origin as a record of an open under a key, for fuzzers; returns whether they
+/// were one. A parsed record encodes to an equal one.
 pub fn parse_open_state(key: &OpenStateKey, bytes: &[u8]) -> bool {
     let record = open_record::StateRecord::decode(key, bytes);
     if let Some(record) = &record {

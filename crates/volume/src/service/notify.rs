@@ -118,7 +118,7 @@ const UNITS_PER_STEP: usize = 8;
 /// Steps of a look at one watch.
 const WATCH_STEPS: u32 = 2;
 
-/// What a user's watches take.
+/// Resources taken by a user's watches.
 #[derive(Debug, Default)]
 struct WatchUse {
     watches: usize,

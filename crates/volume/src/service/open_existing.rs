@@ -39,12 +39,12 @@ pub struct Existing<'a> {
     pub file: Attributes,
 }
 
-/// What the create does to the file.
+/// Effect of the create on the file.
 #[derive(Clone, Copy)]
 struct Plan {
     /// The stream; none if it is to be made.
     stream: Option<StreamId>,
-    /// What happens to the stream's content, if anything does.
+    /// Change of the stream's content, if any.
     action: Option<CreateAction>,
 }
 
@@ -205,7 +205,7 @@ impl Existing<'_> {
             return Err(Halt::Break(file));
         }
         match violation {
-            // Its client may come back for it (MS-SMB2 3.3.5.9).
+            // The other open's client may come back for it (MS-SMB2 3.3.5.9).
             true if parts.opens.violates_kept(mode, checked) => Err(NtStatus::FILE_NOT_AVAILABLE.into()),
             true => Err(NtStatus::SHARING_VIOLATION.into()),
             false => Ok(()),

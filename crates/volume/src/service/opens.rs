@@ -308,7 +308,7 @@ impl Opens {
     pub fn put_off_close(&mut self, id: OpenId, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
         open.closing = true;
-        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        // The owners' index finds the open by the time it went away, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         agenda.timers.set(agenda.clock.now().after(CLOSE_PAUSE), Timer::CloseAgain(id));
@@ -329,7 +329,7 @@ impl Opens {
             open.take_rights();
             return;
         }
-        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        // The owners' index finds the open by the time it went away, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         if let Some(at) = open.disconnected.take() {

@@ -23,7 +23,7 @@ const ACE_STEPS: u32 = 4;
 /// Unreached files that are named; further ones are counted.
 const NAMED_MAX: usize = 20;
 
-/// What a propagation has done so far.
+/// Progress of a propagation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropagationReport {
     /// Files and directories looked at.
@@ -55,7 +55,8 @@ struct Level {
     after: Option<WideString>,
 }
 
-/// A propagation under way. It holds a number and a name for each level of the tree that it is in, whatever the tree's size.
+/// A propagation under way. It holds a number and a name for each level of the tree above it, for trees
+/// of any size.
 #[derive(Debug)]
 pub struct Propagation {
     own: OwnEntries,
@@ -207,7 +208,8 @@ impl Service {
     /// Carries a propagation on by a bounded step.
     ///
     /// # Errors
-    /// Why the volume takes no changes. What was changed stays, and the propagation can be carried on later.
+    /// Why the volume takes no changes. Changes made so far stay, and the propagation can be continued
+    /// later.
     pub fn propagate(&mut self, propagation: &mut Propagation) -> Result<PropagationStep, NtStatus> {
         let mut parts = self.parts();
         // Steps that the file layer took by itself are its own to bound.

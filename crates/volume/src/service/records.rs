@@ -1,7 +1,8 @@
 //! Which opens, leases, locks and deletions have to be recorded anew.
 //!
-//! Opens of continuously available shares outlive the server: what their clients were told is in the volume's journal. A part that
-//! changes such state notes that here, whatever the operation; [`settle`](super::settling::settle) records it.
+//! Opens of continuously available shares outlive the server: their state, as reported to clients, is
+//! in the volume's journal. A part that changes such state, in any operation, notes that here;
+//! [`settle`](super::settling::settle) records it.
 
 use super::file_opens::Doomed;
 use super::intervals::Interval;

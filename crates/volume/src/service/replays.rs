@@ -11,7 +11,7 @@ use crate::planted::Planted;
 use std::collections::HashMap;
 use types::NtStatus;
 
-/// What a create GUID stands for.
+/// Meaning of a create GUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CreateState {
     /// A create that has not been answered.

@@ -1,7 +1,8 @@
 //! Opens, leases, locks and deletions that outlived a start of the server, taken back from the journal before anything else happens.
 //!
-//! Their clients are away at first, each for the time that its open was promised; what that means for others is the same as for a client
-//! whose connection was lost. What is left of something that is gone (a lock without its open, a lease that none has) is forgotten.
+//! Their clients are away at first, each for the time that its open was promised; for others that means
+//! the same as a client whose connection was lost. Orphaned records (a lock without its open, a lease
+//! that none has) are dropped.
 
 use super::caching::Caching;
 use super::close::remove_link;
@@ -218,7 +219,7 @@ fn holder_of(caching: &mut Caching, record: &OpenRecord) -> CacheHolder {
     }
 }
 
-/// Makes the open of a record. Whatever its client says when it comes back takes the place of what is not stored.
+/// Makes the open of a record. Values that are not stored come from its client when it reconnects.
 fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
     let token = AccessToken {
         user: record.user.clone(),

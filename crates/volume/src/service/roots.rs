@@ -74,7 +74,7 @@ pub fn parent_seen(fs: &mut FileSystem, open: &Open) -> Result<FileId, Halt> {
     if open.root == ShareRoot::VOLUME {
         return Ok(parent);
     }
-    // It may have been moved out of the root by somebody with another one.
+    // A client of a share with another root may have moved the file out of this one.
     let (root_path, parent_path) = (root_path(fs, open.root)?, fs.path(parent)?);
     let below = path::strip_directory(&parent_path, &root_path).is_some();
     Ok(if below { parent } else { itself })

@@ -191,7 +191,7 @@ fn wants_durability(parts: &Parts<'_>, work: &Work) -> Option<Option<FileId>> {
                 let open = opens.get(*open)?;
                 (open.durable_writes(), Some(open.stream.file))
             }
-            // What clients were told of opens that outlive the server does, too.
+            // Locks and caching reported for opens that outlive the server must be durable too.
             Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
                 return opens.get(*open)?.persistent.then_some(None);
             }

@@ -59,7 +59,7 @@ fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
             parts.locks.hold_writes(id, stream);
         }
     } else if is_breaking {
-        // Nobody will acknowledge its break any more: whoever waits finds the holder gone.
+        // Nobody will acknowledge the break any more: operations that wait for it find the holder gone.
         parts.opens.revoke(id, parts.agenda);
     }
     parts.agenda.tasks.wake(stream.file);

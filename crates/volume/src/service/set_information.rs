@@ -137,7 +137,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    // What was deleted may still have the room.
+    // Deleted files may still hold the space.
     let may_come = bytes <= parts.fs.capacity_bytes() && !parts.reclaims.is_empty();
     if !may_come && !parts.fs.has_room_for(stream, bytes)? {
         return Err(NtStatus::DISK_FULL.into());

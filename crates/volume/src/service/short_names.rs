@@ -1,9 +1,11 @@
 //! Names of eight and three characters (MS-FSCC 2.1.5.2.1) for clients that ask for one, and the way back from them.
 //!
-//! A name that already has the form is its own short name. Others get one made of a hash of the whole name, so that it stays the same
-//! without being stored, also when the volume is opened again. Promises: a short name that was told leads to its file as long as it is
-//! among the last ones told, and no two files of a directory are told the same; in memory this is bounded. What was told before
-//! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory.
+//! A name that already has the form is its own short name. Others get one made of a hash of the whole
+//! name, so that it stays the same without being stored, also when the volume is opened again.
+//! Promises: a reported short name leads to its file as long as it is among the last ones reported, and
+//! no two files of a directory are reported with the same; in memory this is bounded. Short names from
+//! before the volume was opened are searched for among at most [`SEARCHED_MAX`] names of their
+//! directory.
 
 use super::halt::Halt;
 use super::opens::Opens;
@@ -188,7 +190,7 @@ impl ShortNames {
                 }
                 if !is_short(&entry.name) && make(&entry.name, 0) == short {
                     if only.is_some() {
-                        // It could be either: nothing is opened rather than the wrong one.
+                        // Two names fit: nothing is opened rather than the wrong one.
                         return Err(FsError::NotFound);
                     }
                     only = Some(entry);

@@ -29,7 +29,7 @@ impl Work {
     }
 }
 
-/// What earlier tries of a create did.
+/// Effects of earlier tries of a create.
 #[derive(Debug, Default, Clone)]
 pub struct Attempt {
     pub again: bool,
@@ -54,14 +54,14 @@ impl Attempt {
     }
 }
 
-/// What an operation waits for.
+/// Reason why an operation waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// The file layer.
     Storage,
     /// Caching being given up; its place among those that wait for the same file.
     Break(FileId, u64),
-    /// Its turn.
+    /// Ready: it waits for its turn only.
     Nothing,
     /// The next turn of the loop.
     Turn,
@@ -206,7 +206,7 @@ impl Tasks {
             let parked = &self.parked;
             let work_of = |operation| parked.get(&operation)?.work.as_ref();
             let operation = self.ready.take(|operation| Some(party_of(work_of(operation)?)))?;
-            // It may have ended while its user's turn came.
+            // The operation may have ended before its user's turn came.
             if work_of(operation).is_some()
                 && let Some(Parked { work: Some(work), told, .. }) = self.forget(operation)
             {

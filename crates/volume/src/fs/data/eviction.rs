@@ -1,8 +1,9 @@
 //! Which cached blocks go first: two queues, so that one pass over a huge file does not push out what is used again and again.
 //!
-//! What comes into the cache is on probation. Used again there, it becomes protected; unused, it goes, and its name is kept for a
-//! while: what comes back under such a name is protected at once (the scheme is that of S3-FIFO). Probation is emptied first
-//! while it is larger than its share. Owns the order only; the blocks are the streams'.
+//! New blocks are on probation. Used again there, they become protected. Unused, they are evicted, and
+//! their name is kept for a while: blocks that come back under such a name are protected at once (the
+//! scheme is that of S3-FIFO). Probation is emptied first while it is larger than its share. Owns the
+//! order only; the blocks are the streams'.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -19,7 +20,7 @@ const PROBATION_DIVISOR: usize = 4;
 /// Segments that wait to be written passed in one queue, before the other is looked at.
 const PASSED_MAX: usize = 64;
 
-/// Names that are remembered whatever the cache's size.
+/// Least number of names remembered, at any size of the cache.
 const NAMES_LEAST: usize = 1024;
 
 /// A segment by its stream's place and its first block.
@@ -67,13 +68,13 @@ impl Eviction {
         }
     }
 
-    /// What [`Eviction::next`] named waits to be written: its turn comes again.
+    /// Requeues the entry that [`Eviction::next`] named: it waits to be written.
     pub fn pass(&mut self, queue: Queue, entry: Entry) {
         self.passed += 1;
         self.push(queue, entry);
     }
 
-    /// What [`Eviction::next`] named was used again.
+    /// Protects the entry that [`Eviction::next`] named: it was used again.
     pub fn keep(&mut self, entry: Entry, probation_bytes: usize) {
         self.passed = 0;
         self.probation_bytes -= probation_bytes;
@@ -92,7 +93,8 @@ impl Eviction {
         }
     }
 
-    /// What [`Eviction::next`] named has left the cache. From probation its name is remembered.
+    /// Records that the entry that [`Eviction::next`] named was evicted. From probation its name is
+    /// remembered.
     pub fn gone(&mut self, queue: Queue, name: u64) {
         self.passed = 0;
         if queue == Queue::Probation && self.names.insert(name) {

@@ -1,9 +1,11 @@
 //! How far one transaction may change a stream's map.
 //!
-//! A *piece* is a run of blocks that have one extent and one number of references: an extent of a clone may be of very many. What an
-//! operation has to look up, and what its transaction carries, grows with the pieces, and each may lie in a page of the tree of its own.
-//! So an operation on a range first asks here how much of it it may do at once. The answer ends before a piece that is not in memory,
-//! unless that is the first one. What is before is done, and stays done, and the operation goes on behind it: no page is needed twice.
+//! A *piece* is a run of blocks that have one extent and one number of references: an extent of a clone
+//! may be of very many. An operation's lookups, and its transaction, grow with the pieces, and each may
+//! lie in a page of the tree of its own. So an operation on a range first asks here how much of it it
+//! may do at once. The answer ends before a piece that is not in memory, unless that is the first one.
+//! The part before that is done, stays done, and the operation continues behind it: no page is needed
+//! twice.
 //!
 //! Pages that were looked at here stay in memory until the next poll, so that the change itself does not miss.
 
@@ -123,7 +125,7 @@ pub fn grows(store: &mut Store, stream: StreamId, from: u64, to: u64) -> Result<
     Ok(within_one || is_shared(&first) || is_shared(&last))
 }
 
-/// What was reached before an error stays: `Ok` unless that is nothing.
+/// Keeps the progress made before an error: `Ok` unless there was none.
 fn keep(at: u64, began: u64, error: FsError) -> Result<u64, FsError> {
     if at == began || Planted::MissStartsOver.is_planted() { Err(error) } else { Ok(at) }
 }

@@ -42,7 +42,7 @@ enum Part {
 /// A part to be read: its number, its place and its blocks.
 type Request = (usize, Lba, u32);
 
-/// Whose read it is.
+/// Reason for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Reader,
@@ -206,7 +206,7 @@ impl Reads {
         if why != Why::Writer
             && let Some(job) = being_fetched(&stream.fetching, &pieces)
         {
-            // They are on their way already: nothing is read twice.
+            // The blocks are being read already: nothing is read twice.
             if let (Some(read), Some(job)) = (read, self.jobs.get_mut(&job)) {
                 job.waiting.push(read);
             }

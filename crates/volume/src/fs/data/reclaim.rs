@@ -73,7 +73,7 @@ impl Orphans {
             if let Some(stream) = streams.stream(slot) {
                 stream.reclaimed = true;
                 stream.generation += 1;
-                // What was not published never will be.
+                // Growth that was not published never will be.
                 base.meta.quotas.keep_promise(stream.id, 0);
             }
         }
@@ -150,7 +150,8 @@ fn slots_of(orphan: StreamId, streams: &Streams) -> Vec<usize> {
     }
 }
 
-/// Deletes some of an orphan; whether all of it is gone. What is deleted stays so, whatever comes of the rest.
+/// Deletes some of an orphan; returns whether all of it is gone. A part deleted stays deleted if the
+/// rest fails.
 fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Result<bool, FsError> {
     let slots = slots_of(orphan, streams);
     for slot in &slots {
@@ -204,7 +205,7 @@ fn drop_extents(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Res
                 extents::unmap(store, txn, stream, block, stop)?;
                 from = key::extent(stream, stop);
             }
-            // What is in the transaction is done; the rest comes when it is in memory.
+            // The transaction's part is done; the rest follows when its pages are in memory.
             Err(FsError::Miss) if !txn.is_empty() && !Planted::MissStartsOver.is_planted() => break,
             Err(error) => return Err(error),
         }

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Buf;
 
-/// What is left of a segment is copied if it keeps at least this many times its length in memory.
+/// The rest of a segment is copied if its buffer keeps at least this many times its length in memory.
 const KEEPS_TOO_MUCH: usize = 16;
 
-/// What a segment's bytes are, compared with what is stored.
+/// State of a segment's bytes, compared with the stored ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentState {
     Clean,
@@ -43,8 +43,9 @@ impl Segment {
         (self.data.len() / BLOCK_BYTES) as u64
     }
 
-    /// Takes notice of a read of blocks counted from its first one, up to `to`. What goes on where the last read ended is part of
-    /// the same use: a segment that was read ahead is not used again by being read in pieces.
+    /// Records a read of blocks counted from the segment's first one, up to `to`. A read that continues the
+    /// last one is part of the same use: a segment that was read ahead is not used again by being read in
+    /// pieces.
     pub fn note_read(&mut self, to: u64) {
         if to <= self.read_blocks {
             self.touched = true;
@@ -54,20 +55,20 @@ impl Segment {
     }
 }
 
-/// What becomes of a segment whose turn to go has come.
+/// Outcome for a segment that eviction has reached.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Memory that it took, and the number of its last write.
     Gone { bytes: usize, sequence: u64 },
-    /// It was used again and is protected; this much of its memory was on probation before.
+    /// Used again and now protected; this much of its memory was on probation before.
     Kept { probation_bytes: usize },
-    /// It waits to be written.
+    /// Waits to be written.
     Busy,
     /// There is none, or another queue has it.
     Unknown,
 }
 
-/// What was taken out of the map.
+/// Segments taken out of the map.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Memory, all of it and that on probation.
@@ -168,8 +169,9 @@ impl Segments {
         self.map.insert(start, segment);
     }
 
-    /// Puts a segment in place of whatever its range held, on its way to `queue`; `read`: its reader has it already. What was taken
-    /// out, and the queue that it is in, if that has to learn of it.
+    /// Puts a segment in place of the contents of its range, on its way to `queue`; `read`: its reader has
+    /// it already. Returns what was removed, the segment's queue, and whether that queue has to be told of
+    /// it.
     pub fn insert(
         &mut self,
         start: u64,
@@ -326,8 +328,9 @@ impl Segments {
         })
     }
 
-    /// What a job wrote and nobody changed since becomes clean, or dirty again. Blocks concerned. What was written over it meanwhile
-    /// stands for what the job had not stored.
+    /// Ends a job's writing: segments that nobody changed since become clean, or dirty again. Returns the
+    /// blocks concerned. A segment written over meanwhile stands for the blocks that the job had not
+    /// stored.
     pub fn end_writing(&mut self, from: u64, to: u64, job: u64, stored: bool) -> u64 {
         let mut blocks = 0;
         for start in self.overlapping(from, to) {
@@ -346,7 +349,8 @@ impl Segments {
     }
 }
 
-/// What a segment counts for in a budget of memory: what its buffer takes, as far as that is not shared with many others.
+/// Memory that a segment is charged with: that of its buffer, as far as the buffer is not shared with
+/// many others.
 fn charge_bytes(data: &Buf) -> usize {
     data.retained_bytes().clamp(data.len(), 2 * data.len())
 }

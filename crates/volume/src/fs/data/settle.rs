@@ -13,15 +13,16 @@ use super::writeback::Writeback;
 use crate::fs::base::Base;
 use crate::fs::types::{FileId, FsError};
 
-/// Who needs data to be stored waits at most this time while write-back fails; then the failure is the answer.
+/// Longest wait for data to be stored while write-back fails; then the failure is the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A change that waits for a file's data.
 #[derive(Debug, Clone)]
 struct Settling {
-    /// Number of the last write that counts. What is written over one before that is stored counts for it.
+    /// Number of the last write that counts. A later write over one that is not yet stored counts for it.
     sequence: u64,
-    /// Ends of the file's streams, by their place. What is written behind later must not keep these ends from being published.
+    /// Ends of the file's streams, by their place. Later writes behind these ends must not keep them from
+    /// being published.
     ends: SmallVec<[(usize, u64); 1]>,
     /// Number of the retry at which it was asked about; a change that asks no more has been given up.
     asked: u64,

@@ -179,7 +179,7 @@ impl Editor<'_> {
             return self.base.agenda.go_on_later();
         }
         let added = self.allocate(slot, id, &mapping)?;
-        // What is done stays.
+        // Blocks allocated so far stay allocated.
         if added < needed || stop < blocks { self.base.agenda.go_on_later() } else { Ok(()) }
     }
 

@@ -240,7 +240,7 @@ impl Streams {
     /// End of file and allocation in bytes, as clients see them, of a stream of which these are stored.
     pub fn sizes(&self, stream: StreamId, end_of_file: u64, blocks: u64) -> (u64, u64) {
         match self.find(stream).and_then(|slot| self.get(slot)) {
-            // What is dirty may lie over what is allocated: an estimate from above, never below the stored one.
+            // Dirty blocks may lie over allocated ones: an estimate from above, never below the stored one.
             Some(stream) => {
                 let blocks = stream.allocated_blocks;
                 let needed = stream.end_of_file.div_ceil(BLOCK);

@@ -1,4 +1,4 @@
-//! Who waits for something to be durable: flushes and durable writes.
+//! Flushes and durable writes that wait for data to be durable.
 //!
 //! Promises: a good answer means that the data is on the disk, with sizes and times. A wait does not include what was written after it
 //! began.
@@ -20,14 +20,14 @@ pub struct Target {
     pub to: u64,
 }
 
-/// What the answer is called.
+/// Kind of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Flush,
     Write,
 }
 
-/// Who is answered when something is durable.
+/// Request that is answered when its data is durable.
 #[derive(Debug)]
 struct Waiter {
     token: u64,
@@ -43,7 +43,7 @@ struct Waiter {
     jobs: usize,
     ticket: u64,
     error: Option<FsError>,
-    /// It is about to be looked at.
+    /// Queued to be checked.
     queued: bool,
 }
 
@@ -88,7 +88,7 @@ impl Waiter {
         for (&Target { slot, stream: id, from, to }, &end) in self.targets.iter().zip(&self.ends) {
             let Some(stream) = streams.get(slot).filter(|stream| stream.id == id) else { continue };
             if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                // What was written before the wait began is stored by now, as far as it was waited for.
+                // Data written before the wait began is stored by now, as far as it was waited for.
                 let known = if from == 0 { end.min(to.saturating_mul(BLOCK)) } else { 0 };
                 streams.publish_end(slot, known, base)?;
             }

@@ -11,12 +11,12 @@
 //! 3. *Published.* One transaction maps the new blocks, frees those that they replace, and moves the end of the stream in metadata as far
 //!    as everything before it is stored. A job that replaces very many pieces takes several; the last one moves the end. A job that only
 //!    overwrote has nothing to publish.
-//! 4. *Done.* What nobody wrote to meanwhile is clean. Who waits for the job is told.
+//! 4. *Done.* Blocks that nobody wrote to meanwhile are clean. The job's waiters are answered.
 //!
 //! Jobs begin because a change is old ([`super::due`]), because too much is dirty, because a stream grows, or because somebody
 //! waits for it ([`super::waiters`], [`super::settle`]).
 //!
-//! # What may happen meanwhile
+//! # Meanwhile
 //!
 //! - *Writes to the same blocks.* They replace the cached blocks, which are dirty again. The job holds the bytes that it began with and
 //!   publishes those; a second job of a block begins only when the first one is done (`Busy`), so that two writes of one block never race.
@@ -27,12 +27,13 @@
 //!   blocks, and the end does not move while the block in which it lies is unstored: no crash leaves a hole before data that was written
 //!   later, or shows what lay on disk behind a former end. Reserved blocks are forgotten.
 //!
-//! # What fails
+//! # Failures
 //!
 //! - *Metadata is not in memory, or a chunk is on its way:* the job waits in `to_plan` or `to_publish` for the next retry.
-//! - *No room, a write that fails, damaged metadata:* the job ends with the error and gives its reserved blocks back. Its blocks are dirty
-//!   again. Who waits is answered with the error; it stands in the volume's health until everything is written, and write-back pauses,
-//!   ever longer ([`super::due::Trouble`]).
+//! - *No space, a write that fails, damaged metadata:* the job ends with the error and gives its
+//!   reserved blocks back. Its blocks are dirty again. Waiters are answered with the error. It stands
+//!   in the volume's health until everything is written, and write-back pauses, ever longer
+//!   ([`super::due::Trouble`]).
 //! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -166,8 +167,8 @@ impl Writeback {
         std::mem::take(&mut self.ended)
     }
 
-    /// Writes back a stream that grows. What is new behind its end is not overwritten soon, and has to be stored when the file is
-    /// closed: to wait would only make that take longer.
+    /// Writes back a stream that grows. New blocks behind its end are not overwritten soon, and have to be
+    /// stored when the file is closed: waiting would only make that take longer.
     pub fn write_growth_back(&mut self, slot: usize, streams: &mut Streams, base: &mut Base) {
         let room = self.room();
         let Some(stream) = streams.stream(slot) else { return };
@@ -413,7 +414,7 @@ impl Writeback {
             }
             match self.publish(number, streams, base) {
                 Ok(()) => {
-                    // What it held back may follow.
+                    // Jobs that it held back may follow.
                     queue.extend(held.drain(..));
                     queue.extend(self.to_publish.drain(..));
                 }

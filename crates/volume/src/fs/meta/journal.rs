@@ -193,9 +193,9 @@ pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
 #[derive(Debug)]
 pub struct Batch {
     pub header: BatchHeader,
-    /// Its checksum: the chain of the next one.
+    /// Checksum of the batch: the chain of the next one.
     pub crc: u64,
-    /// Of its blocks.
+    /// Order of the batch's blocks.
     pub order: u64,
     operations: Vec<u8>,
 }
@@ -223,7 +223,7 @@ impl Batch {
         (crc == stored).then_some(Self { header, crc, order, operations })
     }
 
-    /// Its changes, in order.
+    /// Returns the batch's changes, in order.
     ///
     /// # Errors
     /// `OtherFormat` if there is one of a kind that this program does not know, `Corrupt` if one makes no sense.

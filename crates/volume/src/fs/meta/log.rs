@@ -61,7 +61,8 @@ pub struct Log {
     wanted: u64,
     /// A checkpoint carries what had gathered, for want of room: nothing is written before it is published.
     absorbing: bool,
-    /// It was: the number of what had gathered belongs to a batch, which may be empty.
+    /// A checkpoint has carried them: the number of the gathered changes belongs to a batch, which may be
+    /// empty.
     absorbed: bool,
 }
 

@@ -57,7 +57,7 @@ struct Frame {
     /// The end of the page's keys.
     high: Option<Key>,
     low: Option<Key>,
-    /// Its new entries.
+    /// New entries of the page.
     own: Run,
     emitted: Vec<(Key, Pointer)>,
 }
@@ -74,7 +74,7 @@ struct Leaf {
 /// Pages ready to be written.
 pub type NewPages = Vec<(Lba, Buf)>;
 
-/// What a merge needs from outside.
+/// Resources that a merge needs from outside.
 pub struct Workshop<'a> {
     pub tree: &'a mut Tree,
     pub changes: &'a Changes,
@@ -171,7 +171,7 @@ impl Merge {
 
     /// Merges some entries of the current leaf.
     fn step_leaf(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
-        // Whatever was gathered is emitted first, so that a step that misses has changed nothing else.
+        // Gathered entries are emitted first, so that a step that misses has changed nothing else.
         self.emit_leaves(shop, false)?;
         let Some(mut leaf) = self.leaf.take() else { return Ok(()) };
         let mut next_from = None;
@@ -422,7 +422,7 @@ fn emit(
     while run.bytes > 2 * FILL_BYTES || (all && !run.entries.is_empty()) {
         let goal = match run.bytes {
             bytes if bytes > 2 * FILL_BYTES => FILL_BYTES,
-            // What one page held goes into one page: a checkpoint's room is reserved by that.
+            // One page's entries go into one page: a checkpoint's space is reserved by that.
             bytes if bytes > PageBuilder::CAPACITY_BYTES => bytes / 2,
             _ => PAGE_BYTES,
         };

@@ -99,7 +99,7 @@ impl Page {
         )
     }
 
-    /// What points to this page, and to no other.
+    /// Returns the pointer to this page, and to no other.
     pub fn pointer(&self) -> Pointer {
         self.pointer
     }

@@ -38,7 +38,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// What a tree holds, and what changed since.
+    /// Makes a store of a tree and the changes since.
     pub fn new(tree: Tree, changes: Changes) -> Self {
         Self {
             active: changes,
@@ -121,7 +121,7 @@ impl Store {
         found
     }
 
-    /// Looks for a key with a value. `reached` moves with what is passed, whatever comes of the search.
+    /// Looks for a key with a value. `reached` moves with the keys passed, even if the search fails.
     fn pass(
         &mut self,
         way: Way,
@@ -188,7 +188,7 @@ impl Store {
         self.sealed.extend(more);
     }
 
-    /// What a checkpoint merges, and the tree that it merges it with.
+    /// Returns the changes that a checkpoint merges, and the tree that it merges them with.
     pub fn sealed(&mut self) -> (&Changes, &mut Tree) {
         (&self.sealed, &mut self.tree)
     }

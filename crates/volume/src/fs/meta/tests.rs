@@ -200,7 +200,7 @@ proptest! {
                 }
             }
         }
-        // Whatever gaps are known by now, every entry is found from every side.
+        // With any set of known gaps, every entry is found from both sides.
         let txn = Transaction::new();
         for at in 0..KEYS {
             let wanted = bench.model.range(at..).next().map(|(key, value)| (*key, *value));

@@ -21,7 +21,7 @@ struct Cached {
     touched: bool,
 }
 
-/// Pages that are held whatever the budget says.
+/// Least number of pages held, at any budget.
 const PAGES_LEAST: usize = 64;
 
 /// So many of the pages that were evicted last are remembered. An operation that misses runs again from its start: if it needs more

@@ -15,7 +15,7 @@ const USERS_AT_ONCE: usize = 256;
 /// Users with wrong counts that are named.
 const WRONG_MAX: usize = 20;
 
-/// What a check of the counts found.
+/// Findings of a check of the counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuotaFindings {
     /// Users with the bytes that were counted for them and those that their files have: the first twenty.
@@ -87,7 +87,7 @@ impl Counting {
 impl Quotas {
     /// Begins to compare the counts with the files; nothing if they are not kept or being made.
     pub fn begin_check(&mut self) {
-        // What a check found that was given up is of no use to the next.
+        // Findings of an abandoned check are of no use to the next.
         let is_free = matches!(&self.counting, None | Some(Counting { stage: Stage::Compared(_), .. }));
         if self.is_on() && self.settings.counted && is_free {
             self.counting = Some(Counting::new(Purpose::Check));
@@ -148,7 +148,7 @@ impl Quotas {
                 }
                 Ok(())
             }
-            // Whoever asked for the check has not fetched what it found yet.
+            // The caller of the check has not fetched the findings yet.
             Stage::Compared(_) => {
                 counting.waits = true;
                 Ok(())

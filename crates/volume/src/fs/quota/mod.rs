@@ -1,11 +1,13 @@
 //! Quotas by owner: which user has how much on the volume, and how much each may have.
 //!
-//! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
-//! with those that are allocated if they are more, and with one at least, so that names are bounded too: an empty file, a directory, and each
-//! further name of a file cost a block. So, but for further names, the charge follows from a stream's record alone, as NTFS charges sparse
-//! files by their nominal size; blocks that files share are charged to each owner. Of a
-//! security descriptor, of extended attributes and of reparse data, each whole block is charged to the owner of every file that has them, directories
-//! included; what is shorter is free. A file that is deleted is charged until its space is given back.
+//! **Charges.** A file's owner is charged with each of its streams: with the blocks up to the stream's
+//! end, holes included, or with the allocated ones if they are more, and with at least one, so that
+//! names are bounded too: an empty file, a directory, and each further name of a file cost a block. So,
+//! but for further names, the charge follows from a stream's record alone, as NTFS charges sparse files
+//! by their nominal size. Blocks that files share are charged to each owner. Each whole block of a
+//! security descriptor, of extended attributes and of reparse data is charged to the owner of every
+//! file that has them, directories included; less than a block is free. A deleted file is charged until
+//! its space is given back.
 //!
 //! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
 //! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
@@ -81,7 +83,7 @@ pub struct QuotaUser {
     pub used_bytes: u64,
     /// The bounds that hold.
     pub limits: QuotaLimits,
-    /// They are the user's own, and not the volume's defaults.
+    /// The limits are the user's own, and not the volume's defaults.
     pub is_own: bool,
     /// Time of the last change of the limits.
     pub changed: FileTime,
@@ -94,7 +96,7 @@ struct User {
     promised_blocks: u128,
 }
 
-/// What a descriptor says of charges.
+/// Part of a descriptor that concerns charges.
 #[derive(Debug, Clone, Default)]
 struct Named {
     owner: Option<Sid>,
@@ -307,7 +309,7 @@ impl Quotas {
         Ok(charge_of_inode(inode) + attributes + named.blocks + named_streams_charge(store, txn, file)?)
     }
 
-    /// What a file with this descriptor costs, and whom, when it is made.
+    /// Returns the owner and the charge of a new file with this descriptor.
     ///
     /// # Errors
     /// `QuotaExceeded` if the owner may not have so much.
@@ -488,8 +490,8 @@ impl Quotas {
     }
 }
 
-/// Files whose owner is the group Administrators or the system are counted, and bound by no limit, as on NTFS. What a member of Administrators makes is the
-/// member's own.
+/// Files whose owner is the group Administrators or the system are counted, and bound by no limit, as
+/// on NTFS. A member of Administrators owns the files that it makes itself.
 fn is_exempt(owner: &Sid) -> bool {
     *owner == Sid::administrators() || *owner == Sid::local_system()
 }

@@ -162,7 +162,7 @@ impl World {
         });
         if durable {
             self.bench.write_durably(stream, offset as u64, &data).unwrap();
-            // Its blocks are as they are.
+            // The blocks are durable: a crash leaves them as they are.
             let model = self.files.get_mut(&name).unwrap();
             for index in offset / BLOCK..(offset + len).div_ceil(BLOCK) {
                 model.past.insert(index, [block(&model.bytes, index)].into());

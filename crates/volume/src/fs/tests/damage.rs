@@ -31,7 +31,7 @@ impl TwoCopies {
         Self { disk: disk.clone(), damaged, older, reads }
     }
 
-    /// What a copy holds in place of these bytes.
+    /// Returns the bytes that a copy holds in place of these.
     fn held(&self, copy: u8, lba: u64, bytes: &[u8]) -> Result<Vec<u8>, space::api::SpaceError> {
         let mut bytes = bytes.to_vec();
         let range = lba..lba + (bytes.len() / 4096) as u64;
@@ -199,7 +199,7 @@ fn a_tree_page_that_is_older_than_its_pointer_on_all_copies_is_damage_and_never_
     assert!(
         events.iter().any(damage)
             || (0..3000).all(|index| {
-                // What changed since the last checkpoint is known from the journal.
+                // Changes since the last checkpoint are known from the journal.
                 !matches!(look_up(&mut fs, &format!("file {index}")), Err(FsError::NotFound))
             })
     );
@@ -221,7 +221,7 @@ impl VirtualDisk for Untouched {
     }
 }
 
-/// What opening a disk ends with, that must not be changed by it.
+/// Returns the error with which opening a disk fails; opening must not change the disk.
 fn refusal(disk: &SharedDisk) -> FsError {
     let mut fs = FileSystem::open(Box::new(Untouched(disk.clone())), small());
     let mut events = Vec::new();
@@ -524,7 +524,7 @@ fn grow(fs: &mut FileSystem, now: &mut Monotonic, prefix: &str, count: usize) ->
     for _ in 0..100_000 {
         match fs.create(FileId::ROOT, &wide(&format!("{prefix} {made}")), &file(5)) {
             Err(FsError::Miss) => {}
-            // Its own place is below the damaged page.
+            // The new file's keys are below the damaged page.
             Ok(_) | Err(FsError::Corrupt { .. }) => made += 1,
             Err(error) => return Some(error),
         }

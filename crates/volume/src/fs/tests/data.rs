@@ -453,7 +453,7 @@ fn cached_blocks_that_were_written_one_by_one_are_read_in_one_piece() {
         Poll::Ready(Ok(data)) => data.parts().len(),
         other => panic!("it is cached: {other:?}"),
     };
-    // What is not stored yet stays as it is.
+    // Blocks that are not stored yet stay apart.
     assert_eq!(parts(&mut bench, 0, 64 << 10), 16);
     bench.flush(id).unwrap();
     assert_eq!(parts(&mut bench, 100, 63 << 10), 1);

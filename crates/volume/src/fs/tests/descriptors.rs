@@ -89,7 +89,7 @@ pub fn a_descriptor_goes_with_the_last_file_that_has_it() {
     bench.check_clean();
     bench.run(|fs| fs.set_security(shares, &second, FileTime(6))).unwrap();
     bench.check_clean();
-    // What was removed can be stored again, by a volume that remembers what it had.
+    // A removed descriptor can be stored again, by a volume that remembers its hash.
     bench.create_with("a", &first);
     bench.check_clean();
     bench.delete("a");

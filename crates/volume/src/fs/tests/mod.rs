@@ -39,7 +39,7 @@ use sys::{Buf, Payload};
 #[derive(Clone)]
 pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>, pub Rc<RefCell<Held>>);
 
-/// What the blocks of a disk hold.
+/// Contents of a disk's blocks.
 #[derive(Default)]
 pub struct Held {
     /// Order and contents of each block as it was written last with class `Append`.
@@ -72,7 +72,7 @@ impl SharedDisk {
                     let is_page = bytes.starts_with(b"CTP2");
                     for (block, bytes) in (lba.0..).zip(bytes.chunks(::types::BLOCK_BYTES)) {
                         let page = if is_page { bytes.to_vec() } else { Vec::new() };
-                        // What failed may be written again.
+                        // A failed write may be repeated.
                         let is_new = held.written.get(&block).is_none_or(|before| *before == page);
                         assert!(is_new || !is_page, "block {block} holds something");
                         held.written.insert(block, page);

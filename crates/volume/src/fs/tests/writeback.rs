@@ -1,10 +1,11 @@
-//! What nobody flushes: durable in five seconds on fast disks and slow ones; tried again with pauses if it cannot be written.
+//! Writes that nobody flushes: durable within five seconds on fast disks and slow ones; tried again
+//! with pauses if they fail.
 
 use super::*;
 use space::api::SpaceError;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What D14 promises.
+/// Time within which a write is durable (D14).
 const PROMISE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 

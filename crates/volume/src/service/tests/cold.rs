@@ -1,4 +1,5 @@
-//! Operations on what is not in memory: they go on with each answer of the disk, whatever the time.
+//! Operations whose metadata is not in memory: they proceed with each answer of the disk, without the
+//! clock.
 
 use super::*;
 use crate::fs::{FileId, FsError, NewFile};

@@ -1,4 +1,4 @@
-//! Whose opens there are, how many, and that the end of many costs nobody else much.
+//! Opens by owner, their number, and the end of many, which costs nobody else much.
 
 use super::*;
 use crate::service::turn::{OPERATION_STEPS, STEPS_PER_TURN};

@@ -129,7 +129,7 @@ fn what_is_below_follows_and_keeps_entries_of_its_own() {
     for path in [r"top\closed", r"top\closed\in", r"top\closed\in\file"] {
         assert!(!has(&bench.entries(path), &users, true), "{path}");
     }
-    // What is made now gets the very same, so that nothing is left to be changed.
+    // New files get the very same entries, so that nothing is left to be changed.
     for (made, as_in) in [(r"top\in\new", r"top\in\deep\file"), (r"top\file 2", r"top\file")] {
         bench.make_file(made);
         let (new, old) = (bench.entries(made), bench.entries(as_in));

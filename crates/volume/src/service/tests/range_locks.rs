@@ -101,7 +101,7 @@ proptest! {
                 }
                 Step::Unlock(owner, range) => {
                     let owner = OpenId(owner);
-                    // What is held is unlocked more often than what is not.
+                    // Held ranges are unlocked more often than others.
                     let held: Vec<_> = model.0.iter().filter(|lock| lock.0 == owner).collect();
                     let range = held.get(range.offset as usize % 8).map_or(range, |lock| lock.1);
                     prop_assert_eq!(locks.unlock(owner, range).is_ok(), model.unlock(owner, range));
