@@ -154,7 +154,7 @@ pub(crate) enum Until {
     PipeSays,
     /// The request before it has been answered, of the same open's enumeration.
     Turn,
-    /// Its payload has been fetched out of the client's memory.
+    /// The payload has been fetched out of the client's memory.
     Fetched {
         len_bytes: usize,
         descriptors: Vec<BufferDescriptorV1>,

@@ -57,7 +57,7 @@ pub struct SessionInfo {
 pub struct OpenInfo {
     pub id: u64,
     pub session: u64,
-    /// It is the open of a disk, by another node of the cluster.
+    /// Whether another node of the cluster has the open, which is of a disk.
     pub is_nodes: bool,
     pub user: String,
     pub share: String,

@@ -78,12 +78,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.volumes.add(id, backend);
     }
 
-    /// Stops serving a volume: its opens and tree connects are gone, requests in work on it fail. Clients that hold persistent opens of it
-    /// lose their connections instead, and come back for them.
+    /// Stops serving a volume: its opens and tree connects end, and requests in work on it fail. Clients
+    /// that hold persistent opens of it lose their connections instead, and come back for the opens.
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
         self.requests.end_volume(&mut self.state, slot, now);
-        // Their roots are directories of what was taken away, also if a volume of the same name comes back.
+        // Roots of these trees are directories of the removed volume, even if a volume of the same name comes
+        // back.
         let mut trees = Vec::new();
         for (key, session) in self.state.sessions.iter() {
             for (id, tree) in &session.trees {
@@ -373,12 +374,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.latencies.of(kind)
     }
 
-    /// What was asked of each share that was connected to since the start; of pipes first, under an empty name.
+    /// Figures of each share that had tree connects since the start; of pipes first, under an empty name.
     pub fn share_figures(&self) -> &[ShareFigures] {
         self.state.share_figures.all()
     }
 
-    /// What was asked by each client that had a session lately; by those without a place of their own first.
+    /// Figures of each client that had a session lately; of those without a place of their own first.
     pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
         self.state.sessions.clients.all()
     }

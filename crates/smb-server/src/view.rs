@@ -42,7 +42,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
             name: self.server_name.to_owned(),
             comment: "Cenote".to_owned(),
             domain: "WORKGROUP".to_owned(),
-            // What clients of today expect of a server of SMB 3.1.1.
+            // Today's clients expect this version of a server of SMB 3.1.1.
             version_major: 10,
             version_minor: 0,
         }

@@ -95,7 +95,8 @@ fn at_once(step: Result<Step<Infallible>, NtStatus>) -> Result<Step<Work>, NtSta
     step.map(|step| step.map(|never| match never {}))
 }
 
-/// Takes the answer of a volume, or of whatever else a request waited for, that has nothing to tell but success.
+/// Takes an answer, of a volume or of another source that a request waited for, that says nothing but
+/// success.
 fn expect_done(result: Result<Reply, NtStatus>) -> Result<(), NtStatus> {
     match result? {
         Reply::Done => Ok(()),
@@ -135,12 +136,12 @@ pub(crate) fn start<B: Backend, D: Directory>(
         Command::QueryInfo => query_info::start(state, context, related, element)?.map(Work::QueryInfo),
         Command::SetInfo => set_info::start(state, context, related, element)?.map(Work::SetInfo),
         Command::OplockBreak => oplock_break::start(state, context, related, element)?.map(Work::OplockBreak),
-        // It has no answer, and is taken up before.
+        // CANCEL has no answer, and is handled before.
         Command::Cancel => Step::Disconnect,
     })
 }
 
-/// Goes on with a request whose volume, or whatever else it waits for, has answered.
+/// Resumes a request after its answer came from the volume, or from another source that it waited for.
 #[inline]
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,

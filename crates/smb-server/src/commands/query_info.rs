@@ -36,7 +36,7 @@ pub(crate) struct Work {
     names: Option<Vec<Vec<u8>>>,
     /// Only the first attribute is asked for.
     single: bool,
-    /// What was asked about quotas.
+    /// Quotas asked for.
     quotas: Option<quotas::Question>,
 }
 

@@ -344,7 +344,7 @@ fn check_binding<B: Backend, D: Directory>(
     let (name, connection, id) = (context.session_key()?, context.connection, context.to.message_id);
     let is_signed = header.flags().contains(HeaderFlags::SIGNED);
     if session.channel(connection).is_some() {
-        // It is one already, and has a key of its own.
+        // The connection is a channel of the session already, and has a key of its own.
         let proof = Verified::by_channel(name, session, connection, element.bytes(), id);
         context.proof = proof.filter(|_| is_signed);
         let is_genuine = context.proof.is_some() || context.sealed_by.is_some();
@@ -374,7 +374,7 @@ fn check_channel_fits<B: Backend, D: Directory>(
     let session = context.session(&state.sessions)?;
     let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
     let ours = connection.signing;
-    // A node's session is proven by a key of its own, whatever its channels sign by.
+    // A node's session is proven by a key of its own, however its channels sign.
     let theirs = if session.is_node() { ours } else { key.algorithm() };
     // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
     if theirs != ours && theirs == SigningAlgorithm::AesGmac {

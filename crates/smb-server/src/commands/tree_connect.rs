@@ -15,7 +15,7 @@ use std::sync::Arc;
 use types::NtStatus;
 use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
-/// What anybody who logged on may do on IPC$.
+/// Access that everybody who logged on has to IPC$.
 const PIPE_ACCESS: u32 = 0x001F_01FF;
 
 /// A share that a session may use.
@@ -36,7 +36,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     element: Element<'_>,
 ) -> Result<Step<Box<Work>>, NtStatus> {
-    // Whoever stands between could lead a session to another share (MS-SMB2 3.3.5.7).
+    // A man in the middle could lead a session to another share (MS-SMB2 3.3.5.7).
     let is_nobody =
         context.session(&state.sessions)?.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
     let is_protected = context.proof.is_some() || context.sealed_by.is_some();

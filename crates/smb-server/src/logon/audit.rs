@@ -17,9 +17,9 @@ const NAME_CHARACTERS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogonAction {
     Failed,
-    /// Its password is looked at later.
+    /// The password is checked later.
     Delayed,
-    /// Its password is not looked at.
+    /// The password is not checked.
     Refused,
     /// A number of these that have no line of their own.
     LeftOut,

@@ -171,7 +171,7 @@ impl Requests {
         }
     }
 
-    /// Goes on with a request: its volume has answered, or whatever else it waits for has come.
+    /// Continues a request after the answer of its volume, or of another source that it waits for.
     pub fn complete<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,

@@ -1,4 +1,5 @@
-//! What the requests of one message share (MS-SMB2 3.3.5.2.7), and their answers until they are sent.
+//! Shared state of the requests of one message (MS-SMB2 3.3.5.2.7), and their answers until they are
+//! sent.
 
 use crate::exchange::{Body, ChainFile, Context};
 use crate::state::keys::SessionKey;

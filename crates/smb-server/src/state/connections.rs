@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use sys::Payload;
 use types::{Monotonic, PeerHost};
 
-/// What carries a connection's messages.
+/// Carrier of a connection's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -30,7 +30,7 @@ pub struct ConnectionInfo {
     pub transport: Transport,
 }
 
-/// What a transport has to do next for a connection, in order.
+/// Next work of a transport for a connection, in order.
 #[derive(Debug)]
 pub enum Outgoing {
     /// `invalidate`: the client's registration that ends with it; SMB Direct only.
@@ -62,7 +62,7 @@ pub(crate) enum Negotiation {
     Done(Dialect),
 }
 
-/// What payload that goes by RDMA may be protected by (MS-SMB2 3.3.1.7 RDMATransformIds).
+/// Protection that payload by RDMA may have (MS-SMB2 3.3.1.7 RDMATransformIds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RdmaTransforms {
     pub encryption: bool,
@@ -174,7 +174,8 @@ const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// All connections. Invariants:
 ///
-/// - What a connection has to transmit, and what its transport could not send, is charged to its host in [`Memory::in_work`].
+/// - Bytes that a connection has to transmit, and those that its transport could not send, are charged
+///   to its host in [`Memory::in_work`].
 /// - A connection with something to transmit is in `to_transmit`, or was handed out by [`Self::take_transmitters`] and is being emptied.
 #[derive(Default)]
 pub(crate) struct Connections {

@@ -64,12 +64,13 @@ impl ToldBreaks {
     }
 }
 
-/// Who has a lease.
+/// Holders of a lease.
 #[derive(Default)]
 struct LeaseHolders {
     /// By session, the number of its opens under the lease.
     sessions: BTreeMap<SessionKey, usize>,
-    /// One of the opens is reached only encrypted: the break of the lease is told encrypted too.
+    /// Whether one of the opens is reached only encrypted: then the break of the lease is sent encrypted
+    /// too.
     encrypt: bool,
 }
 

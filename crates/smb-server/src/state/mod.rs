@@ -1,7 +1,9 @@
-//! What the server holds for its clients: connections, sessions, opens, leases, and what they are counted against.
+//! State that the server holds for its clients: connections, sessions, opens, leases, and the budgets
+//! that they count against.
 //!
-//! [`State`] is the sum of its parts, and each part says above it what always holds of it. Commands change the parts; what concerns
-//! several of them at once, because one thing's end is the end of others, stands here. Nothing in this room knows a command or a message.
+//! [`State`] is the sum of its parts, and each part states its invariant. Commands change the parts;
+//! changes of several parts at once, because one thing's end is the end of others, stand here. Nothing
+//! in this module knows a command or a message.
 
 pub(crate) mod arena;
 pub(crate) mod bindings;
@@ -65,7 +67,8 @@ pub(crate) enum Wake {
     Break(LeaseName, BreakStep),
 }
 
-/// What the log has told of clients, so that none of it is told at each request. Only the last are remembered.
+/// Facts about clients that are already in the log, so that no request repeats them. Only the last are
+/// remembered.
 pub(crate) struct ToldOnce {
     /// Names that logons were meant for and that are not the server's.
     pub other_names: Bounded<String, ()>,
@@ -80,11 +83,11 @@ impl Default for ToldOnce {
     }
 }
 
-/// What the server holds. Invariants over its parts:
+/// State of the server. Invariants over its parts:
 ///
 /// - An open belongs to one session and one of its tree connects, and is among that session's opens until [`Self::forget_open`].
 /// - A session is among the sessions of each connection that it has a channel on, until [`Self::end_session`].
-/// - What is charged to [`Self::memory`] or to a budget is given back when its holder ends.
+/// - Every charge to [`Self::memory`] or to a budget is given back when its holder ends.
 pub(crate) struct State<B, D> {
     pub config: Config,
     pub directory: D,

@@ -26,7 +26,7 @@ pub(crate) struct Enumeration {
     pub queued: VecDeque<RequestKey>,
 }
 
-/// What an open is of.
+/// Kind of an open.
 pub(crate) enum OpenKind {
     File { volume: VolumeSlot, open: OpenId },
     Pipe(Box<Pipe>),
@@ -36,7 +36,7 @@ pub(crate) struct Open {
     pub session: SessionKey,
     /// The user, which it is counted against.
     pub holder: HolderId,
-    /// Where it was opened: what the server says of it unasked goes there first.
+    /// Connection on which it was opened: unasked messages about it go there first.
     pub connection: ConnectionId,
     pub lease: Option<LeaseName>,
     pub tree_id: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Open {
     pub granted_access: u32,
     pub cache: CacheGrant,
     pub durable: bool,
-    /// Its client gets it back after any loss: it is to hear of nothing that passes.
+    /// The client gets a persistent open back after any loss: passing losses are not reported to it.
     pub is_persistent: bool,
     pub create_options: u32,
     pub enumeration: Enumeration,
@@ -136,8 +136,8 @@ impl Open {
 ///
 /// - Each open counts once among those of its user.
 /// - An open of a file is found by its volume's name for it, and no two opens have the same one.
-/// - The persistent part of a file's FileId is the volume's name of the open, which is never given twice, whatever starts come between.
-///   That of a pipe's lies above all of them.
+/// - The persistent part of a file's FileId is the volume's name of the open, which is never given
+///   twice, not even after a start. That of a pipe's lies above all of them.
 pub(crate) struct Opens {
     table: Arena<Open>,
     /// Counts of each user's opens.

@@ -42,8 +42,8 @@ impl Pipe {
     }
 }
 
-/// A change that an administrator asks for through a pipe. Whoever manages the server carries it out, and tells the outcome by
-/// [`crate::Server::answer_pipe`].
+/// A change that an administrator asks for through a pipe. The server's owner carries it out, and
+/// reports the outcome by [`crate::Server::answer_pipe`].
 #[derive(Debug)]
 pub struct PipeChange {
     /// The open of the pipe, as [`crate::OpenInfo::id`] has it.

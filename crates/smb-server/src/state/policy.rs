@@ -57,7 +57,7 @@ impl Logon {
         }
     }
 
-    /// Whom the user acts as today; `None`: the logon is not good any more.
+    /// Returns the user's token of today; `None`: the logon is not good any more.
     fn today(&self, subject: Option<&Subject>) -> Option<Arc<AccessToken>> {
         let Subject { name: _, credential, token } = subject?;
         let stands = self.credential == *credential && token.has_all_of(&self.token);
@@ -96,7 +96,7 @@ fn terms(share: Arc<Share>, logon: Logon) -> Terms {
 
 /// Whether a share takes away from everybody something that its clients had or were told.
 fn narrows(old: &Share, new: &Share) -> bool {
-    // Who may do what is compared for each user: see `Review::rule`.
+    // Access is compared for each user: see `Review::rule`.
     let Share { name: _, comment: _, volume, path, options, encrypt, access: _ } = old;
     let ShareOptions {
         // These bind the server, and hold from the next request on.
@@ -111,7 +111,7 @@ fn narrows(old: &Share, new: &Share) -> bool {
     new.volume != *volume
         || new.path != *path
         || new.encrypt && !encrypt
-        // What clients were granted to cache they would go on caching.
+        // Clients would keep the caching that they were granted.
         || new.options.no_caching && !no_caching
         || new.options.scale_out && !scale_out
 }
@@ -131,7 +131,7 @@ impl<'a, D: Directory> Review<'a, D> {
         Self { directory, subjects: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
     }
 
-    /// Whom a session's user acts as today; `None`: the session ends.
+    /// Returns the token of a session's user of today; `None`: the session ends.
     pub fn token(&mut self, logon: &Logon) -> Option<Arc<AccessToken>> {
         let is_node = matches!(logon.credential, Credential::Certificate(_));
         let found = self.subjects.entry((logon.account.clone(), is_node));
@@ -145,7 +145,7 @@ impl<'a, D: Directory> Review<'a, D> {
         self.shares.get(name)?.clone()
     }
 
-    /// What becomes of what stands on this.
+    /// Decides what happens to opens and waiting creates of this standing.
     pub fn judge(&mut self, standing: &Standing) -> Ruling {
         if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
             return ruling.clone();

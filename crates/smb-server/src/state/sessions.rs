@@ -94,7 +94,8 @@ impl Session {
             client: ClientSlot::default(),
             dialect,
             client_guid,
-            // The server's own demand: whoever stands between two nodes changes nothing, whatever their settings are.
+            // The server's own demand, for any settings of the nodes: a man in the middle of two nodes
+            // changes nothing.
             signing_required: subject.is_node(),
             credential: subject.credential,
             account: subject.name,
@@ -148,7 +149,7 @@ impl Session {
     fn remove_tree(&mut self, id: u32) -> Option<Tree> {
         let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         let tree = self.trees.remove(at).1;
-        // What is given back to the budget is given back.
+        // Memory that counts as returned to the budget is returned.
         if self.trees.len() < self.trees.capacity() / 4 {
             self.trees.shrink_to(2 * self.trees.len());
         }
@@ -170,7 +171,7 @@ impl Session {
         Ok(id)
     }
 
-    /// Who acts through `tree`, whose root is `root`, in this session, named `key`.
+    /// Returns the caller that acts through `tree`, whose root is `root`, in this session, named `key`.
     pub fn caller(&self, key: SessionKey, tree: &Tree, root: ShareRoot) -> Caller {
         Caller {
             session: key.into(),

@@ -79,7 +79,8 @@ fn cancel_of_nothing_has_no_effect() {
     assert_eq!(status(&answer), NtStatus::SUCCESS);
 }
 
-/// What may wait for another client, on an open that an earlier CREATE of the chain made.
+/// Bodies of requests that may wait for another client, on an open that an earlier CREATE of the chain
+/// made.
 fn waiting_bodies() -> Vec<(Command, Vec<u8>)> {
     let body = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
@@ -357,7 +358,7 @@ fn requests_of_an_enumeration_are_answered_however_the_directory_ends() {
         let mut client = Client::ready(&mut world);
         let asked = Asked { options: DIRECTORY, ..Asked::default() };
         let directory = client.open_as(&mut world, "", asked).unwrap();
-        // They arrive together: the first is answered when the volume is asked what it has to say.
+        // The requests arrive together: the first is answered when the volume has been asked.
         for _ in 0..4 {
             let list = client.build(Command::QueryDirectory, |out| {
                 let body = QueryDirectoryRequestBody {

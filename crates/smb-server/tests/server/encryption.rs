@@ -1,4 +1,4 @@
-//! What is encrypted, and what happens to what is not.
+//! Encrypted messages, and the fate of plain ones.
 
 use crate::fixture::*;
 use smb::wire::*;

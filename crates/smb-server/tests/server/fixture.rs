@@ -52,7 +52,7 @@ impl VirtualDisk for LastingDisk {
     }
 }
 
-/// What the file layer was asked and what it will say.
+/// Operations that the file layer was asked for, and events that it will report.
 #[derive(Default)]
 pub struct Layer {
     pub asked: Vec<(OperationId, Operation)>,
@@ -60,7 +60,7 @@ pub struct Layer {
     pub events: VecDeque<Event>,
     /// Operations are not answered before [`Fake::release`].
     pub hold: bool,
-    /// What is held is past waiting.
+    /// Held operations cannot be cancelled any more.
     pub cannot_cancel: bool,
     /// Leases are granted while they break.
     pub breaking: bool,
@@ -208,14 +208,14 @@ impl Backend for Fake {
 #[derive(Clone, Default)]
 pub struct People(pub Rc<RefCell<Policy>>);
 
-/// What a test has changed; `None` has been deleted.
+/// Changes made by a test; `None` has been deleted.
 #[derive(Default)]
 pub struct Policy {
     pub account: Option<Option<Account>>,
     pub shares: HashMap<String, Option<Share>>,
 }
 
-/// Who may log on, with [`PASSWORD`].
+/// Users who may log on, with [`PASSWORD`].
 const USERS: [&str; 3] = ["user", "second", "third"];
 
 pub fn user_sid() -> Sid {

@@ -1,4 +1,4 @@
-//! What is signed and encrypted with a session's keys, and for whom.
+//! Messages signed and encrypted with a session's keys, and for which clients.
 
 use crate::fixture::*;
 use smb::auth::{Credentials, Initiator, NtHash};
@@ -55,7 +55,7 @@ fn forge_binding(world: &mut World, stranger: &mut Client) -> Vec<u8> {
 
 #[test]
 fn a_forged_binding_is_refused_without_a_signature() {
-    // What the stranger agreed on decides which refusal it is; the session signs none of them.
+    // The stranger's dialect and algorithms decide which refusal it is; the session signs none of them.
     let others = [
         gmac(),
         Wishes::default(),

@@ -27,7 +27,7 @@ fn bytes_of(name: &str) -> Vec<u8> {
     name.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-/// What a refusal tells of the link that it met.
+/// Details of a refusal about the link that the path met.
 #[derive(Debug, PartialEq, Eq)]
 struct Met {
     unparsed: usize,

@@ -177,7 +177,7 @@ fn reconnect<B: Backend, D: Directory>(
     let LostHandle { file_id, create_guid, persistent, lease } = handle;
     let open = OpenId(file_id.persistent.get());
     if state.opens.of_volume((volume, open)).is_some() {
-        // It still has its connection.
+        // The open still has its connection.
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     Ok(Operation::Reconnect(Box::new(Reconnect { caller, open, path, create_guid, persistent, lease })))
@@ -313,7 +313,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     if !belongs || !reachable {
         let open = (work.volume, created.open);
         match context.session {
-            // Its client may come again for what it was not told of.
+            // The client was not told of the open and may come again for it.
             Some(session) if !is_closed && (work.asked.reconnect || work.is_replayable()) => {
                 state.volumes.abandon(open, session.into(), now);
             }

@@ -167,7 +167,7 @@ fn a_logon_within_a_session_of_its_own_user_does_not_pay_for_its_address() {
     // Nor for those who guess at the user there.
     world.guess_often(30, |_| "dave".into(), "10.0.0.1");
     assert_eq!(world.end(anew.clone(), Outcome::Right), SOON);
-    // Whoever holds a session of a user does not guess that user's password in it faster.
+    // The holder of a user's session does not guess that user's password in it faster.
     let seen = (0..300).filter(|_| world.end(anew.clone(), Outcome::Wrong) == SOON).count();
     assert_eq!(seen, OF_OWN_SESSION.free as usize);
 }
