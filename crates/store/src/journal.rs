@@ -16,11 +16,11 @@ const BATCHES_IN_FLIGHT: usize = 2;
 /// How a record stands to what lies in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// All that belongs to it is durable, or in its batch.
+    /// All that belongs to the record is durable, or in its batch.
     Counts,
-    /// Its data are on their way into place: its batch takes no effect before they are durable.
+    /// The record's data are on their way into place: its batch takes no effect before they are durable.
     Awaits,
-    /// Its data did not get into place: it has no effect, and one that `Withdraws` follows it.
+    /// The record's data did not get into place: it has no effect, and one that `Withdraws` follows it.
     Void,
     /// A discard of blocks that a void record names. It changes nothing but what a replay of both yields. Stands before all that waits.
     Withdraws,
@@ -69,7 +69,7 @@ pub(crate) struct Run {
 /// A batch being written.
 pub(crate) struct FlyingBatch {
     pub(crate) sequence: u64,
-    /// Its first data block, in blocks from the start of the journal.
+    /// First data block, in blocks from the start of the journal.
     pub(crate) data_block: u32,
     pub(crate) entries: Vec<Pending>,
     durable: bool,

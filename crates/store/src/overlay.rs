@@ -7,11 +7,11 @@ use types::{BLOCK_BYTES, SlabIndex};
 
 #[derive(Debug, Clone)]
 pub(crate) struct OverlayEntry {
-    /// The batch that holds it.
+    /// Batch that holds the block.
     pub(crate) sequence: u64,
-    /// Its place, in blocks from the start of the journal.
+    /// Place of the block, in blocks from the start of the journal.
     pub(crate) journal_block: u32,
-    /// Checksum of its bytes, from its record.
+    /// Checksum of the block's bytes, from its record.
     pub(crate) checksum: u64,
     pub(crate) bytes: Option<Buf>,
 }

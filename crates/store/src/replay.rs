@@ -479,7 +479,7 @@ fn keep_last(changes: &mut Vec<(u16, u64)>, epochs: u32) {
 
 /// A journaled block that does not match the checksum in its record.
 pub(crate) struct DamagedBlock {
-    /// Its place among the data blocks of its batch.
+    /// Place of the block among the data blocks of its batch.
     pub(crate) at: usize,
     pub(crate) slab: SlabIndex,
     pub(crate) block: u32,

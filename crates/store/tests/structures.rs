@@ -307,7 +307,7 @@ fn a_journaled_block_that_is_not_what_its_record_says_is_not_applied() {
         rig.checkpoint();
         assert!(disk.peek(place, BLOCK_BYTES) == before, "{damage:?}");
         assert_eq!((counted(&rig), disk.unreadable_blocks()), ((0, 1, damage.counted(1).2), 0));
-        // It is known, and counts no more.
+        // The damage is known, and is not counted again.
         assert!(rig.read(4, 1).is_err());
         assert_eq!(scrub(&mut rig), [4]);
         assert_eq!(counted(&rig), (0, 1, damage.counted(1).2));
@@ -402,7 +402,7 @@ fn nothing_is_counted_after_formatting_or_the_first_openings_were_cut_off() {
         let mut parameters = small();
         parameters.force = true;
         let stopped = disk.clone();
-        // Its last operation is never answered, so it is run beside.
+        // The last operation is never answered, so formatting runs in a thread of its own.
         let runs = std::thread::spawn(move || drop(format(stopped, parameters)));
         while !disk.is_stopped() && !runs.is_finished() {
             std::thread::yield_now();

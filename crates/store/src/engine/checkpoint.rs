@@ -433,7 +433,8 @@ impl Checkpoint {
             }
             (Err(DiskError::NoSpace), page) => {
                 self.giving_up = true;
-                // It is nowhere but in RAM: it must not make room for another before the checkpoint has been given up.
+                // The page is only in RAM: it must not make room for another before the checkpoint has been
+                // given up.
                 page.iter().for_each(|key| pages.cache.undo_write(*key));
             }
             (Err(error), _) => return Err(error),

@@ -9,21 +9,23 @@ use sys::{BufMut, Payload};
 /// News for a task.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// No earlier change of its blocks stands before it, and its metadata pages are in RAM and pinned. For an allocation: a slab may be free.
+    /// No earlier change of the task's blocks stands before it, and its metadata pages are in RAM and
+    /// pinned. For an allocation: a slab may be free.
     Turn,
-    /// One of its reads ended.
+    /// A read of the task ended.
     SegmentRead { segment: u16, result: Result<Option<BufMut>, DiskError> },
-    /// One of its writes ended. An error is always [`DiskError::NoSpace`]: after any other the store is poisoned.
+    /// A write of the task ended. An error is always [`DiskError::NoSpace`]: after any other the store is
+    /// poisoned.
     Written(Result<(), DiskError>),
-    /// The flush that is going to make its writes durable has begun.
+    /// The flush that is going to make the task's writes durable has begun.
     Flushing,
-    /// Its writes are durable.
+    /// The task's writes are durable.
     Flushed,
-    /// Its record is durable and has taken effect, in the batch of this sequence.
+    /// The task's record is durable and has taken effect, in the batch of this sequence.
     Committed(u64),
-    /// The poll that it asked to wait for has come.
+    /// The poll that the task asked to wait for has come.
     Polled,
-    /// The checkpoint that it waited for has ended.
+    /// The checkpoint that the task waited for has ended.
     CheckpointEnded,
 }
 

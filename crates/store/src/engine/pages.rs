@@ -36,9 +36,9 @@ pub(super) struct Pages {
 
 /// Outcome of the read of a page.
 pub(super) enum Arrival {
-    /// It is being read once more.
+    /// The page is being read once more.
     Again,
-    /// The tasks that waited for it. It is in RAM, unless its slab changed hands meanwhile.
+    /// The page is in RAM, unless its slab changed hands meanwhile; these tasks waited for it.
     Here(Vec<SlotId>),
     /// The disk as a whole fails: the tasks that waited fail too.
     Failed(Vec<SlotId>, DiskError),

@@ -413,7 +413,7 @@ impl<D: Disk> Store<D> {
             return self.checkpoint_ended(ended);
         }
         if self.journal.is_starved() {
-            // It is full and cannot be emptied: the changes that wait for it are refused.
+            // The journal is full and cannot be emptied: the changes that wait for it are refused.
             for id in self.journal.refuse_pending() {
                 self.health.no_space += 1;
                 self.go_on(id, Next::fail(StoreError::NoSpace));
