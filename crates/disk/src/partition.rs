@@ -60,7 +60,7 @@ enum TableCopy {
     Ours(Table, Vec<u8>, Vec<u8>),
     /// Intact, and without a partition of ours.
     Foreign,
-    /// It cannot be read, or fails its checksums.
+    /// The copy cannot be read, or fails its checksums.
     Damaged,
 }
 

@@ -1,10 +1,11 @@
 //! A disk behind the data plane's loop: a file, a partition or a whole block device.
 //!
-//! Promises: no operation stays without an answer longer than its time bound, whatever the device does; a durable write is
-//! answered when the kernel says so of RWF_DSYNC; memory of any alignment is taken (what O_DIRECT cannot use is copied).
-//! After a time-out the disk counts as hung: it takes no more operations until it is opened again. A write that timed out
-//! may still happen later. An operation that this machine lacks something for, such as memory, is tried again within its time bound:
-//! the disk is not at fault. A discard goes in pieces, each of them with the time bound of one operation.
+//! Promises: no operation stays without an answer longer than its time bound, even if the device hangs.
+//! A durable write is answered when the kernel says so of RWF_DSYNC. Memory of any alignment is taken
+//! (if O_DIRECT cannot use it, it is copied). After a timeout the disk counts as hung: it takes no more
+//! operations until it is opened again, and a write that timed out may still happen later. An operation
+//! for which this machine lacks something, such as memory, is tried again within its time bound: the
+//! disk is not at fault. A discard goes in pieces, each of them with the time bound of one operation.
 
 mod open;
 mod standalone;
@@ -315,7 +316,8 @@ impl FileDisk {
             if waiting {
                 entry.waiting = false;
                 self.hung = true;
-                // They are answered when their time is up, and never begin: the disk is opened anew.
+                // Operations set aside never begin, and are answered when their time is up: the disk is
+                // opened anew.
                 self.aside.iter_mut().for_each(|aside| aside.waiting.clear());
                 self.answers.push(DiskCompletion { token: entry.token, result: Err(DiskError::TimedOut) });
             }

@@ -43,11 +43,11 @@ pub enum OpenError {
     InUse {
         path: String,
     },
-    /// It is neither a file nor a block device.
+    /// Neither a file nor a block device.
     NotADisk {
         path: String,
     },
-    /// Its logical block is neither 512 nor 4096 bytes.
+    /// Logical blocks of neither 512 nor 4096 bytes.
     BlockSize {
         path: String,
         block_bytes: u32,
@@ -190,8 +190,9 @@ fn claim(
     }
 }
 
-/// File systems whose files are served by another process or another machine, by their magic numbers (linux/magic.h): FUSE, NFS, CIFS,
-/// SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for that one before an operation counts as begun, whatever it was asked.
+/// File systems whose files are served by another process or another machine, by their magic numbers
+/// (linux/magic.h): FUSE, NFS, CIFS, SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for
+/// that server before it counts any operation as begun.
 const FOREIGN: [u32; 10] = [
     0x6573_5546,
     0x6969,

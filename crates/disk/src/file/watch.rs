@@ -13,14 +13,14 @@ use sys::driver::Descriptor;
 /// State of a file that is open as a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FileState {
-    /// Its path leads to it, and it is as long as when it was opened; or it is a device.
+    /// The path leads to the file, and the file is as long as when it was opened; or it is a device.
     #[default]
     Whole,
-    /// It has no name any more: it is gone when it is closed.
+    /// The file has no name any more: it is gone when it is closed.
     Removed,
-    /// Its path does not lead to it any more. Its name now, if that can be told.
+    /// The path does not lead to the file any more. Its name now, if that can be told.
     Renamed(Option<PathBuf>),
-    /// It was cut to so many bytes.
+    /// The file was cut to this many bytes.
     Truncated(u64),
 }
 
@@ -38,7 +38,7 @@ pub enum Reserved {
     Yes,
     /// The host's file system has no room for it.
     NoRoom,
-    /// It is a device, which has all of its room, or the file system cannot reserve any.
+    /// A device, which has all of its space, or a file system that cannot reserve any.
     NotHere,
 }
 
@@ -61,7 +61,7 @@ impl FileWatch {
         Self { file: Descriptor::downgrade(file), path: path.to_owned(), base_bytes, size_bytes }
     }
 
-    /// Has the host's file system keep room for bytes of the disk, whatever else comes to lie there: they are not changed.
+    /// Has the host's file system reserve space for bytes of the disk, whose contents do not change.
     ///
     /// # Errors
     /// The kernel's, but for want of room.
