@@ -101,7 +101,7 @@ fn state(world: &mut World, full: &mut Client) -> Vec<Vec<u8>> {
     full.close(world, root);
     for name in ["file", "other", "directory"] {
         let Ok(open) = full.open_as(world, name, Asked { disposition: FILE_OPEN, ..MAKE }) else { continue };
-        // Last access is left out: listing the file itself changes it. So is the access of the open itself.
+        // Last access and change times do not count: the open itself may change them.
         let basic = full.query_info(world, open, class::BASIC).unwrap();
         state.push([&basic[..8], &basic[16..24], &basic[32..36]].concat());
         for class in [class::STANDARD, class::STREAM, class::EA, class::FULL_EA] {
