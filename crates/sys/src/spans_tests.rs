@@ -117,7 +117,7 @@ fn no_more_is_kept_than_the_bound_and_idle_sizes_give_way() {
     let many = take_many(&mut spans, MIB, 40);
     assert_eq!(give_back_all(&mut spans, many), 8 * MIB);
     assert_eq!(spans.kept_bytes, KEPT_BYTES_MAX);
-    // They may still be wanted: what came last goes.
+    // Kept spans may still be wanted: those that come last are given back.
     let now = take_many(&mut spans, 260 << 10, 60);
     let kept = spans.kept_bytes;
     give_back_all(&mut spans, now);

@@ -89,7 +89,7 @@ impl Lender {
         self.lent_bytes
     }
 
-    /// Why nothing is sent by reference, whatever it is; `None`: what is large and was sent often is.
+    /// Returns why nothing at all is sent by reference; `None`: large payload that was sent often is.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.only_copies
     }
@@ -159,7 +159,7 @@ impl Lender {
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                // It does not work here: a filter of system calls, no pipes left.
+                // Sending by reference does not work here: a filter of system calls, no pipes left.
                 Err(
                     Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::NOMEM | Errno::MFILE | Errno::NFILE,
                 ) => {
