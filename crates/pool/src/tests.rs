@@ -90,7 +90,7 @@ fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
     (disks[2].usable, disks[2].expected) = (false, true);
     let pool = PoolView::new(disks.clone(), 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Err(PlaceError::Full));
-    // Its node will not come back.
+    // The disk's node will not come back.
     disks[2].expected = false;
     let pool = PoolView::new(disks, 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Ok(vec![id(4)]));

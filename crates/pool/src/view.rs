@@ -14,7 +14,7 @@ pub struct DiskView {
     pub domain: FaultDomain,
     /// May be given chunks: healthy, reachable, not retired.
     pub usable: bool,
-    /// Its node is down and expected back: it is given nothing, and its fault domain counts.
+    /// Whether the disk's node is down and expected back: it is given nothing, and its fault domain counts.
     pub expected: bool,
 }
 
