@@ -87,7 +87,7 @@ pub enum Step {
     Continue(Vec<u8>),
     /// The client is who it says. Send the token with the final answer.
     Done(Box<Accepted>),
-    /// It is not, or cannot be understood. The logon is over.
+    /// The client is somebody else, or its token cannot be understood. The logon is over.
     Denied(Denied),
 }
 

@@ -53,9 +53,9 @@ pub trait NodeProver: Send + Sync {
     /// The cluster's id.
     fn cluster(&self) -> [u8; 16];
     fn own(&self) -> NodeId;
-    /// Its own certificate, in DER form.
+    /// The node's own certificate, in DER form.
     fn certificate(&self) -> &[u8];
-    /// Signs with its certificate's key; `None`: the system has no random numbers.
+    /// Signs with the certificate's key; `None`: the system has no random numbers.
     fn sign(&self, message: &[u8]) -> Option<Vec<u8>>;
     /// Checks that `node` is in the cluster, has this certificate, and signed this message.
     ///

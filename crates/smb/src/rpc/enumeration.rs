@@ -3,7 +3,7 @@
 use super::Win32;
 use super::ndr::{BadStub, Reader, Writer};
 
-/// Bytes of one answer at most, whatever the client prefers.
+/// Most bytes of one answer, even if the client asks for more.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// The answer with one structure of a level, which `write` writes, or with the status for which there is none.

@@ -28,7 +28,7 @@ pub(super) const PIPES: &[(&str, &[Interface])] = &[
     ("epmapper", &[Interface::Epmapper]),
 ];
 
-/// Finds a pipe by its name, whatever its case.
+/// Finds a pipe by its name, ignoring case.
 pub(super) fn find(name: &str) -> Option<(&'static str, &'static [Interface])> {
     PIPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).copied()
 }

@@ -132,7 +132,7 @@ pub enum RpcRefusal {
     Invalid,
     NotSupported,
     AccessDenied,
-    /// It may have been made, or not.
+    /// The outcome is unknown.
     Failed,
 }
 
@@ -239,7 +239,7 @@ pub struct FileEntry {
     pub id: u32,
     /// As its server names it.
     pub open: u64,
-    /// Its place in the server's list: later ones have higher places.
+    /// Place in the server's list: later files have higher places.
     pub place: u32,
     pub path: String,
     pub user: String,

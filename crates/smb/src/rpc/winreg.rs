@@ -107,7 +107,7 @@ fn status_of(handles: &Handles, handle: [u8; 20]) -> u32 {
     if key_of(handles, handle).is_some() { 0 } else { INVALID_HANDLE }
 }
 
-/// Finds a key by its path, whatever its case: one with values, or one above such.
+/// Finds a key by its path, ignoring case: one with values, or one above such.
 fn find(path: &str) -> Option<&'static str> {
     let all = VALUES.iter().map(|(key, _, _)| *key).chain(ROOTS);
     all.filter_map(|key| key.get(..path.len()).map(|head| (key, head)))

@@ -283,7 +283,8 @@ struct Request {
 }
 
 impl Request {
-    /// Reads what follows the names; the inner error is the answer if it is refused whatever share it is about.
+    /// Reads the part behind the names; the inner error is the answer if the request is refused for any
+    /// share.
     fn read(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Result<Self, Answer>, BadStub> {
         let filled = match Filled::read(reader)? {
             Ok(filled) => filled,
