@@ -57,7 +57,7 @@ impl Random {
 
 struct Asked {
     offset: usize,
-    /// What a write brings; a read has none.
+    /// Data of a write; a read has none.
     data: Option<Vec<u8>>,
     len: usize,
 }
@@ -135,7 +135,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
 struct Soak {
     client: Client,
     file: File,
-    /// What the file holds, as far as the server has answered.
+    /// Expected contents of the file, as far as the server has answered.
     model: Vec<u8>,
     /// Grains that an operation is in.
     busy: Vec<bool>,

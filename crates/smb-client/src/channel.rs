@@ -25,7 +25,7 @@ fn on_the_wire(descriptor: BufferDescriptor) -> BufferDescriptorV1 {
     }
 }
 
-/// What is lent to the server for one request.
+/// Memory lent to the server for one request.
 enum Loan {
     Room(RegionKey, Protection),
     Bytes(SmallVec<[RegionKey; 2]>),
@@ -283,7 +283,7 @@ impl Channel {
         self.connection.credits_in_all() >= requests && len_bytes <= limit as usize
     }
 
-    /// What was counted.
+    /// Returns the channel's counters.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         counters.smb_credit_stalls = self.connection.credit_stalls();

@@ -7,7 +7,8 @@ use crate::ClientError;
 use std::time::Duration;
 use sys::driver::{Driver, DriverChoice, Waker};
 
-/// Timers of connections (keepalive and the like) are served this often at least, whatever a caller asks for.
+/// Timers of connections (keepalive and the like) are served at least this often, even if a caller
+/// wants to wait longer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// An event loop; clones share it. It stays on the thread that made it, and so do its clients.

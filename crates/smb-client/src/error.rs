@@ -1,4 +1,4 @@
-//! What can go wrong at a client.
+//! Errors of a client.
 
 use smb::auth::InitiateError;
 use smb::crypto::CryptoError;
@@ -7,7 +7,7 @@ use smb_transport::client::LinkError;
 use std::io;
 use types::NtStatus;
 
-/// What a refusal means to people, with its name for those who look it up.
+/// Describes a refusal for people, with its name for those who look it up.
 fn refusal(command: Command, status: NtStatus) -> String {
     match meaning(status) {
         Some(meaning) => format!("{meaning} ({status})"),

@@ -1,4 +1,4 @@
-//! What a client asks for and insists on.
+//! Options of a client: wishes and demands.
 
 use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::{Dialect, Guid};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Whether messages are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Signing {
-    /// Always, whatever the server says.
+    /// Always, even if the server does not require it.
     #[default]
     Required,
     /// If the server requires it.
@@ -25,7 +25,7 @@ pub enum Encryption {
     IfRequired,
 }
 
-/// What carries the messages.
+/// Carrier of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
     /// TCP; the port given to the connect call is TCP's.
@@ -33,12 +33,13 @@ pub enum Transport {
     Tcp,
     /// SMB Direct or nothing; the port given to the connect call is SMB Direct's.
     Rdma,
-    /// TCP, by the port given to the connect call. If the server then tells of SMB Direct, and the one that listens on [`Options::rdma_port`] is the
-    /// same server, the session moves there. Nobody is logged on to by SMB Direct whom the server at the named port did not tell of.
+    /// TCP, by the port given to the connect call. If the server then offers SMB Direct, and the same
+    /// server listens on [`Options::rdma_port`], the session moves there. The client logs on by SMB Direct
+    /// only to a server that the one at the given port named.
     Auto,
 }
 
-/// What carries SMB Direct.
+/// Carrier of SMB Direct.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RdmaDevice {
     /// iWARP in software, over TCP.
@@ -107,8 +108,8 @@ pub struct Options {
     pub credits: u16,
     /// Names this client to the server, across its connections.
     pub client_guid: Guid,
-    /// ServerGuid of the only server that may answer (MS-SMB2 2.2.4): another one gets no logon. It keeps servers apart that are taken for each other;
-    /// whoever wants to be taken for the server copies it.
+    /// ServerGuid of the only server that may answer (MS-SMB2 2.2.4): another one gets no logon. It keeps
+    /// servers apart that are mistaken for each other; an impostor copies it.
     pub server_guid: Option<Guid>,
     /// A session that this one replaces (MS-SMB2 2.2.5), or zero.
     pub previous_session_id: u64,

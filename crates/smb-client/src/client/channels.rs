@@ -22,7 +22,7 @@ use types::{Monotonic, NtStatus};
 
 /// A dead channel is made anew after the first, and tried again up to the second.
 pub(super) const REMAKES: Pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(5));
-/// What the server is not ready to take again is asked after so long.
+/// Pause before a request is sent again that the server was not ready to take again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// A channel on its way.

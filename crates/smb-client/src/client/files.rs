@@ -106,7 +106,7 @@ impl Client {
         let file = self.opened(tree, opened)?;
         let done = rest.iter().try_for_each(|reply| is_done(reply, filling.data_bytes));
         if let Err(error) = done {
-            // What closing says adds nothing to that.
+            // An error of the close adds nothing to that.
             let _ = self.close(file);
             return Err(error);
         }
@@ -246,7 +246,7 @@ impl Client {
         };
         match rest.last().map(Reply::success) {
             Some(Ok(_)) => {}
-            // It goes with the connection if not so.
+            // The chain's CLOSE failed. If this one fails too, the file is closed with the connection.
             _ => drop(self.close(file)),
         }
         Ok((status, data?))

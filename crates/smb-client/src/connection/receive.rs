@@ -150,7 +150,7 @@ impl Connection {
         if let Owner::Caller(token) = pending.owner {
             let mut reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
             if header.status() == NtStatus::FILE_NOT_AVAILABLE {
-                // Not done, because of what went on on another channel: whoever has several asks again.
+                // Not done, because of another channel's work: a client with several channels asks again.
                 reply.set_refused(pending.request);
             }
             self.events.push_back(Event::Completed { token, reply });

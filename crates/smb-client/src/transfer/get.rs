@@ -112,7 +112,7 @@ impl Copier<'_> {
         }
         self.store(&mut under_way, 0)?;
         self.settle(&mut under_way)?;
-        // Only now, as whatever comes into a directory changes its times.
+        // Last, as each entry made in a directory changes the directory's times.
         for (target, status) in entered.into_iter().rev() {
             let set = fs::File::open(&target).and_then(|it| it.set_times(times_of(&status)));
             if let Err(error) = set {
@@ -178,7 +178,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Takes answers, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    /// Takes answers, the first ones first, until at most `most` are left. Files that fail are left out.
     fn store(&mut self, under_way: &mut UnderWay, most: usize) -> Result<(), TransferError> {
         while under_way.asked.len() > most {
             self.go_on()?;
@@ -200,7 +200,7 @@ impl Copier<'_> {
         let (status, data) = match self.client.fetched(self.tree, fetching) {
             Ok((status, data)) if status.size_bytes == data.len() as u64 => (status, data),
             Err(error) if !is_lost(&error) => return Err(self.remote(&path, error)),
-            // Its length changed since it was listed, or its answer was lost.
+            // The file's length changed since it was listed, or its answer was lost.
             _ => return self.get_file(&path, &target).map(|()| None),
         };
         self.watcher.begin(&path, status.size_bytes);
@@ -272,7 +272,7 @@ impl Copier<'_> {
         let read = self.read_all(source, path, &mut asked, |offset, data| {
             out.write_all_at(data, offset).map_err(|error| local(target, error))
         });
-        // Whoever waits for another file finds no answers of this one.
+        // Callers that wait for another file find no answers of this one.
         for (token, _) in asked {
             if self.client.wait(token).is_err() {
                 break;

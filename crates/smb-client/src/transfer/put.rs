@@ -24,27 +24,27 @@ const DIRECTORIES_IN_FLIGHT: usize = 64;
 struct Begun {
     source: PathBuf,
     path: String,
-    /// Its name until it is whole.
+    /// Name of the file until it is whole.
     part: String,
     /// The access list of the file that it replaces.
     list: Option<Vec<u8>>,
     found: Metadata,
-    /// Its first bytes; all of one that fits into a message.
+    /// First bytes; all of a file that fits into a message.
     start: Buf,
-    /// The rest.
+    /// Rest of the file.
     input: fs::File,
     stage: Stage,
 }
 
-/// What comes next of a file.
+/// Stage of a file's transfer.
 enum Stage {
-    /// It is being made with all that is in it, and given its name.
+    /// The file is being made with all its contents and its name.
     Whole(Whole),
-    /// It is being made with all that is in it.
+    /// The file is being made with all its contents.
     Filling(Filling),
-    /// It is being given its name.
+    /// The file is being given its name.
     Keeping(Keeping),
-    /// It goes block by block.
+    /// The file goes block by block.
     Large,
 }
 
@@ -61,7 +61,7 @@ fn is_unable(error: &ClientError) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
     Free,
-    /// What is there is replaced, and leaves its access list.
+    /// An existing file is replaced, and leaves its access list.
     MayBeTaken,
 }
 
@@ -144,7 +144,7 @@ impl Copier<'_> {
             level = deeper;
         }
         self.end_files(begun, 0)?;
-        // Only now, as whatever comes into a directory changes its times.
+        // Last, as each entry made in a directory changes the directory's times.
         self.keep_times_of_directories(entered)
     }
 
@@ -184,7 +184,7 @@ impl Copier<'_> {
     /// Waits for a directory, which is there now if it was not before; the names in it.
     fn enter(&mut self, path: &str, making: Option<Changing>) -> Result<Names, TransferError> {
         let made = match making.map(|making| self.client.changed(making)) {
-            // It may have been made, or not.
+            // The directory may have been made, or not.
             Some(Err(error)) if is_lost(&error) => Some(self.client.create_directory(self.tree, path)),
             made => made,
         };
@@ -295,7 +295,7 @@ impl Copier<'_> {
         let part = part_of(path).map_err(|error| local(source, error))?;
         let mut start = Vec::new();
         if found.is_file() && self.client.can_create_filled(&part, list.as_deref(), found.len() as usize) {
-            // It may have grown since.
+            // The file may have grown since.
             let most = found.len() + 1;
             input.by_ref().take(most).read_to_end(&mut start).map_err(|error| local(source, error))?;
         }
@@ -370,7 +370,7 @@ impl Copier<'_> {
             Stage::Keeping(keeping) => match self.client.kept(keeping) {
                 Ok(()) => begun.found.len(),
                 Err(error) => {
-                    // It is there still if the name was refused after it was told to stay.
+                    // The part is still there if its name was refused after it was told to stay.
                     let _ = self.client.delete(self.tree, &begun.part);
                     if is_lost(&error) {
                         return Ok(Some(begun));
@@ -404,7 +404,7 @@ impl Copier<'_> {
             Ok(file) => file,
             Err(error) if is_lost(&error) => return Ok(None),
             Err(error) => {
-                // It went with its handle, unless it was refused that this be so.
+                // The part went with its handle, unless the server refused to delete it on close.
                 let _ = self.client.delete(self.tree, part);
                 return Err(self.remote(path, error));
             }
@@ -421,7 +421,8 @@ impl Copier<'_> {
         }
     }
 
-    /// Ends files that were begun, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    /// Ends files that were begun, the first ones first, until at most `most` are left. Files that fail are
+    /// left out.
     fn end_files(&mut self, begun: &mut VecDeque<Begun>, most: usize) -> Result<(), TransferError> {
         while begun.len() > most {
             let Some(first) = begun.pop_front() else { return Ok(()) };
@@ -443,7 +444,7 @@ impl Copier<'_> {
                     self.client.filled(self.tree, filling).and_then(|file| self.client.close(file))
                 }
                 Stage::Keeping(keeping) => self.client.kept(keeping),
-                // It is whole, or what there was of it is removed.
+                // The file is whole, or its part has been removed.
                 Stage::Whole(whole) => self.client.whole(self.tree, whole).map_err(|failed| failed.error),
                 Stage::Large => Ok(()),
             };

@@ -4,7 +4,7 @@ use super::names::is_fit_for_disk;
 use super::{Copier, PATH_BYTES_MAX, Tally, TransferError, below};
 use types::attribute;
 
-/// What is left to do of a tree.
+/// Step left to do in a tree.
 enum Step {
     Empty(String),
     Delete(String),
