@@ -253,7 +253,7 @@ impl MessageLength {
 
     /// The header of a message of this length.
     pub fn header(self) -> [u8; HEADER_BYTES] {
-        // Its high byte is zero, as that of a message is.
+        // The high byte is zero, which marks a message.
         self.0.to_be_bytes()
     }
 }

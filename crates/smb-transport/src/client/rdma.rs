@@ -194,7 +194,7 @@ impl RdmaLink {
     /// If it is longer than the server takes.
     pub fn send(&mut self, message: Outgoing) -> Result<(), LinkError> {
         if self.smbd.has_events() {
-            // It grants receives for the messages that came.
+            // The message also grants receives for the messages that came.
             self.negotiated();
         }
         let head = message.head.get(HEADER_BYTES..).unwrap_or_default();

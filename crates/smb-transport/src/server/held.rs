@@ -36,7 +36,7 @@ pub(super) enum Verdict {
     Hold {
         is_first: bool,
     },
-    /// It sends more than is worked off.
+    /// The connection sends more than the service handles.
     Close,
 }
 
@@ -116,7 +116,7 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         let mut moved = false;
         for _ in 0..self.order.len().min(LOOKED_AT_ONCE) {
             let Some(connection) = self.order.pop_front() else { break };
-            // It may have ended meanwhile.
+            // The connection may have ended meanwhile.
             let Some(queue) = self.by_connection.get_mut(&connection) else { continue };
             if queue.is_given_up {
                 continue;

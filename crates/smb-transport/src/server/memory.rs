@@ -54,7 +54,7 @@ impl Loan {
 /// A connection's place among those that wait; smaller comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiting {
-    /// It has not brought a whole large message yet.
+    /// Whether the connection has not brought a whole large message yet.
     is_new: bool,
     order: u64,
 }
@@ -68,7 +68,7 @@ struct Account<C> {
     advanced_bytes: usize,
     /// Connections that wait, and for how many bytes.
     waiting: BTreeMap<Waiting, (C, usize)>,
-    /// Its turn, while connections wait.
+    /// Turn of the party, while its connections wait.
     turn: Option<u64>,
 }
 
@@ -159,7 +159,7 @@ impl<C: Copy> ReceiveMemory<C> {
         let is_alone = self.held_bytes == 0;
         let account = self.account(id);
         let fits = account.held_bytes + bytes <= free_bytes;
-        // One message always fits when there is no other, whatever the limit says.
+        // One message always fits when there is no other, even above the limit.
         is_alone || fits && (!is_advance || account.advanced_bytes + bytes <= free_bytes / 2)
     }
 

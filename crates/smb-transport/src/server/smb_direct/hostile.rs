@@ -71,7 +71,7 @@ fn goes_on(bench: &mut Bench) {
 
 #[test]
 fn transfers_without_a_credit() {
-    // It grants none, so that it is granted none beyond those of the negotiation.
+    // The client grants no credits, so it is granted none beyond those of the negotiation.
     ends_it("credit underflow", |bench, pair| {
         for _ in 0..300 {
             say(bench, pair, &transfer(0, 0, &[]));
@@ -208,7 +208,7 @@ fn a_peer_that_says_much_and_takes_no_answer() {
     bench.until("message", |bench| bench.server_messages().len() == 1);
     bench.server.send(connection, Payload::from(Buf::from(&pattern(500_000)[..])), None);
     assert!(bench.server.unsent_bytes(connection) > 400_000, "it has a credit for 8 KiB of them");
-    // It lives, and grants nothing: nothing that it says may begin its time anew.
+    // The client sends, but grants nothing: none of its messages may restart its timeout.
     let mut said = 0;
     while !bench.lost.contains(&pair) {
         let before = said;

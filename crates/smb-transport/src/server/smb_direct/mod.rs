@@ -575,7 +575,7 @@ impl<V: Verbs> SmbDirect<V> {
                     let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
                         if self.verbs.post_receive(connection, WorkId(0), receive_bytes).is_err() {
-                            // It is closed; what came before is still heard.
+                            // The connection is closed; messages that came before are still delivered.
                             continue 'events;
                         }
                     }
@@ -619,7 +619,8 @@ impl<V: Verbs> SmbDirect<V> {
             }
         }
         if peer.smbd.is_closed() {
-            // It was refused by what was posted last: the connection ends when that has left ([`Self::completed`]).
+            // The last message posted refuses the peer: the connection ends when that has left
+            // ([`Self::completed`]).
             return self.watch(connection);
         }
         if peer.smbd.counters().stalls_send_credit > stalls {

@@ -28,7 +28,7 @@ pub(super) struct Peer {
     pub opened: bool,
     /// Somebody has logged on.
     pub is_member: bool,
-    /// Its receives take no memory before messages come.
+    /// Whether its receives take no memory before messages come.
     pub on_demand: bool,
     /// Too much of it is in work.
     pub is_throttled: bool,
@@ -42,7 +42,7 @@ pub(super) struct Peer {
     pub unsent_bytes: usize,
     /// Given to the provider and sent, since the connection began.
     pub sent_bytes: u64,
-    /// Its memory and time.
+    /// Account of its memory and time.
     pub kept: Kept,
     /// The owner waits for room.
     pub blocked: bool,

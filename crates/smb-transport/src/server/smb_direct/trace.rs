@@ -67,7 +67,7 @@ pub enum What {
     Keepalive,
     /// The peer is kept short of credits, or that ended.
     Throttled(bool),
-    /// Its messages would take more memory than its share: the connection ends.
+    /// The peer's messages would take more memory than its share: the connection ends.
     OverShare {
         len: usize,
     },

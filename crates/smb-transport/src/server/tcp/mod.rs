@@ -161,7 +161,7 @@ struct Connection {
     loan: Option<Loan>,
     /// Of the same memory: messages that came whole and that the service does not want yet.
     held: Option<Loan>,
-    /// It waits for such memory.
+    /// Place among the connections that wait for such memory.
     waiting: Option<Waiting>,
     /// A message for which memory was lent came whole.
     has_brought_large: bool,

@@ -56,7 +56,7 @@ impl Tcp {
         self.lent.held_bytes
     }
 
-    /// Says why nothing leaves by reference, whatever is sent; `None`: what is large and was sent often does.
+    /// Returns why nothing at all leaves by reference; `None`: large payload that was sent often does.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.lender.why_only_copies()
     }
