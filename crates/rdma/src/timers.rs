@@ -47,7 +47,7 @@ impl<K: Ord + Copy> Timers<K> {
 }
 
 impl Armed {
-    /// Its entry of that time was popped.
+    /// Notes that the entry of that time was popped.
     pub fn came_up(&mut self, at: Monotonic) {
         if self.0 == Some(at) {
             self.0 = None;

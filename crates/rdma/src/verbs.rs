@@ -16,7 +16,7 @@ pub struct QueuePairId(pub u64);
 impl QueuePairId {
     const BY_DEVICE: u64 = 1 << 62;
 
-    /// Its place in its provider's table.
+    /// Returns the place in the provider's table.
     #[inline]
     pub const fn slot(self) -> usize {
         self.0 as u32 as usize

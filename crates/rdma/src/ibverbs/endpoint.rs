@@ -268,7 +268,7 @@ impl Endpoint {
         let (elements, held) = match placed {
             Ok(placed) => placed,
             Err(error) => {
-                // It completes when the connection ends.
+                // The request completes when the connection ends.
                 self.waiting.push_front((id, request));
                 return Err(error);
             }

@@ -145,7 +145,7 @@ struct Registered {
 
 enum Region {
     Live(MemoryRegion),
-    /// Its connection has ended, and it with it; the bytes wait for their owner.
+    /// The region ended with its connection; the bytes wait for their owner.
     Ended(Option<BufMut>),
 }
 

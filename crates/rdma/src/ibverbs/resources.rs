@@ -98,7 +98,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: made by ibv_alloc_pd; whatever was made of it holds a reference to this, and so is gone.
+        // SAFETY: made by ibv_alloc_pd; everything made of it holds a reference to this, and so is gone.
         unsafe { (self.library.verbs.ibv_dealloc_pd)(self.domain.as_ptr()) };
     }
 }

@@ -70,7 +70,8 @@ pub struct IwarpOptions {
     pub receive_shape: Option<ShapeOf>,
     /// Sends and Writes that succeeded one after the other may be told by one completion: the last one's, with the bytes of all.
     pub tells_sent_together: bool,
-    /// It says of its receives that they take memory only as messages come, which is so; for tests of those that devices have, it does not.
+    /// Whether connections report that receives take memory only as messages come, which is always so here.
+    /// Tests turn it off to stand for a device.
     pub receives_on_demand: bool,
 }
 
@@ -516,7 +517,7 @@ impl Verbs for IwarpProvider {
         id: WorkId,
         len_bytes: usize,
     ) -> Result<(), PostError> {
-        // It gives the connection nothing to do: no `posting`.
+        // A receive gives the connection nothing to do: no `posting`.
         let slot = self.slot(queue_pair).ok_or(PostError::Closed)?;
         let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
         pair.connection.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)

@@ -82,7 +82,7 @@ pub(super) struct QueuePair {
     plan: Plan,
     pub(super) last_heard: Monotonic,
     pub(super) reason: Option<CloseReason>,
-    /// Its closing was said by the engine.
+    /// Whether the engine has reported the closing.
     pub(super) finished: bool,
     /// In the provider's list of those for which something may be to be done.
     pub(super) touched: bool,
@@ -190,7 +190,7 @@ impl QueuePair {
             }
             Ok(Outcome::Bytes(_)) => self.last_heard = now,
             Ok(Outcome::Accepted(_)) => {}
-            // It was still for too long.
+            // The connection was idle: the receive was cancelled, and its buffer goes until bytes come.
             Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !self.finished => {
                 (self.receive_bytes, self.buffer) = (0, None);
             }
