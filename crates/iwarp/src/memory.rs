@@ -55,7 +55,7 @@ pub struct Region {
     valid: bool,
     /// Inbound reads that still take bytes from it, or a placement under way.
     busy: u32,
-    /// Its owner let go of it while it was busy: it goes when it is not.
+    /// Whether its owner let go of it while it was busy: then it goes when it is not.
     abandoned: bool,
     /// Nothing was placed from here on.
     placed_end: usize,

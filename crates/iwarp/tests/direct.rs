@@ -655,7 +655,7 @@ fn a_plan_has_no_more_pieces_than_one_receive_takes_however_short_the_peers_fpdu
         };
         fpdu(header, &[], &message[at..at + len_bytes], true)
     };
-    // Its middle has FPDUs of four bytes: more such are expected of the next message.
+    // The first message ends in FPDUs of four bytes: such are expected of the next message too.
     let first = telling(20_008, 20_008, 1);
     let (server, now) = (&mut pair.server, pair.now);
     for (at, len_bytes) in [(0, 20_000), (20_000, 4), (20_004, 4)] {

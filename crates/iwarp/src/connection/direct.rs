@@ -18,7 +18,8 @@ use crate::framing::{LENGTH_BYTES, trailer_bytes};
 /// Most bytes of payload in one plan.
 const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 
-/// Most pieces of one plan, whatever length of FPDUs a peer has us expect: less than the vectors of one receive.
+/// Most pieces of one plan, for any length of FPDUs that the peer's past ones lead us to expect: less
+/// than the vectors of one receive.
 const PIECES_MAX: usize = 512;
 
 /// The next bytes of the stream.

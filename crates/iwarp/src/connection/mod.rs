@@ -196,7 +196,7 @@ pub struct Connection {
     hold_until: Option<Monotonic>,
     start: Start,
     receiver: Receiver,
-    /// Longest Send message that is taken, whatever its receive has room for.
+    /// Longest Send message that is taken, even if its receive has space for more.
     receive_bytes_max: usize,
     transmitter: Transmitter,
     markers: Markers,

@@ -50,7 +50,7 @@ impl Posted {
                 let aligned_at = if pays { shape.aligned_at } else { 0 };
                 self.room = Room::Buffer(BufMut::with_aligned(needed_bytes, aligned_at));
             }
-            // It is longer than its first bytes said.
+            // The message is longer than its first bytes announced.
             Room::Buffer(short) => {
                 // Planned bytes lie behind those that are filled.
                 let mut whole = BufMut::for_overwrite(len_bytes);

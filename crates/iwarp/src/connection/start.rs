@@ -7,7 +7,8 @@ use crate::{TerminateCode, framing};
 
 /// Read depth used towards a peer that says nothing of it.
 const DEPTH_UNSAID: u16 = 1;
-/// A peer that asks for more inbound reads than were offered gets at most this many; siw asks for 128 whatever it was told.
+/// A peer that asks for more inbound reads than were offered gets at most this many; siw always asks
+/// for 128.
 const DEPTH_CONCEDED_MAX: u16 = 128;
 
 /// The start-up frames of one end. It judges the peer's and makes our own; when the connection changes its state is the

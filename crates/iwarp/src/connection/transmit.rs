@@ -109,7 +109,7 @@ enum Address {
 
 enum Origin {
     Work(u64),
-    /// It keeps the region that the peer reads busy.
+    /// A Read response, which keeps the region that the peer reads busy.
     Response {
         source: Stag,
     },
