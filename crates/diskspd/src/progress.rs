@@ -13,7 +13,7 @@ pub const PROGRESS_FILE_BYTES: usize = 96;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Opening,
-    /// It waits for its time.
+    /// The run waits for its time to start.
     Ready,
     WarmUp,
     Measuring,

@@ -39,7 +39,7 @@ pub enum Failure {
     /// The SMB server's NTSTATUS.
     #[error("{0:#010x}")]
     Status(u32),
-    /// The connection, or whatever has no number.
+    /// Failure of the connection, and others without a number.
     #[error("{0}")]
     Other(String),
 }

@@ -27,7 +27,7 @@ pub struct RunOptions<'a> {
     pub overwrite: &'a [String],
     pub smb: &'a SmbOptions,
     pub events: &'a Events,
-    /// Measure latency whatever the profile says (`--histogram`).
+    /// Measure latency even if the profile does not ask for it (`--histogram`).
     pub latency: bool,
     /// A file to keep [`crate::progress::ProgressLine`] in.
     pub progress_file: Option<&'a str>,
