@@ -335,7 +335,7 @@ pub struct DirectoryEntry {
     /// A name of eight and three characters that leads to it too, if it was asked for and the name is not of that form.
     pub short_name: Option<WideString>,
     pub information: FileInformation,
-    /// The place to go on from after this entry.
+    /// Place from which to continue after this entry.
     pub cookie: u64,
 }
 
@@ -494,7 +494,7 @@ pub enum Operation {
         parts: u32,
         descriptor: Vec<u8>,
     },
-    /// Answers what the open's caller may see of the volume's room.
+    /// Answers the volume's size and free space, as far as the open's caller may see them.
     QueryVolume {
         open: OpenId,
     },
@@ -647,7 +647,8 @@ pub enum Event {
         operation: OperationId,
         result: Result<Reply, Refusal>,
     },
-    /// The operation waits for something that may take long (a lock, a break, a change): tell the client so.
+    /// The operation waits for something that may take long (a lock, a break, a change): the client should
+    /// be told.
     Pending {
         operation: OperationId,
     },

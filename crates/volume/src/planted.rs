@@ -24,13 +24,13 @@ pub enum Planted {
     GrowthNotDurable,
     /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
     JournalTailEarly,
-    /// A change of many pieces is looked at as a whole, and starts over when a page of the tree is not in memory.
+    /// A change of many pieces is examined as a whole, and starts over when a page of the tree is not in memory.
     MissStartsOver,
     /// Names are charged to nobody.
     NamesUncharged,
-    /// A volume that has no room for metadata tells the room that it has for data.
+    /// A volume without space for metadata reports the space that it has for data.
     NoRoomUntold,
-    /// A write that fails for want of copies or room fails the volume.
+    /// A write that fails for lack of copies or space fails the volume.
     OutageFailsVolume,
     /// Operations that cut extents in parts take pages for them that a checkpoint may need.
     PartsWithoutReserve,
@@ -54,9 +54,9 @@ pub enum Planted {
     LockRecordLost,
     /// An open that is to outlive the server is not recorded.
     OpenRecordLost,
-    /// A create that is said again is one more.
+    /// A repeated create opens the file once more.
     ReplayedCreateAppliedTwice,
-    /// A lock request that is said again is one more.
+    /// A repeated lock request locks once more.
     ReplayedLockAppliedTwice,
 }
 

@@ -45,7 +45,7 @@ pub const fn chunks_max(chunk_blocks: u32) -> u32 {
     GROUPS_MAX / chunk_blocks.div_ceil(GROUP_BLOCKS_MAX).saturating_add((chunk_blocks == 0) as u32)
 }
 
-/// Why no blocks are to be had.
+/// Reason why no blocks can be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// This group's bitmap has to be read first.
@@ -78,7 +78,7 @@ pub struct Allocator {
     groups: Vec<Group>,
     /// Groups with changes since the last checkpoint whose bitmaps are not in memory.
     dirty_unloaded: BTreeSet<u32>,
-    /// Group with which the search for room goes on.
+    /// Group with which the next search for free blocks begins.
     cursor: u32,
     pending: VecDeque<PendingFree>,
     /// Freed blocks behind that.
@@ -428,10 +428,10 @@ impl Allocator {
         }
     }
 
-    /// As [`Allocator::commit`], of a change that the journal tells at opening.
+    /// As [`Allocator::commit`], of a change that replay of the journal finds.
     ///
-    /// In a chunk that does not carry data, as the checkpoint left it, nothing is counted: what the journal frees there the chunk held
-    /// before it got its present use, which the checkpoint knows already.
+    /// Nothing is counted in a chunk that does not carry data, as the checkpoint left it: blocks freed
+    /// there belong to the chunk's former use, which the checkpoint has accounted for.
     ///
     /// # Errors
     /// `Corrupt` if the change contradicts what is known.
@@ -446,8 +446,8 @@ impl Allocator {
         self.damage.clone().map_or(Ok(()), Err)
     }
 
-    /// Goes on with freed blocks of durable transactions that no read under way may still touch: they are prepared, or reusable at once.
-    /// Whether there were any that are.
+    /// Releases freed blocks of durable transactions that no read under way may still touch: they are
+    /// prepared, or reusable at once. Returns whether any are reusable.
     pub fn settle(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
@@ -468,7 +468,7 @@ impl Allocator {
 
     /// Freed blocks to discard, in runs: [`Self::prepared`] has to follow for each. Others that waited can be reserved.
     pub fn begin_preparing(&mut self, now: Monotonic) -> Vec<BlockRun> {
-        // Less than a chunk: one that is discarded as a whole loses its room.
+        // Less than a chunk: one that is discarded as a whole loses its space.
         let (long, short) = self.preparing.take_due(now, self.chunk_blocks / 2);
         short.into_iter().for_each(|run| self.release(run));
         long
@@ -554,7 +554,8 @@ impl Allocator {
         std::mem::take(&mut self.emptied)
     }
 
-    /// The last chunk of data below another one whose blocks are all free, of so many that are looked at; and where to go on, below it.
+    /// Searches at most `chunks_max` chunks, downwards from `below`, for one of data whose blocks are all
+    /// free. Also returns where to continue.
     pub fn empty_chunk(&self, below: u32, chunks_max: u32) -> (Option<u32>, u32) {
         let per_chunk = self.groups_per_chunk();
         let below = below.min(self.chunk_count());
@@ -676,7 +677,7 @@ impl Allocator {
         reader.0.is_empty().then_some(())
     }
 
-    /// After opening: chunks in which nothing is committed may lack room on the virtual disk.
+    /// After opening: chunks in which nothing is committed may lack space on the virtual disk.
     pub fn doubt_empty_chunks(&mut self) {
         let per_chunk = self.groups_per_chunk();
         for index in 0..self.chunk_count() {

@@ -1,4 +1,4 @@
-//! Everything below the contents of files: the virtual disk, metadata, room, checkpoints.
+//! Everything below the contents of files: the virtual disk, metadata, space, checkpoints.
 //!
 //! The parts here know nothing of streams, reads or write-back. Numbers of data in memory come from
 //! outside ([`Unstored`]).
@@ -122,8 +122,8 @@ impl Base {
         }
     }
 
-    /// Whether changes that need more room are taken: what a checkpoint needs to write is kept free, so that removing things works when
-    /// growing does not.
+    /// Whether changes that need more space are taken. Space for the checkpoint is kept free, so that
+    /// removing works when growing does not.
     pub fn ready_to_grow(&mut self, unstored: Unstored) -> Result<(), FsError> {
         self.ready_to_change()?;
         if self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
@@ -139,8 +139,8 @@ impl Base {
         Err(FsError::Miss)
     }
 
-    /// Whether changes that need more room are refused for want of pages for metadata, however much room there is for data: no chunk can be
-    /// brought into use for them now.
+    /// Whether changes that need more space are refused for lack of pages for metadata, even if there is
+    /// space for data: no chunk can be brought into use for them now.
     pub fn lacks_metadata_room(&self, unstored: Unstored) -> bool {
         let is_open = matches!(self.state, State::Open);
         let may_come =
@@ -199,7 +199,7 @@ impl Base {
     /// Takes at most `want` blocks that nobody owns, near `goal`.
     ///
     /// # Errors
-    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for want of copies.
+    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for lack of copies.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
         loop {
             match self.meta.allocator.reserve(goal, want) {
@@ -250,8 +250,8 @@ impl Base {
         self.record(txn);
     }
 
-    /// Makes freed blocks reusable that nothing stored or under way has any more; where there is room enough without them, they are discarded
-    /// first.
+    /// Makes freed blocks reusable that nothing stored or under way uses any more. If there is space enough
+    /// without them, they are discarded first.
     pub fn settle_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };

@@ -112,13 +112,13 @@ impl Check {
         &self.report
     }
 
-    /// Counts the references of so many shared blocks in one pass.
+    /// Counts the references of this many shared blocks in one pass.
     #[cfg(test)]
     pub fn count_shared_at_once(&mut self, blocks: usize) {
         self.shared_max = blocks;
     }
 
-    /// Looks at up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
+    /// Examines up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
     ///
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
@@ -186,7 +186,7 @@ impl Check {
         hold
     }
 
-    /// Looks at a key for the sake of references alone, and goes on to the next one of that kind.
+    /// Examines a key for the sake of references alone, and goes on to the next one of that kind.
     fn look_again(&mut self, fs: &FileSystem, found: &[u8], value: &Value) -> Result<(), FsError> {
         self.next = Key::from_slice(found);
         self.next.push(0);

@@ -19,25 +19,25 @@
 //!
 //! # Meanwhile
 //!
-//! - Changes go on: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
+//! - Changes continue: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
 //!   journal is three quarters full they wait ([`Log::has_room`](super::meta::log::Log::has_room)).
 //! - Reads go through all three layers. They may be loading a page of the old tree when it is replaced: such a page is in doubt, and is
 //!   freed by a later checkpoint, when nobody loads it any more.
 //! - Chunks change their use. One that holds pages of the new space map is metadata for good, even if
 //!   the journal behind the boundary says otherwise: replay knows that.
-//! - The journal may have no room to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
+//! - The journal may have no space to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
 //!   it is published.
 //!
 //! # Failures
 //!
-//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge goes on from there. So that this ends,
+//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge continues from there. So that this ends,
 //!   changes that grow are refused while fewer pages are free than the largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
-//! - *A page of the old tree cannot be read* for want of copies or room: it is tried again after [`PAUSE`].
+//! - *A page of the old tree cannot be read* for lack of copies or space: it is tried again after [`PAUSE`].
 //! - *A page of the old tree is damaged on all copies.* The journal keeps all that was to be merged,
 //!   and everything that is not below that page can be read. Nothing is changed until the page can be
 //!   read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): the next try comes
 //!   after [`DAMAGE_PAUSE`].
-//! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
+//! - *A write or discard fails.* [`Requests`] tries again what fails for lack of copies or space. All else fails the volume: what was not
 //!   durable may be lost, what is stored is whole.
 
 use std::num::NonZeroU32;
@@ -86,7 +86,7 @@ const DISCARDS_MAX: usize = 8;
 /// Pages that are kept ready to be taken, beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
 const READY_PAGES: u64 = 128;
 
-/// A checkpoint that cannot read a page for want of copies or room tries again after this time.
+/// A checkpoint that cannot read a page for lack of copies or space tries again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A checkpoint that needs a damaged page tries again after this time: an intact copy may have come back with its disk.
@@ -103,7 +103,7 @@ struct Pause {
 /// Pages that are left when all else is counted.
 const SPARE_PAGES: u64 = 32;
 
-/// Dirty blocks that a page has room for the extents of, at least.
+/// Dirty blocks that a page has space for the extents of, at least.
 const EXTENTS_OF_PAGE: u64 = 128;
 
 /// How far a checkpoint is.
@@ -147,7 +147,7 @@ pub struct Checkpointer {
     steps: usize,
     /// A page that cannot be read. If it is damaged, nothing is changed meanwhile.
     pause: Option<Pause>,
-    /// A wait for a page, or for room.
+    /// A wait for a page, or for space.
     waits: bool,
     /// Pages of the tree and the space map that the superblock points to.
     published_pages: u64,
@@ -186,7 +186,7 @@ impl Checkpointer {
         self.published_pages = allocator.pages.used_count();
     }
 
-    /// Whether the merge wants to go on at once.
+    /// Whether the merge wants to continue at once.
     pub fn is_busy(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| {
             matches!(checkpoint.phase, Phase::Merging(_)) && checkpoint.writes < WRITES_MAX && !self.waits
@@ -198,13 +198,13 @@ impl Checkpointer {
         self.pause.as_ref().map(|pause| pause.until).filter(|until| *until > now)
     }
 
-    /// Why checkpoints do not go on, and since when.
+    /// Why checkpoints do not continue, and since when.
     pub fn trouble(&self) -> Option<(&FsError, Monotonic)> {
         self.pause.as_ref().map(|pause| (&pause.error, pause.since))
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume goes on by itself when the page can be read.
+    /// and the volume continues by itself when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         match self.trouble()? {
             (&FsError::Corrupt { what, lba }, since) => Some((FsError::ReadOnly { what, lba }, since)),

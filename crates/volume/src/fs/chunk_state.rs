@@ -11,7 +11,7 @@ pub enum ChunkState {
     Unproven,
     /// Being brought into use or out of use.
     Changing,
-    /// Nothing is in it, and its room is being given back to the virtual disk: then nobody uses it.
+    /// Nothing is in it, and its space is being given back to the virtual disk: then nobody uses it.
     Leaving,
 }
 

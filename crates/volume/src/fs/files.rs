@@ -19,7 +19,7 @@ use super::{properties, streams};
 use crate::planted::Planted;
 
 impl FileSystem {
-    /// Tells what is known of a file.
+    /// Returns a file's attributes.
     ///
     /// # Errors
     /// `NotFound` if the id names no file.
@@ -35,7 +35,7 @@ impl FileSystem {
     }
 
     /// Changes times in memory: they become durable with the file's next flush, and within seconds anyway. For the
-    /// times that reads and writes change by the way. Attributes are not changed.
+    /// times that reads and writes change as a side effect. Attributes are not changed.
     pub fn touch(&mut self, file: FileId, times: &AttributeChange) {
         self.base.times.touch(file, times, self.base.agenda.now);
     }
@@ -158,7 +158,7 @@ impl FileSystem {
     /// Replaces a file's security descriptor.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner that it names may not have so much more.
+    /// `QuotaExceeded` if the owner that it names may not have that much more.
     pub fn set_security(
         &mut self,
         file: FileId,
@@ -338,7 +338,7 @@ impl FileSystem {
         streams::streams(&mut self.base.meta, &self.data.streams, file)
     }
 
-    /// Tells one stream's sizes, and its name.
+    /// Returns one stream's sizes and name.
     pub fn stream_information(&mut self, stream: StreamId) -> Result<StreamInformation, FsError> {
         self.base.ready()?;
         streams::stream_information(&mut self.base.meta, &self.data.streams, stream)

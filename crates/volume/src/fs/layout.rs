@@ -136,7 +136,8 @@ pub struct Position {
     pub sequence: u64,
     /// Checksum of the batch before.
     pub chain: u64,
-    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
+    /// Blocks appended since the journal was made, skipped ones included: differences give the blocks in
+    /// use. Not stored.
     pub total: u64,
 }
 

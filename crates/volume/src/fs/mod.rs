@@ -96,8 +96,9 @@ const LABEL_BYTES_MAX: usize = 255;
 
 /// One volume's files.
 ///
-/// Three parts, each of which uses only the ones before it: what contents rest on, the contents of streams, names. Methods here see to
-/// it that the volume can be used, bring the parts together and hand answers to the one that asked.
+/// Three parts, each of which uses only the ones before it: the base, the contents of streams, names.
+/// Methods here check that the volume can be used, bring the parts together and hand answers to the
+/// callers.
 pub struct FileSystem {
     base: Base,
     data: Data,
@@ -128,7 +129,7 @@ impl FileSystem {
         fs
     }
 
-    /// Opens the volume on a virtual disk; [`FsEvent::Opened`] tells when it can be used.
+    /// Opens the volume on a virtual disk; [`FsEvent::Opened`] reports that it can be used.
     pub fn open(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
         let opening = Opening::open(&mut fs.base.requests, config.page_cache_bytes);
@@ -269,7 +270,7 @@ impl FileSystem {
         }
     }
 
-    /// Carries on everything that can go on.
+    /// Runs everything that can proceed.
     fn pump(&mut self) {
         match &self.base.state {
             State::Opening(_) | State::Failed(_) => return,
@@ -411,7 +412,7 @@ impl FileSystem {
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume goes on by itself when the page can be read.
+    /// and the volume continues by itself when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         self.base.checkpointer.read_only()
     }

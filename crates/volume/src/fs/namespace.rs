@@ -146,7 +146,7 @@ fn is_free(store: &mut Store, txn: &Transaction, parent: FileId, name: &[u16]) -
     Ok(store.get(txn, &key::entry(parent, name))?.is_none())
 }
 
-/// Tells what is known of a file.
+/// Returns a file's attributes.
 ///
 /// # Errors
 /// `NotFound` if the id names no file.

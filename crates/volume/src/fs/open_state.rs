@@ -25,7 +25,8 @@ impl FileSystem {
         self.base.checkpointer.superblock.map_or(0, |superblock| superblock.incarnation)
     }
 
-    /// Checks that more may be kept of opens: there is room for it, and the superblock tells older programs to leave the volume alone.
+    /// Checks that more records of opens may be kept: there is space for them, and the superblock tells
+    /// older programs to leave the volume alone.
     ///
     /// # Errors
     /// `Miss` until both are so; those of changes that grow.
@@ -65,7 +66,7 @@ impl FileSystem {
         self.base.ready_to_change()
     }
 
-    /// Whether changes are recorded at all, be there room for more or not.
+    /// Whether changes are recorded at all, with or without space for more.
     pub fn takes_changes(&self) -> bool {
         self.base.ready().is_ok() && self.base.checkpointer.read_only().is_none()
     }

@@ -36,8 +36,9 @@ const WINDOWS_AHEAD: u32 = 4;
 /// Batches kept for writing again: more than can be under way at once.
 const RECENT_MAX: usize = 8;
 
-/// Of this number of batches under way the first is durable before the next is written: that one tells of it. Before it lie as many of the
-/// largest, the missing one among them, and what was skipped at the region's end.
+/// Of this many batches under way, the first is durable before the last is written, so the last one
+/// proves it. Before the last may lie as many of the largest size, the missing one among them, and
+/// blocks skipped at the region's end.
 const BATCHES_TO_PROOF: u32 = IN_FLIGHT_MAX as u32 + 1;
 
 /// Orders that an opening passes over: more than batches can have been written that replay does not find.
@@ -208,7 +209,8 @@ impl Opening {
             .ok_or(FsError::Invalid("chunks of this size cannot carry a volume"))
     }
 
-    /// Takes an answer to one of its requests, and goes on. `Some`: the volume can be used.
+    /// Takes an answer to one of its requests, and continues. Returns the opened volume once it can be
+    /// used.
     pub fn handle(
         &mut self,
         requests: &mut Requests,
@@ -396,8 +398,9 @@ impl Opening {
         }
     }
 
-    /// Whether a batch behind the end of replay says that the one that is missing there was durable; `None` while
-    /// that is being read. No crash leaves such a gap, and to go on without what it held would lose acknowledged changes.
+    /// Whether a batch behind the end of replay proves that the missing one there was durable; `None` while
+    /// that is being read. No crash leaves such a gap, and continuing without the missing batch would lose
+    /// acknowledged changes.
     fn is_acknowledged_later(
         &mut self,
         requests: &mut Requests,

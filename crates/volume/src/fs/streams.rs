@@ -173,7 +173,7 @@ pub fn streams(
     Ok(out)
 }
 
-/// Tells one stream's sizes, and its name.
+/// Returns one stream's sizes and name.
 pub fn stream_information(
     meta: &mut Metadata,
     cached: &Streams,

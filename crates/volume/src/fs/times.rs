@@ -1,4 +1,4 @@
-//! Times of files that changed in memory only: those that reads and writes change by the way.
+//! Times of files that changed in memory only: those that reads and writes change as a side effect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const FILES_AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub struct Times {
     changed: HashMap<FileId, AttributeChange>,
-    /// Time of the oldest change, but for those of the files in `due`.
+    /// Time of the oldest change, except for those of the files in `due`.
     since: Option<Monotonic>,
     /// Files whose times are being published.
     due: Vec<FileId>,
@@ -64,7 +64,7 @@ impl Times {
     /// Puts a file's times into its inode.
     ///
     /// # Errors
-    /// `Miss`, also while the journal has no room, and damage of the metadata. Of a file that is gone nothing is to be stored.
+    /// `Miss`, also while the journal has no space, and damage of the metadata. Of a file that is gone nothing is to be stored.
     pub fn publish(&mut self, file: FileId, meta: &mut Metadata) -> Result<(), FsError> {
         let Some(lazy) = self.get(file) else { return Ok(()) };
         if !meta.journal.log.has_room() {

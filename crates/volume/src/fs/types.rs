@@ -230,7 +230,7 @@ pub struct Statistics {
     /// Space left for new data: together with `used_bytes` less than the total if the pool is smaller than
     /// the volume, and nothing if metadata has no space.
     pub available_bytes: u64,
-    /// Everything that grows is refused for want of space for metadata, which free space for data is not.
+    /// Everything that grows is refused for lack of space for metadata, which free space for data is not.
     pub lacks_metadata_room: bool,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,

@@ -39,7 +39,7 @@ impl Agenda {
         }
     }
 
-    /// Lets an operation wait, and tells its client once if that may take long.
+    /// Lets an operation wait, and tells its client, once, if that may take long.
     pub fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
         let tell = !told && !matches!(wait, Wait::Storage | Wait::Turn);
         if tell {

@@ -39,7 +39,7 @@ pub const fn level_of(state: LeaseState) -> OplockLevel {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Breaking {
-    /// The state that the holder has been told to go down to.
+    /// State to which the holder was told to go down.
     requested: LeaseState,
     /// The state that it has to go down to by now.
     required: LeaseState,
@@ -88,7 +88,7 @@ impl CacheState {
         }
     }
 
-    /// Asks for everything but `keep` back. Returns what to tell the holder, if it was not told already.
+    /// Asks for everything but `keep` back. Returns the break for the holder, unless it was sent already.
     ///
     /// READ alone goes without being acknowledged.
     pub fn break_to(&mut self, keep: LeaseState, now: Monotonic) -> Option<Break> {

@@ -154,7 +154,7 @@ fn caching_opens(opens: &Opens, stream: StreamId) -> impl Iterator<Item = (OpenI
     ids.filter_map(move |id| Some((id, opens.get(id).filter(|open| open.stream == stream)?)))
 }
 
-/// Notes that an open whose oplock is gone need not be looked at when others' caching is asked for.
+/// Notes that an open whose oplock is gone need not be examined when others' caching is asked for.
 fn note_caching(opens: &mut Opens, id: OpenId) {
     let Some(open) = opens.get(id) else { return };
     let is_gone = match &open.holder {
@@ -357,7 +357,7 @@ impl Caching {
         let _ = self.ask(opens, agenda, &request);
     }
 
-    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, but for that of `by`, the lease on it
+    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, except for that of `by`, the lease on it
     /// of the client that changed them.
     pub fn directory_changed(
         &mut self,
@@ -398,7 +398,7 @@ impl Caching {
         self.ask(opens, agenda, &request)
     }
 
-    /// Whether an open with this holder has to be looked at when others ask for caching to be given up.
+    /// Whether an open with this holder has to be examined when others ask for caching to be given up.
     pub fn caches(&self, holder: &CacheHolder) -> bool {
         match holder {
             CacheHolder::None => false,
@@ -543,7 +543,7 @@ impl Caching {
         (CacheHolder::Lease(name), self.lease_grant(name))
     }
 
-    /// Returns a lease as it is told to its client.
+    /// Returns a lease as its client sees it.
     pub fn lease_grant(&self, name: LeaseName) -> CacheGrant {
         match self.leases.get(&name) {
             Some(lease) => CacheGrant::Lease {
@@ -556,7 +556,7 @@ impl Caching {
         }
     }
 
-    /// Returns what a holder caches at the moment, as it is told to its client.
+    /// Returns a holder's present caching, as its client sees it.
     pub fn current_grant(&self, holder: &CacheHolder) -> CacheGrant {
         match holder {
             CacheHolder::None => CacheGrant::Oplock(OplockLevel::None),
@@ -618,7 +618,8 @@ pub fn oplock_timed_out(opens: &mut Opens, agenda: &mut Agenda, id: OpenId, at: 
     }
 }
 
-/// Lists the opens of a lease that had nothing and has something: they are looked at from here on.
+/// Lists the opens of a lease that had nothing and now caches something: from here on breaks consider
+/// them.
 fn start_caching(opens: &mut Opens, file: FileId, name: LeaseName) {
     let has_lease = |open: &Open| matches!(open.holder, CacheHolder::Lease(held) if held == name);
     let held: Vec<(OpenId, u64)> =

@@ -115,7 +115,7 @@ fn copy_next(parts: &mut Parts<'_>, mut copy: Box<Copy>) {
     }
 }
 
-/// Writes the bytes that were read. Returns the copy if it can go on at once.
+/// Writes the bytes that were read. Returns the copy if it can continue at once.
 fn copy_piece(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<Payload, FsError>) -> Option<Box<Copy>> {
     let data = match result {
         Ok(data) if data.len() as u64 == copy.piece => data,
@@ -216,7 +216,7 @@ pub fn duplicate_extents(
         chunk.source_offset += done;
         chunk.target_offset += done;
         chunk.len_bytes -= done;
-        // A transaction of so many pieces costs more than its steps tell: one of them is enough for a turn.
+        // A transaction of this many pieces costs more than its steps tell: one of them is enough for a turn.
         parts.agenda.turn.spend(STEPS_PER_TURN);
         return Err(Halt::Yield);
     }

@@ -77,7 +77,7 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         let last = parsed.names().len().saturating_sub(1);
         return Err(meet_reparse_point(parts.fs, file, parsed.bytes_behind(last)));
     }
-    // A try that was interrupted after it made the file goes on there.
+    // A try that was interrupted after it made the file continues there.
     parts.replays.give_up_made(attempt, found, parts.agenda);
     let others = found.filter(|file| attempt.made.is_none() && parts.replays.is_interrupted(*file));
     if others.is_some() {
@@ -127,7 +127,7 @@ fn check_request(create: &Create) -> Result<(), NtStatus> {
 }
 
 /// Says why a path that cannot be is refused: if a name in it is empty, and the directory before that is not there, for the latter. Names
-/// are looked at from the root on (MS-FSA 2.1.5.1).
+/// are examined from the root on (MS-FSA 2.1.5.1).
 fn refusal_of_path(
     parts: &mut Parts<'_>,
     root: ShareRoot,

@@ -131,7 +131,7 @@ fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<Direct
     Ok(out)
 }
 
-/// Goes on behind what was `found`, as long as the turn is not spent. After a miss the entries that follow are asked for too: they come
+/// Continues behind what was `found`, as long as the turn is not spent. After a miss the entries that follow are asked for too: they come
 /// with the same wait.
 fn list_on(
     sources: &mut Sources<'_>,

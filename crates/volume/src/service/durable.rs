@@ -24,7 +24,7 @@ use types::NtStatus;
 /// Answers a create that happened already; one that did not holds its GUID from here on.
 ///
 /// # Errors
-/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on;
+/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still in progress;
 /// ACCESS_DENIED if the open is another caller's.
 pub fn replayed(
     parts: &mut Parts<'_>,

@@ -229,7 +229,7 @@ impl Locks {
         result
     }
 
-    /// Checks that an open, its session, its user and the volume have room for more locks.
+    /// Checks that an open, its session, its user and the volume have space for more locks.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES.

@@ -238,7 +238,7 @@ impl Existing<'_> {
         }
         // Attributes that cannot be set are refused before anything is emptied.
         check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
-        // Named streams go with the old content, but for those that are open.
+        // Named streams go with the old content, except for those that are open.
         for old in parts.fs.streams(file.file)? {
             if old.stream.index != 0 && !parts.opens.is_open(old.stream) {
                 if parts.agenda.turn.is_spent() {

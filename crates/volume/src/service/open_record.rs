@@ -31,7 +31,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
+    /// Times that one open does not change as a side effect (MS-FSA Open.UserSet*Time).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct FixedTimes: u8 {
         const ACCESSED = 1;
@@ -93,7 +93,7 @@ pub struct OpenRecord {
     pub action: CreateAction,
     pub cache: StoredCache,
     pub parent_key: Option<Guid>,
-    /// Times that it does not change by the way.
+    /// Times that it does not change as a side effect.
     pub fixed_times: FixedTimes,
     /// Open.LockSequenceArray; FF: no number.
     pub sequences: Option<[u8; SEQUENCE_BUCKETS]>,

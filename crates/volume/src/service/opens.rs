@@ -121,7 +121,7 @@ impl Opens {
         }
     }
 
-    /// Returns the steps that a look at all opens of a file takes.
+    /// Returns the steps that examining all opens of a file takes.
     pub fn steps_of(&self, file: FileId) -> u32 {
         let opens = self.files.get(&file).map_or(0, |node| node.opens.len());
         u32::try_from(opens).unwrap_or(u32::MAX)
@@ -254,8 +254,8 @@ impl Opens {
         }) && self.owners.may_last(user)
     }
 
-    /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the
-    /// longest away give way.
+    /// Makes room for an open. A user has no more opens than are left free, those with clients away among
+    /// them: of these the ones that have been away longest are closed.
     pub fn make_room(&mut self, user: &Sid, places: usize, agenda: &mut Agenda) -> Result<(), NtStatus> {
         let mut given_up = 0;
         while !self.may_have(user, places.saturating_sub(given_up)) {

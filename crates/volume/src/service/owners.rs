@@ -1,6 +1,6 @@
 //! Opens by owner: those of a session while it lasts, those of a user whether connected or not.
 //!
-//! Owns indexes, no open. Promises: the end of a session looks at nobody else's opens; a user holds no more opens than are left free for
+//! Owns indexes, no open. Promises: the end of a session examines nobody else's opens; a user holds no more opens than are left free for
 //! everybody else together, so that no user takes all. An open with a long path counts for several:
 //! [`Open::places`]. Opens that outlast their connections are also bounded over all volumes
 //! ([`super::lasting`]).

@@ -23,7 +23,7 @@ impl Party {
     }
 }
 
-/// The operations that can go on.
+/// The operations that can continue.
 ///
 /// Invariant: a party stands in the round exactly while it has a queue, and no queue is empty.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use crate::backend::{OpenId, OperationId};
 use crate::fs::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most changes that are recorded at once when they have gathered for want of room, by breaks that nobody acknowledged in time. With the
-/// most that one operation adds they fit the batch that gathers.
+/// Most changes recorded at once after they have gathered for lack of space, from breaks that nobody
+/// acknowledged in time. Together with the most that one operation adds they fit the gathering batch.
 const ITEMS_AT_ONCE: usize = 1024;
 
 /// Changes that are not recorded yet.
@@ -62,7 +62,7 @@ impl Records {
         !self.changed
     }
 
-    /// Whether so much waits for room in the journal that no operation may add to it.
+    /// Whether so much waits for space in the journal that no operation may add to it.
     pub fn is_behind(&self) -> bool {
         self.changed && self.len() > ITEMS_AT_ONCE
     }

@@ -23,7 +23,7 @@ pub struct Renaming<'a> {
     replace: bool,
 }
 
-/// The name that goes, and the one that comes.
+/// The old name and the new one.
 struct Move {
     file: FileId,
     directory: bool,
@@ -263,7 +263,7 @@ fn check_linked(parts: &mut Parts<'_>, id: OpenId, file: FileId) -> Result<(), H
     Ok(())
 }
 
-/// Checks that a file which has the target's name already may give way.
+/// Checks that an existing file of the target's name may be replaced.
 fn check_replaced(
     parts: &mut Parts<'_>,
     id: OpenId,

@@ -101,7 +101,8 @@ impl Restoring {
         Ok(false)
     }
 
-    /// Goes on without what is below a page of metadata that no copy has intact: the rest of the volume can be used.
+    /// Skips everything below a page of metadata that no copy has intact: the rest of the volume can be
+    /// used.
     fn pass_over(&mut self) -> bool {
         if !std::mem::replace(&mut self.all_read, true) {
             return false;

@@ -51,7 +51,7 @@ impl SeenRoots {
         Ok(Self(paths))
     }
 
-    /// Tells the server by what name its client has an open from here on.
+    /// Reports to the server the name by which its client has an open from here on.
     pub fn tell(&self, opens: &Opens, agenda: &mut Agenda, id: OpenId) {
         let Some(open) = opens.get(id) else { return };
         if let Some(root) = self.0.get(&open.root) {

@@ -49,7 +49,7 @@ const fn to(time: SetTime) -> Option<FileTime> {
     }
 }
 
-/// Returns the times that an open does not change by the way any more, after a client has set `times`.
+/// Returns the times that an open does not change as a side effect any more, after a client has set `times`.
 fn fixed_by([_, accessed, written, changed]: [SetTime; 4], mut fixed: FixedTimes) -> FixedTimes {
     for (time, bit) in
         [(accessed, FixedTimes::ACCESSED), (written, FixedTimes::WRITTEN), (changed, FixedTimes::CHANGED)]

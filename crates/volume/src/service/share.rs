@@ -40,7 +40,7 @@ impl ShareMode {
             return true;
         }
         TABLE.iter().all(|&(access, share)| {
-            // Streams are apart but for deletion: deleting the file deletes them all.
+            // Streams are apart except for deletion: deleting the file deletes them all.
             let together = self.stream == other.stream
                 || share == SHARE_DELETE && (self.stream == 0 || other.stream == 0);
             let refused = |doer: Self, sharer: Self| {

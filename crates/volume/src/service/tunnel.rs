@@ -22,7 +22,7 @@ const KEPT_MAX: usize = 256;
 pub struct Removed {
     until: Monotonic,
     pub link: LinkName,
-    /// The short name that was told of it, in upper case.
+    /// Short name that was reported for it, in upper case.
     short: Option<WideString>,
     /// When its file was made.
     pub created: FileTime,

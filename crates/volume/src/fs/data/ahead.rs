@@ -1,7 +1,7 @@
 //! Sequential readers of one stream, and how far to read ahead of each.
 //!
 //! Owns positions only. Promises: a reader is recognised at its second read in order (at its first if that begins the stream), with
-//! several readers and requests that overtake each other a little; the distance doubles as long as the reader goes on. Never reads.
+//! several readers and requests that overtake each other a little; the distance doubles as long as the reader continues. Never reads.
 
 /// Readers told apart at once.
 const READERS_MAX: usize = 4;

@@ -34,7 +34,7 @@ impl Drain {
         (self.since, self.blocks, self.idle) = (now, 0, false);
     }
 
-    /// Tells how many bytes may wait, `most` at most.
+    /// Returns how many bytes may wait, at most `most`.
     pub fn bytes_max(&self, most: u64) -> u64 {
         match self.blocks_known {
             0 => DIRTY_BYTES_UNMEASURED.min(most),
@@ -52,7 +52,7 @@ impl Drain {
             if self.blocks_known == 0 {
                 self.blocks_known = found;
             } else if found > self.blocks_known || !self.idle {
-                // Few writes at a time tell how long they take, not how many could be written.
+                // With few writes at a time, the measured rate is a lower bound.
                 self.blocks_known = self.blocks_known.midpoint(found);
             }
             self.begin(now);

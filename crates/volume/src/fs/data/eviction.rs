@@ -17,7 +17,7 @@ pub enum Queue {
 /// Share of the cache that probation has at least, while the rest is protected: what is read ahead must live to be read.
 const PROBATION_DIVISOR: usize = 4;
 
-/// Segments that wait to be written passed in one queue, before the other is looked at.
+/// Segments that wait to be written passed in one queue, before the other is examined.
 const PASSED_MAX: usize = 64;
 
 /// Least number of names remembered, at any size of the cache.
@@ -36,7 +36,7 @@ pub struct Eviction {
     /// Names of what went from probation lately, oldest first.
     gone: VecDeque<u64>,
     names: HashSet<u64>,
-    /// Looked at in a row, all of which wait to be written.
+    /// Segments passed in a row, all of which wait to be written.
     passed: usize,
 }
 
@@ -81,7 +81,7 @@ impl Eviction {
         self.push(Queue::Protected, entry);
     }
 
-    /// The next to look at, taken out of its queue, in a cache of `bytes_max`.
+    /// Takes the next segment to evict out of its queue, in a cache of `bytes_max`.
     pub fn next(&mut self, bytes_max: usize) -> Option<(Queue, Entry)> {
         let too_long = self.probation_bytes > bytes_max / PROBATION_DIVISOR;
         let turn = (self.passed / PASSED_MAX).is_multiple_of(2);

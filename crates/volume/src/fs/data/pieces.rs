@@ -7,7 +7,7 @@
 //! The part before that is done, stays done, and the operation continues behind it: no page is needed
 //! twice.
 //!
-//! Pages that were looked at here stay in memory until the next poll, so that the change itself does not miss.
+//! Pages that were examined here stay in memory until the next poll, so that the change itself does not miss.
 
 use ::types::Lba;
 
@@ -23,7 +23,8 @@ const EXTENTS_AHEAD: usize = 16;
 /// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most `left`, which they are taken off.
 ///
 /// # Errors
-/// `Miss` if not even the first one is: it is asked for. So is damage told of the first one only.
+/// `Miss` if not even the first one is in memory: its pages are asked for. Damage is reported of the
+/// first one only.
 pub fn reach(
     store: &mut Store,
     stream: StreamId,

@@ -468,7 +468,7 @@ impl ReadJob {
     }
 }
 
-/// Puts blocks that were read into the cache, but for those that are there already.
+/// Puts blocks that were read into the cache, except for those that are there already.
 fn cache_segment(slot: usize, block: u64, data: &Buf, read: bool, streams: &mut Streams) {
     let Some(stream) = streams.stream(slot) else { return };
     let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();

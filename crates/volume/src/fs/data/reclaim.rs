@@ -22,7 +22,7 @@ const KEYS_AT_ONCE: usize = 1000;
 /// An orphan that copies were missing for is tried again after this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Orphans looked at in one go.
+/// Orphans examined in one go.
 const ORPHANS_AT_ONCE: usize = 16;
 
 /// Lookups of metadata with which the work of one poll ends: they take some milliseconds.
@@ -40,7 +40,7 @@ pub struct Orphans {
     queue: VecDeque<StreamId>,
     /// Nothing is given back before then: copies were missing.
     retry_at: Option<Monotonic>,
-    /// Where the search at opening goes on.
+    /// Where the search at opening continues.
     search: Option<Key>,
     /// Lookups that this poll's work has taken.
     lookups: u32,

@@ -26,13 +26,14 @@ pub struct Segment {
     pub state: SegmentState,
     /// Number of the last write in it.
     pub sequence: u64,
-    /// Dirty: number of the first write in it that is not stored. Later writes to the same blocks do not change what that one waits for.
+    /// Of a dirty segment, number of its first write that is not stored. Later writes to the same blocks do
+    /// not change the wait for that one.
     oldest: u64,
-    /// Memory that it came with, its part of it if it was cut.
+    /// Memory charged for it; of a part that was cut, its share.
     pub charge_bytes: usize,
     /// Blocks from its first one on that were read since it came; all, if it was written.
     read_blocks: u64,
-    /// Used again since it was last looked at.
+    /// Used again since eviction last came to it.
     touched: bool,
     /// The queue that knows it by its first block, if one does.
     queued: Option<Queue>,

@@ -30,7 +30,7 @@ struct Settling {
 
 /// Files whose data something waits for.
 ///
-/// An entry remembers what was written when the wait began, so that a writer who goes on does not make it endless.
+/// An entry remembers what was written when the wait began, so that a writer who continues does not make it endless.
 #[derive(Debug, Default)]
 pub struct Settlings {
     files: HashMap<FileId, Settling>,

@@ -23,7 +23,7 @@ use crate::planted::Planted;
 /// Extents of which one transaction fills the holes between.
 const EXTENTS_AT_ONCE: usize = 1000;
 
-/// Extents that one question about allocated ranges looks at.
+/// Extents examined for one query of allocated ranges.
 const EXTENTS_LISTED_MAX: usize = 16_384;
 
 /// Blocks that one transaction allocates at most.
@@ -66,10 +66,11 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Cuts a stream off at `end`, which is its own end at most, with all that is allocated behind that.
+    /// Cuts a stream off at `end`, at most its own end, with everything allocated behind that.
     ///
-    /// The first transaction sets the end, so that nobody sees another one between, a crash included. If the map has very many pieces, that
-    /// transaction and those after it take pieces from the map's end.
+    /// The first transaction sets the end, so that nobody sees another one in between, not even after a
+    /// crash. If the map has very many pieces, that transaction and those after it take pieces from the
+    /// map's end.
     ///
     /// # Errors
     /// `Miss` until all is given back.
@@ -98,8 +99,9 @@ impl Editor<'_> {
         if all { Ok(()) } else { self.base.agenda.go_on_later() }
     }
 
-    /// Sees to it that there is room for the parts that are left if a range is taken out of the middle of what is mapped: however often that is
-    /// done on a full volume, checkpoints find their pages, and all can be removed.
+    /// Makes sure that there is space for the parts left when a range is taken out of the middle of a
+    /// mapped one: even if that happens often on a full volume, checkpoints find their pages, and
+    /// everything can be removed.
     ///
     /// # Errors
     /// Those of changes that grow.

@@ -21,13 +21,13 @@ use crate::fs::types::{FileId, FsError, StreamId};
 /// Streams kept in memory before idle ones are forgotten.
 const STREAMS_MAX: usize = 65_536;
 
-/// Streams looked at in one go, once there are more.
+/// Streams examined in one go, once there are more.
 const STREAMS_AT_ONCE: usize = 64;
 
 /// Memory of a stream with a few blocks, beside the blocks, in bytes, about.
 const STREAM_BYTES: usize = 1536;
 
-/// Segments looked at in one go when room is made in the cache.
+/// Segments examined in one go when space is made in the cache.
 const EVICTED_AT_ONCE: usize = 4096;
 
 /// Whether written blocks are mapped behind a stream's end.
@@ -177,7 +177,7 @@ pub struct Streams {
     /// Dirty blocks without a job.
     pub dirty_blocks: u64,
     eviction: Eviction,
-    /// The next stream to look at for being idle.
+    /// Next stream to check for being idle.
     idle_hand: usize,
     /// Number of the last write.
     pub sequence: u64,

@@ -105,17 +105,17 @@ impl Waiter {
     }
 }
 
-/// All who wait.
+/// All waiters.
 ///
-/// A waiter goes through three steps: its jobs end; sizes and times that no job published are published; the ticket of all that becomes
-/// durable. Each is in exactly one place that brings it on: in `to_advance` (`queued`), with jobs that tell of their end (`jobs` counts
-/// them), or in `tickets`.
+/// A waiter goes through three steps: its jobs end; sizes and times that no job published are
+/// published; the ticket of all that becomes durable. Each is in exactly one place that advances it: in
+/// `to_advance` (`queued`), with jobs that report their end (`jobs` counts them), or in `tickets`.
 #[derive(Debug, Default)]
 pub struct Waiters {
     waiters: BTreeMap<u64, Waiter>,
     /// Waiters by the ticket they wait for.
     tickets: BTreeSet<(u64, u64)>,
-    /// Waiters that may go on.
+    /// Waiters that may continue.
     to_advance: VecDeque<u64>,
     next: u64,
 }
@@ -184,7 +184,7 @@ impl Waiters {
         }
     }
 
-    /// Lets waiters go on that may.
+    /// Advances waiters that may continue.
     pub fn advance_all(&mut self, streams: &mut Streams, writeback: &mut Writeback, base: &mut Base) {
         for number in std::mem::take(&mut self.to_advance) {
             self.advance(number, streams, writeback, base);

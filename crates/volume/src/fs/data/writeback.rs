@@ -5,7 +5,7 @@
 //! A job takes one run of dirty blocks of a stream, at most 4 MiB, through four steps.
 //!
 //! 1. *Planned.* Each block gets its place. Blocks that the stream owns alone are overwritten if they are few (more are few for a job that
-//!    is alone), or if there is no room for anything else. Blocks that were allocated and never written are written. All others get new
+//!    is alone), or if there is no space for anything else. Blocks that were allocated and never written are written. All others get new
 //!    blocks, reserved near the stream's last ones.
 //! 2. *Written.* New places with class `Fresh`, owned ones with class `Overwrite`, which is atomic and goes through the disks' journals.
 //! 3. *Published.* One transaction maps the new blocks, frees those that they replace, and moves the end of the stream in metadata as far
@@ -148,12 +148,13 @@ impl Writeback {
         self.drain.bytes_max(base.config.dirty_bytes as u64)
     }
 
-    /// Blocks for which there is room in jobs of the background. Jobs that somebody waits for may have taken more than all of it.
+    /// Blocks that background jobs may still take. Jobs that somebody waits for may have taken more than
+    /// all of it.
     fn room(&self) -> u64 {
         BACKGROUND_BLOCKS_MAX.saturating_sub(self.writing_blocks)
     }
 
-    /// Has a waiter told when a job ends; whether it was not to be told yet.
+    /// Registers a waiter for the end of a job; returns whether it was not registered yet.
     pub fn wait_for(&mut self, job: u64, waiter: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&job).filter(|job| !job.waiters.contains(&waiter)) else {
             return false;
@@ -219,7 +220,7 @@ impl Writeback {
         }
     }
 
-    /// Takes runs of dirty blocks in a range into jobs. If there may be no more of them: the block to go on from.
+    /// Takes runs of dirty blocks in a range into jobs. If there may be no more of them: the block to continue from.
     pub fn start_jobs(
         &mut self,
         slot: usize,
@@ -316,7 +317,7 @@ impl Writeback {
     ) -> Result<Vec<WritePiece>, FsError> {
         let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, from, to)?;
         let unstored = self.unstored(streams);
-        // Room beside what data in memory needs, this job's own blocks not counted.
+        // Space beside what data in memory needs, this job's own blocks not counted.
         let others = Unstored { placeless_blocks: unstored.placeless_blocks - (to - from), ..unstored };
         let alone = self.jobs.len() == 1 && streams.dirty_blocks == 0;
         let spans = spans(&mapping, base.unpromised_blocks(others), alone);
@@ -659,7 +660,7 @@ mod tests {
         bench.run(|fs| fs.set_end_of_file(stream, 100, FileTime(8))).unwrap();
         bench.flush_all().unwrap();
         bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
-        // Write-back that went on from a block far behind, and has not come to the former end again.
+        // Write-back that continued from a block far behind, and has not come to the former end again.
         store_from(&mut bench.fs, stream, 1);
         bench.sleep(Duration::from_millis(1500));
         bench.crash(|_| 0);

@@ -18,13 +18,13 @@ use super::page::{LEVELS_MAX, Page, PageBuilder};
 use super::transaction::Changes;
 use super::{Tree, Value};
 
-/// Entries that one step looks at.
+/// Entries that one step examines.
 const STEP_ENTRIES: usize = 512;
 
 /// Children whose loads are asked for together.
 const PREFETCH: usize = 32;
 
-/// A page is closed at this fill: room for what comes between.
+/// A page is closed at this fill: space for what comes between.
 const FILL_BYTES: usize = PAGE_BYTES * 9 / 10;
 
 /// A rest smaller than this takes its neighbour in.
@@ -52,7 +52,7 @@ fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
 #[derive(Debug)]
 struct Frame {
     page: Rc<Page>,
-    /// The next child to look at.
+    /// The next child to examine.
     next: usize,
     /// The end of the page's keys.
     high: Option<Key>,
@@ -123,7 +123,7 @@ impl Merge {
         8 + ((self.leaves.bytes + own + self.leaves_emitted.len() * 80) / (PAGE_BYTES / 3)) as u64
     }
 
-    /// Goes on for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
+    /// Continues for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
     ///
     /// # Errors
     /// `Miss` while a page is on its way, or there is none to take.
@@ -231,7 +231,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Looks at the next child of the innermost frame.
+    /// Examines the next child of the innermost frame.
     fn step_frame(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
         let mut passed = 0;
         loop {

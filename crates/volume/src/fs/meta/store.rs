@@ -138,7 +138,7 @@ impl Store {
             };
             let mut stored = way.stored(&mut self.tree, from, to)?;
             let (mut in_active, mut in_sealed) = (way.take(&mut active), way.take(&mut sealed));
-            // All three go on in step, until a gap that is known leads on.
+            // All three continue in step, until a gap that is known leads on.
             loop {
                 let (key, change) = match (in_active, in_sealed) {
                     (Some(active), Some(sealed)) if way.meets(sealed.0, active.0) => sealed,

@@ -24,8 +24,9 @@ struct Cached {
 /// Least number of pages held, at any budget.
 const PAGES_LEAST: usize = 64;
 
-/// So many of the pages that were evicted last are remembered. An operation that misses runs again from its start: if it needs more
-/// pages than are held, it asks for those next that were evicted for its sake just now. Others seldom ask for one of so few.
+/// Number of recently evicted pages that are remembered. An operation that misses runs again from its
+/// start. If it needs more pages than are held, it asks next for those just evicted for its sake.
+/// Others seldom ask for one of so few.
 const EVICTED_MAX: usize = 32;
 
 /// Pages held at most beyond the budget for such operations: what the path of the deepest file can take, a page for each link and each

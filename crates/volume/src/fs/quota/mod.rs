@@ -3,7 +3,7 @@
 //! **Charges.** A file's owner is charged with each of its streams: with the blocks up to the stream's
 //! end, holes included, or with the allocated ones if they are more, and with at least one, so that
 //! names are bounded too: an empty file, a directory, and each further name of a file cost a block. So,
-//! but for further names, the charge follows from a stream's record alone, as NTFS charges sparse files
+//! except for further names, the charge follows from a stream's record alone, as NTFS charges sparse files
 //! by their nominal size. Blocks that files share are charged to each owner. Each whole block of a
 //! security descriptor, of extended attributes and of reparse data is charged to the owner of every
 //! file that has them, directories included; less than a block is free. A deleted file is charged until
@@ -44,8 +44,8 @@ const LOADED_AT_ONCE: usize = 256;
 /// Owners of descriptors that are remembered.
 const OWNERS_MAX: usize = 4096;
 
-/// Blocks that an owner is charged with for a file's stream by its sizes, or for a directory: at least one, for the name, which takes up to a
-/// quarter of that, and for the record behind it.
+/// Returns the blocks charged for a file's stream by its sizes, or for a directory: at least one, for
+/// the name, which takes up to a quarter of a block, and for the record behind it.
 pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
     end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(charge_of_name())
 }
@@ -174,7 +174,7 @@ impl Quotas {
         self.settings.mode != QuotaMode::Off && !self.allowed
     }
 
-    /// Notes that it says so. Counting begins if counts are not known.
+    /// Notes that the superblock says so. Counting begins if counts are not known.
     pub fn allow(&mut self) {
         self.allowed = true;
         if self.settings.mode != QuotaMode::Off && !self.settings.counted && self.counting.is_none() {
@@ -263,7 +263,7 @@ impl Quotas {
     }
 
     /// # Errors
-    /// `QuotaExceeded` if the user may not have so many blocks more.
+    /// `QuotaExceeded` if the user may not have this many blocks more.
     fn check_growth(&self, user: &Sid, more_blocks: u64) -> Result<(), FsError> {
         let more = u128::from(more_blocks) * u128::from(BLOCK);
         match self.room(user) {
@@ -312,7 +312,7 @@ impl Quotas {
     /// Returns the owner and the charge of a new file with this descriptor.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have so much.
+    /// `QuotaExceeded` if the owner may not have that much.
     pub fn charge_of_new(&self, descriptor: &[u8]) -> Result<Option<(Sid, u64)>, FsError> {
         let named = Named::by(descriptor);
         let Some(owner) = named.owner.filter(|_| self.is_on()) else { return Ok(None) };
@@ -324,7 +324,7 @@ impl Quotas {
     /// Has a transaction charge a file's owner for what hangs on the file: with `after` blocks in place of `before`.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have so much; `Miss`, and damage of the metadata.
+    /// `QuotaExceeded` if the owner may not have that much; `Miss`, and damage of the metadata.
     pub fn charge_metadata(
         &mut self,
         store: &mut Store,
@@ -364,7 +364,7 @@ impl Quotas {
     /// Has a transaction charge a file, with another descriptor, to the owner that this names.
     ///
     /// # Errors
-    /// `QuotaExceeded` if that owner may not have so much and is `limited`; `Miss`, and damage of the metadata.
+    /// `QuotaExceeded` if that owner may not have that much and is `limited`; `Miss`, and damage of the metadata.
     pub fn change_descriptor(
         &mut self,
         store: &mut Store,

@@ -503,7 +503,7 @@ fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     }
     assert!(found > 2000, "{found} found, {lost} lost");
     assert!(search(&mut fs, &[Lba(3)]).0.is_empty(), "it ends");
-    // Changes elsewhere go on until a checkpoint needs the page; then the volume can be read only, and does not fail.
+    // Changes elsewhere continue until a checkpoint needs the page; then the volume can be read only, and does not fail.
     let (mut events, mut refused) = (Vec::new(), false);
     for round in 0..6000 {
         match fs.create(FileId::ROOT, &wide(&format!("more {round}")), &file(5)) {
@@ -517,7 +517,7 @@ fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     assert!(refused || look_up(&mut fs, "more 3").is_ok());
 }
 
-/// Creates files until the volume refuses to, or until there were so many; the refusal.
+/// Creates files until the volume refuses to, or until there were this many; the refusal.
 fn grow(fs: &mut FileSystem, now: &mut Monotonic, prefix: &str, count: usize) -> Option<FsError> {
     let mut events = Vec::new();
     let mut made = 0;

@@ -105,8 +105,8 @@ impl Bounds {
         Self { lookups: 16 * pieces, reads: 3 * pages }
     }
 
-    /// Polls until an operation is done, or all is given back, and looks at the bounds after each poll: what is quadratic would go on for
-    /// minutes before it ended.
+    /// Polls until an operation is done, or everything is given back, and checks the bounds after each
+    /// poll: a quadratic operation would run for minutes before it ended.
     fn hold(&self, bench: &mut Bench, mut is_done: impl FnMut(&mut FileSystem) -> Result<bool, FsError>) {
         bench.fs.take_steps();
         let reads_before = bench.disk.2.borrow().reads;
@@ -134,7 +134,7 @@ impl Bounds {
     }
 }
 
-/// Chunks of 1024 blocks that have room for an image. Larger ones would make the journal longer: of a smaller image nothing would be in the
+/// Chunks of 1024 blocks that have space for an image. Larger ones would make the journal longer: of a smaller image nothing would be in the
 /// tree before it is given back.
 const LARGE_CHUNKS: u64 = 112;
 

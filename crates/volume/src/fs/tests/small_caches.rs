@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Directories below each other, each with so many files of long names, so that no two of the directories lie in one page.
+/// Directories below each other, each with this many files of long names, so that no two of the directories lie in one page.
 fn deep(bench: &mut Bench, depth: usize, files: usize) -> FileId {
     let mut at = FileId::ROOT;
     for level in 0..depth {

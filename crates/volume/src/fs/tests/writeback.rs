@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 const PROMISE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
-/// A disk that writes so many bytes a second, one write after the other.
+/// A disk that writes this many bytes a second, one write after the other.
 struct SlowDisk {
     disk: SharedDisk,
     now: Rc<Cell<Monotonic>>,
@@ -83,7 +83,7 @@ fn pass(bench: &mut Bench, duration: Duration) {
     }
 }
 
-/// A file of so many MiB on the disk.
+/// A file of this many MiB on the disk.
 fn stored_file(bench: &mut Bench, mib: u64) -> StreamId {
     let id = bench.create("data");
     for at in 0..mib {
@@ -107,7 +107,7 @@ fn very_many_scattered_changes_are_durable_in_time_without_a_flush() {
     written.check(&mut bench, stream);
 }
 
-/// Overwrites a file of 20 MiB on such a disk for so long, over and over, as fast as it is taken.
+/// Overwrites a file of 20 MiB on such a disk for this long, over and over, as fast as it is taken.
 fn overwrite_on(bytes_per_s: u64, duration: Duration) -> (Bench, StreamId, Written) {
     let now = Rc::new(Cell::new(Monotonic(1)));
     let speed = Rc::new(Cell::new(u64::MAX));
@@ -176,7 +176,7 @@ fn memory_disk() -> SharedDisk {
     SharedDisk::new(64, 256)
 }
 
-/// How often a block was tried to be written while the disk took none for so long.
+/// How often a block was tried to be written while the disk took none for this long.
 fn tries_while_failing(duration: Duration) -> (Bench, StreamId, usize) {
     let (disk, writes) = (memory_disk(), Rc::new(Cell::new(0)));
     let mut bench = Bench::over(disk.clone(), Box::new(CountedDisk(disk, writes.clone())), Config::default());

@@ -110,7 +110,7 @@ fn a_path_has_no_more_names_than_lead_back_up_to_the_root() {
     assert_eq!(create(&format!("{}file", "a\\..\\".repeat(5000))), Ok(CreateAction::Created));
 }
 
-/// A list of so many entries that say nothing of anybody, unlike that of every other `number`.
+/// A list of this many entries that say nothing of anybody, unlike that of every other `number`.
 fn long_list(number: u32, entries: u32) -> Vec<u8> {
     let of_nobody = |entry| Sid::new(9, &[number, entry]).expect("a SID");
     let nothing = (0..entries).map(|entry| Ace::deny(of_nobody(entry), rights::READ_DATA, AceFlags::empty()));

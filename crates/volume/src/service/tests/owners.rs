@@ -83,7 +83,7 @@ fn an_open_gives_way_once() {
     assert_eq!(bench.create(open_if(7, "more")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
 }
 
-/// Two volumes of one server with room for so many opens that outlast their connections.
+/// Two volumes of one server with room for this many opens that outlast their connections.
 fn volumes_with_lasting(opens_max: usize) -> [Bench; 2] {
     let config = ServiceConfig { lasting: LastingOpens::new(opens_max), ..ServiceConfig::default() };
     [(); 2].map(|()| {

@@ -1,4 +1,5 @@
-//! Opens of continuously available shares outlive the server, with everything that their clients were told of them.
+//! Opens of continuously available shares outlive the server, with everything that was reported to
+//! their clients.
 
 mod answers;
 mod cuts;

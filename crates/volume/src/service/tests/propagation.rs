@@ -70,7 +70,7 @@ impl Bench {
         }
     }
 
-    /// Makes at most so many steps.
+    /// Makes at most this many steps.
     fn carry_on(&mut self, propagation: &mut Propagation, steps: usize) -> PropagationReport {
         for _ in 0..steps {
             if self.service.propagate(propagation) == Ok(PropagationStep::Finished) {

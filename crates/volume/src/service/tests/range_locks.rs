@@ -1,4 +1,5 @@
-//! Range locks and their waiting requests against a model that looks at every lock, and how many they look at themselves.
+//! Range locks and their waiting requests against a model that examines every lock, and the number of
+//! locks they examine themselves.
 
 use super::super::intervals::STEPS;
 use super::super::waiting_locks::{WaitingLock, WaitingLocks};
