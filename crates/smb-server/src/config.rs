@@ -104,8 +104,9 @@ impl Limits {
         payload + ANSWER_OVERHEAD_BYTES
     }
 
-    /// Bytes that sessions may make the server hold, with their tree connects, their channels and what is remembered of bindings; a user
-    /// holds no more of it than is free. Each session has room for about twenty tree connects, if all users have as many sessions as they may.
+    /// Bytes that sessions may make the server hold, with their tree connects, their channels and
+    /// remembered bindings; a user holds no more of it than is free. Each session has space for about
+    /// twenty tree connects, if all users have as many sessions as they may.
     pub(crate) fn session_bytes(&self) -> usize {
         const BYTES_PER_SESSION: usize = 16 << 10;
         const SESSIONS_MIN: usize = 64;

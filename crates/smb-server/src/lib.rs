@@ -6,7 +6,7 @@
 //! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
 //! [`volume::backend`], bytes come from and go to a transport.
 //!
-//! Its rooms, each of which uses only those above it:
+//! Its modules, each of which uses only those above it:
 //!
 //! - `state/`: what is held for clients, in parts that own their state: connections, sessions, opens, leases, volumes, budgets.
 //! - `exchange.rs`: a request and its next step, as commands see them. `pipes.rs` and `remote.rs`: named pipes, and payload by RDMA.

@@ -114,7 +114,7 @@ fn with_pipe<B: Backend, D: Directory, T>(
     Ok(done)
 }
 
-/// Answers the call that waits for a change in this pipe, and lets READs go on that wait for it. The pipe may be closed meanwhile.
+/// Answers the call that waits for a change in this pipe, and lets READs continue that wait for it. The pipe may be closed meanwhile.
 pub(crate) fn finish<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
@@ -154,7 +154,7 @@ fn charge<B: Backend, D: Directory>(state: &mut State<B, D>, key: OpenKey) -> Re
     Ok(())
 }
 
-/// Writes to a pipe, and lets READs go on that wait for its answer.
+/// Writes to a pipe, and lets READs continue that wait for its answer.
 pub(crate) fn write<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,

@@ -61,7 +61,7 @@ pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, re
         Command::Read => {
             let request = ReadRequest::parse(request).ok()?;
             let channel = request.channel.get();
-            // Most have none: nothing further is looked at.
+            // Most requests have no channel: nothing further is read.
             if channel == CHANNEL_NONE {
                 return None;
             }

@@ -37,7 +37,7 @@ pub struct Server<B, D> {
 
 /// A server that stops.
 struct Draining {
-    /// The volume whose connections go on.
+    /// The volume whose connections continue.
     kept: Option<VolumeId>,
 }
 
@@ -51,7 +51,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Self { state, requests: Requests::default(), events: Vec::new(), draining: None }
     }
 
-    /// Tells the time of day anew, for a clock that was set or drifts.
+    /// Sets the time of day again, for a clock that was set or drifts.
     pub fn set_wall_clock(&mut self, now: Monotonic, wall: FileTime) {
         self.state.clock.set(now, wall);
     }
@@ -60,7 +60,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         &self.state.config
     }
 
-    /// Sets what FSCTL_QUERY_NETWORK_INTERFACE_INFO tells from now on: see [`Config::interfaces`].
+    /// Sets the answer of FSCTL_QUERY_NETWORK_INTERFACE_INFO from now on: see [`Config::interfaces`].
     pub fn set_interfaces(&mut self, interfaces: Vec<NetworkInterface>) {
         self.state.config.interfaces = interfaces;
     }
@@ -282,8 +282,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.logon_audit.take()
     }
 
-    /// Takes no new connections and no new requests: what clients ask from now on they ask again elsewhere, as it is never answered. Connections to
-    /// `kept` go on.
+    /// Takes no new connections and no new requests: clients repeat unanswered requests elsewhere.
+    /// Connections to `kept` continue.
     pub fn drain(&mut self, kept: Option<VolumeId>) {
         self.draining = Some(Draining { kept });
     }
@@ -362,8 +362,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.latencies.has_noted()
     }
 
-    /// Tells the time at which the transport was given the answers since the last call, as `now` of other calls stands still while a
-    /// turn of the loop lasts.
+    /// Notes the time at which the transport got the answers since the last call. (`now` of other calls
+    /// stands still during a turn of the loop.)
     pub fn settle_latencies(&mut self, now: Monotonic) {
         self.state.latencies.settle(&mut self.state.share_figures, &mut self.state.sessions.clients, now);
     }

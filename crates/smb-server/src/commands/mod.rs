@@ -1,4 +1,4 @@
-//! The commands of SMB2, each in a file of its own: it starts a request, and goes on with it when what it waits for has come.
+//! The commands of SMB2, each in a file of its own: it starts a request, and continues it after a wait.
 //!
 //! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a request to its command, and
 //! [`Work`] is the sum of what commands keep of requests that wait.
@@ -33,7 +33,7 @@ use sys::Buf;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, Refusal, Reply};
 
-/// How a request goes on when what it waits for has come.
+/// Work of a request that waits.
 pub(crate) enum Work {
     SessionSetup(session_setup::Work),
     TreeConnect(Box<tree_connect::Work>),

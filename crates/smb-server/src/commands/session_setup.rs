@@ -31,7 +31,7 @@ const CHANNELS_PER_SESSION_MAX: usize = 32;
 struct Lookup<'a, D> {
     directory: &'a D,
     admitted: Option<&'a str>,
-    /// A password's proof was looked at.
+    /// Whether a password's proof was checked.
     was_asked: Cell<bool>,
     /// The account that it found: the directory may be another one a moment later.
     found: RefCell<Option<Account>>,
@@ -56,7 +56,7 @@ struct Wishes {
     previous_session: Option<SessionKey>,
 }
 
-/// A password that may be looked at from now on.
+/// A password that may be checked from now on.
 struct Admitted {
     /// The user's name as the client wrote it.
     user: String,
@@ -70,7 +70,7 @@ pub(crate) enum Work {
     Late(NtStatus),
 }
 
-/// A logon whose password is not looked at yet.
+/// A logon whose password is not checked yet.
 pub(crate) struct HeldLogon {
     token: Box<[u8]>,
     wishes: Wishes,
@@ -189,7 +189,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
 }
 
-/// Takes the exchange's next token. A password is looked at only if its user was `admitted`.
+/// Takes the exchange's next token. A password is checked only if its user was `admitted`.
 fn judge_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -277,7 +277,7 @@ fn find_setup<B: Backend, D: Directory>(
         }
         SetupPurpose::Binding
     } else if begun == Some(SetupPurpose::New) {
-        // Only a first logon goes on without a key. A binding says in each leg that it is one, and each is verified.
+        // Only a first logon continues without a key. A binding says in each leg that it is one, and each is verified.
         return Ok(());
     } else {
         let session = context.session(&state.sessions)?;
@@ -414,7 +414,7 @@ fn refuse_logon<B: Backend, D: Directory>(
     end_failed_logon(state, context, NtStatus::ACCOUNT_LOCKED_OUT, u32::MAX, now)
 }
 
-/// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was looked at.
+/// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was checked.
 fn end_failed_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -440,9 +440,9 @@ fn shortened(target: &str) -> String {
     target.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Whether a logon that was meant for the service `target` is taken. One for another server may be in the hands of somebody who stands
-/// between: without signing that one could go on with it. With signing it is of no use to anybody else, and is most likely a name of
-/// this server that its configuration does not have.
+/// Whether a logon that was meant for the service `target` is taken. A man in the middle may pass on
+/// one for another server: without signing he could use it. With signing it is of no use to anybody
+/// else, and `target` is most likely a name of this server that its configuration does not have.
 fn is_welcome<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -471,7 +471,7 @@ fn is_welcome<B: Backend, D: Directory>(
     !refused
 }
 
-/// Finds as whom somebody acts who has proven to be this; or why nobody may be.
+/// Finds the account and rights of a proven identity, or the reason why it is refused.
 fn subject_of(
     directory: &impl Directory,
     identity: &Identity,

@@ -54,7 +54,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     if share.eq_ignore_ascii_case("IPC$") {
-        // A node of the cluster has one share to go to; pipes tell of accounts and shares, which are none of its business.
+        // A node of the cluster needs one share only; pipes show accounts and shares, which are none of its
+        // business.
         if context.session(&state.sessions)?.is_node() {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -134,8 +135,8 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     connect(state, context, policy::tree_of(*volume, root, share, logon))
 }
 
-/// Whether the volume looked for the share's directory and did not find it. Any other status says that the volume could not look, as while it goes
-/// to another server.
+/// Whether the volume searched for the share's directory and did not find it. Any other status says
+/// that the volume could not search, as while it moves to another server.
 fn is_about_the_path(status: NtStatus) -> bool {
     matches!(
         status,

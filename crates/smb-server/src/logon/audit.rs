@@ -96,7 +96,7 @@ impl LogonAudit {
         }
     }
 
-    /// The time by which [`Self::turn`] has something to tell.
+    /// Time by which [`Self::turn`] has lines to report.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         Some(Monotonic((self.ledger.counted_minute()? + 1) * MINUTE.as_nanos() as u64))
     }

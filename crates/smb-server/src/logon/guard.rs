@@ -46,7 +46,7 @@ const DEBTS_MAX: usize = 8192;
 /// Hosts that users have logged on from.
 const KNOWN_HOSTS_MAX: usize = 16_384;
 const KNOWN_HOSTS_PER_USER_MAX: usize = 64;
-/// Characters of a user's name that are told apart: longer than any account's.
+/// Characters of a user's name that are compared: longer than any account's.
 const NAME_CHARACTERS_MAX: usize = 128;
 /// Doublings of the first refusal's lateness.
 const LATENESS_DOUBLED_MAX: u32 = 3;
@@ -268,7 +268,7 @@ pub(crate) enum Admission {
 pub(crate) enum Outcome {
     Right,
     Wrong,
-    /// The logon ended before the password was looked at: nobody learned anything of it.
+    /// The logon ended before the password was checked: nobody learned anything of it.
     Unseen,
 }
 

@@ -1,4 +1,5 @@
-//! How a request goes on: answered, given to a volume, or left waiting; told that it takes long; cancelled; answered in its chain.
+//! Progress of a request: answered, given to a volume, or left waiting; marked as pending; cancelled;
+//! answered in its chain.
 
 use super::chain::{Chain, Hashed, Response};
 use super::dispatch::{Started, disconnect_hostile};
@@ -110,7 +111,7 @@ impl Requests {
         work: Work,
         chain: &mut Chain,
     ) -> Option<RequestKey> {
-        // A message of one request needs no chain to go on with.
+        // A message of one request needs no chain to continue with.
         let is_alone = chain.first && !chain.has_more();
         let chain = (!is_alone).then(|| {
             Box::new(Chain {
@@ -138,7 +139,7 @@ impl Requests {
         Some(key)
     }
 
-    /// Sees to it that a request goes on when what it waits for has come.
+    /// Has a request continue when its wait is over.
     fn wait<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -216,7 +217,7 @@ impl Requests {
         }
     }
 
-    /// Goes on with the requests that a command has found able to.
+    /// Continues the requests that a command has made ready.
     #[inline]
     pub fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         if !state.woken.is_empty() {
@@ -253,7 +254,8 @@ impl Requests {
         }
     }
 
-    /// The volume says that a request will take long: the client is told (MS-SMB2 3.3.4.2).
+    /// Sends the client an interim response: the volume says that its request will take long (MS-SMB2
+    /// 3.3.4.2).
     pub fn went_pending<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -388,7 +390,7 @@ impl Requests {
         self.complete(state, key, result, now);
     }
 
-    /// Goes on with the requests whose time has come.
+    /// Continues the requests whose time has come.
     pub fn handle_timeout<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         while let Some(key) = self.pop_due(now) {
             self.complete(state, key, Ok(Reply::Done), now);
@@ -463,7 +465,7 @@ impl Requests {
     ) {
         let Some(request) = self.get(key) else { return };
         match request.volume {
-            // Goes on waiting: the replay finds it by its GUID.
+            // Continues waiting: the replay finds it by its GUID.
             _ if request.work.is_replayable() => {}
             Some(volume) => state.volumes.cancel(volume, key),
             None => self.complete(state, key, Err(NtStatus::CANCELLED.into()), now),
@@ -551,7 +553,7 @@ fn header_of_answer<B: Backend, D: Directory>(
     }
     if context.claims_signature && context.proof.is_none() && context.sealed_by.is_none() && status.is_error()
     {
-        // No key to sign with: the flag alone tells a client that the answer belongs to what it signed.
+        // No key to sign with: the flag alone shows a client that the answer belongs to its signed request.
         header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
     }
     header

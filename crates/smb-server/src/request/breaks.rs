@@ -27,7 +27,7 @@ pub(crate) struct LeaseStep {
     pub epoch: u16,
 }
 
-/// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
+/// Sends the break of an oplock to its holder (MS-SMB2 3.3.4.6).
 pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     volume: VolumeSlot,
@@ -54,7 +54,7 @@ pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
     send_unasked(state, connection, (Some(session), body), sealed_by);
 }
 
-/// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
+/// Sends the break of a lease to its client (MS-SMB2 3.3.4.7).
 pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     lease: LeaseName,

@@ -55,7 +55,7 @@ pub(crate) struct Chain {
     pub responses: SmallVec<[Response; 1]>,
     /// The bytes that `responses` take in a message.
     pub held_bytes: usize,
-    /// The same of all answers so far, sent or not.
+    /// Bytes of all answers so far, sent or not.
     pub answered_bytes: usize,
 }
 

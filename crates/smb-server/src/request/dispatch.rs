@@ -34,7 +34,7 @@ const REPEATED_FLAGS: HeaderFlags =
 /// How far starting a request has come.
 pub(super) enum Started {
     Answered,
-    /// The volume or a timer goes on with it; the chain went along.
+    /// The volume or a timer continues the request; the chain went along.
     Waits,
     /// CANCEL has no answer.
     Silent,

@@ -178,7 +178,8 @@ fn sign<B: Backend, D: Directory>(
 ) {
     let message_id = header.message_id.get();
     let is_signed = proof.sign(&mut state.sessions, &mut built.head, &built.payload, message_id);
-    // The flag alone tells a client that a refusal belongs to what it signed; any other answer has to be what it says.
+    // The flag alone shows a client that a refusal belongs to its signed request; on any other unsigned
+    // answer it would be false.
     if !is_signed
         && !header.status().is_error()
         && let Some(header) = Header::in_place(&mut built.head)

@@ -55,8 +55,8 @@ impl Bindings {
         Self { first_signed, ..Self::default() }
     }
 
-    /// The challenge that all bindings of this session share. `None`: so many were made that their requests can no longer be
-    /// remembered; each gets a challenge of its own then, and an unsigned answer.
+    /// The challenge that all bindings of this session share. `None`: there were too many requests to
+    /// remember; each gets a challenge of its own then, and an unsigned answer.
     pub fn shared_challenge(
         &mut self,
         random: &mut dyn FnMut(&mut [u8]),
@@ -77,8 +77,8 @@ impl Bindings {
         self.requests.len()
     }
 
-    /// Remembers a request that was found genuine, if there is room, which the user of the session may have used up (`may_grow`). Whether it
-    /// may have come before.
+    /// Remembers a genuine request, if there is space, which the user of the session may have used up
+    /// (`may_grow`). Returns whether it may have come before.
     pub(super) fn verified(
         &mut self,
         message_id: u64,

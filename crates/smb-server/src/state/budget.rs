@@ -101,7 +101,8 @@ impl<K: Hash + Eq + Clone> Budget<K> {
         }
     }
 
-    /// Whether this holder, which may have no place yet, may take so much: it would then hold at most as much as is free. One that holds nothing takes what is left.
+    /// Whether this holder, which may have no place yet, may take that amount: it would then hold at most
+    /// as much as is free. One that holds nothing takes the rest.
     pub fn may_take(&self, key: &K, amount: usize) -> bool {
         let held = self.by_key.get(key).map_or(0, |at| self.holders[*at as usize].held);
         let free = self.limit.saturating_sub(self.held);

@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     transmit_bytes: usize,
     /// Bytes of answers that the transport keeps.
     unsent_bytes: usize,
-    /// Of requests in work, but for those that were told STATUS_PENDING.
+    /// Bytes of requests in work, except for those that got STATUS_PENDING.
     pub in_work_bytes: usize,
     /// Of these.
     pub parked_bytes: usize,

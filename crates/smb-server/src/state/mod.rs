@@ -55,7 +55,7 @@ use volumes::{UNATTENDED, Volumes};
 /// Fills a slice with bytes that nobody can guess.
 pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
 
-/// Requests that may go on, as a command has found. They do before the command itself is answered.
+/// Requests that a command has made ready. They continue before the command itself is answered.
 pub(crate) enum Wake {
     /// The READs that wait for this pipe to have something to read.
     Readers(OpenKey),
@@ -63,7 +63,7 @@ pub(crate) enum Wake {
     WaitedForClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
-    /// No request, but the break of this lease, which has got an open that can be told.
+    /// No request, but the break of this lease, which now has an open that can receive it.
     Break(LeaseName, BreakStep),
 }
 
@@ -142,7 +142,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Drops the wire identity of an open; the volume is not told. However the open ends, what waits for it in this server is refused.
+    /// Drops the wire identity of an open without telling the volume. Requests of this server that wait for
+    /// it are refused.
     pub fn forget_open(&mut self, key: OpenKey) -> Option<Open> {
         let mut open = self.opens.remove(key)?;
         let mut waiting = std::mem::take(&mut open.enumeration.queued);
@@ -170,7 +171,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Removes a session with all that it holds, but for durable opens: they wait for their client, also after a LOGOFF (MS-SMB2 3.3.5.6).
+    /// Removes a session with everything it holds, except for durable opens: they wait for their client,
+    /// also after a LOGOFF (MS-SMB2 3.3.5.6).
     pub fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.counters.sessions_ended += 1;

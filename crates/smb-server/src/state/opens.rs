@@ -18,7 +18,7 @@ use volume::backend::{CacheGrant, OpenId, WideString};
 pub(crate) struct Enumeration {
     /// `None`: not begun.
     pub pattern: Option<WideString>,
-    /// Where the volume goes on.
+    /// Place from which the volume continues.
     pub after: u64,
     /// The volume is asked for entries.
     pub busy: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Open {
     pub client: ClientSlot,
     pub kind: OpenKind,
     pub persistent: u64,
-    /// From the share's root: the present name, of which the volume tells.
+    /// Present name from the share's root, as the volume reports it.
     pub path: WideString,
     pub directory: bool,
     pub granted_access: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Open {
     pub outstanding_before: u32,
     /// FilePositionInformation: kept for the client, used by nothing.
     pub position: u64,
-    /// The user whose quota was told last, in a list of all.
+    /// User whose quota was listed last, in a list of all.
     pub quota_scan: Option<Sid>,
     pub opened_at: Monotonic,
     pub read_bytes: u64,

@@ -31,7 +31,7 @@ impl Pipe {
         self.readers.push_back(reader);
     }
 
-    /// The READ that may go on; `None` if there is nothing to read, or nobody waits for it.
+    /// Returns the READ that may continue; `None` if there is nothing to read, or nobody waits for it.
     pub fn next_reader(&mut self) -> Option<RequestKey> {
         if self.waiting_bytes() == 0 { None } else { self.readers.pop_front() }
     }

@@ -94,7 +94,7 @@ fn terms(share: Arc<Share>, logon: Logon) -> Terms {
     }
 }
 
-/// Whether a share takes away from everybody something that its clients had or were told.
+/// Whether a share takes away from everybody something that its clients had or knew.
 fn narrows(old: &Share, new: &Share) -> bool {
     // Access is compared for each user: see `Review::rule`.
     let Share { name: _, comment: _, volume, path, options, encrypt, access: _ } = old;

@@ -68,7 +68,7 @@ pub(crate) struct Session {
     pub trees: Vec<(u32, Tree)>,
     next_tree: u32,
     pub opens: SessionOpens,
-    /// Of requests that were told STATUS_PENDING.
+    /// Bytes of requests that got STATUS_PENDING.
     pub parked_bytes: usize,
     pub created_at: Monotonic,
     pub last_request_at: Monotonic,
@@ -156,7 +156,7 @@ impl Session {
         Some(tree)
     }
 
-    /// Memory in bytes that it takes, with all that only it has.
+    /// Memory of the session in bytes, with everything that only it has.
     fn len_bytes(&self) -> usize {
         SESSION_BYTES
             + self.trees.len() * TREE_BYTES
@@ -185,7 +185,7 @@ impl Session {
     }
 }
 
-/// The opens of a session, by tree connect: the end of one does not look at the opens of others.
+/// The opens of a session, by tree connect: the end of one does not examine the opens of others.
 #[derive(Default)]
 pub(crate) struct SessionOpens {
     by_tree: BTreeSet<(u32, OpenKey)>,
@@ -295,7 +295,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the user of a session may make the server hold so many bytes more for it.
+    /// Whether the user of a session may make the server hold this many bytes more for it.
     pub fn has_room(&self, key: SessionKey, bytes: usize) -> bool {
         self.table.get(&key).is_some_and(|session| self.memory.may_take(&session.holder.user, bytes))
     }

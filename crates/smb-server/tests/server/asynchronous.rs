@@ -1,4 +1,4 @@
-//! Requests that take long: told so, cancelled, finished (MS-SMB2 3.3.4.2, 3.3.5.16).
+//! Requests that take long: marked as pending, cancelled, finished (MS-SMB2 3.3.4.2, 3.3.5.16).
 
 use crate::fixture::*;
 use crate::raw::{Asked, DIRECTORY};
@@ -15,7 +15,7 @@ fn lock(client: &mut Client, file_id: FileId) -> Vec<u8> {
     })
 }
 
-/// A lock that waits: the client has been told.
+/// Makes a lock that waits, of which the client knows that it does.
 fn waiting(world: &mut World, client: &mut Client) -> (Header, Header) {
     let file = client.create(world, "file");
     world.layer.0.borrow_mut().asked.clear();
@@ -314,7 +314,7 @@ fn more_waiting_requests_than_allowed_are_refused() {
     assert_eq!(status(&client.receive(&mut world).unwrap()), NtStatus::INSUFFICIENT_RESOURCES);
 }
 
-/// The ends that an open may come to, each with what tells the server so.
+/// Ways in which an open may end, each with the message that ends it.
 fn ends(client: &mut Client, file: FileId) -> [Vec<u8>; 3] {
     let empty = |out: &mut Vec<u8>| out.put(&EmptyBody::default());
     [

@@ -1,4 +1,5 @@
-//! A share of a directory: nothing that a client says leads out of it, and nothing that it is told speaks of what lies outside.
+//! A share of a directory: nothing that a client sends leads out of it, and no answer mentions anything
+//! outside.
 
 use crate::fixture::*;
 use crate::raw::{Asked, DELETE_ON_CLOSE, MAKE, MAKE_DIRECTORY, to};

@@ -85,7 +85,7 @@ fn a_tree_disconnect_closes_what_was_opened_through_this_tree_and_nothing_else()
     assert_eq!(world.server.gauges().opens, 1);
 }
 
-/// A compound of a CREATE and a WRITE of so many bytes behind it.
+/// A compound of a CREATE and a WRITE of this many bytes behind it.
 fn create_and_write(client: &mut Client, bytes: usize) -> Vec<u8> {
     let mut create = client.build(Command::Create, Client::create_body("file"));
     Header::in_place(&mut create).unwrap().credit_charge = 1.into();

@@ -147,8 +147,8 @@ fn who_repeats_a_binding_that_was_heard_learns_nothing_new_and_gets_no_channel()
 
 #[test]
 fn the_refusal_of_one_channel_too_many_is_signed() {
-    // With 32 channels the client has signed 31 requests under one nonce of the session's key: one more answer gives nothing away
-    // that these did not, and tells the client that it is its server that refuses.
+    // With 32 channels the client has signed 31 requests under one nonce of the session's key: one more
+    // answer gives nothing away that these did not, and shows the client that its own server refuses.
     for wishes in [Wishes::default(), gmac()] {
         let mut world = World::new();
         let first = logged_on(&mut world, &wishes);

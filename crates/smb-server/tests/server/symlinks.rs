@@ -1,4 +1,5 @@
-//! Symbolic links: the server follows none, but tells a client that meets one where it leads (MS-SMB2 2.2.2.2.1, 3.3.5.9, 3.3.5.21.1).
+//! Symbolic links: the server follows none, but shows a client that meets one its target (MS-SMB2
+//! 2.2.2.2.1, 3.3.5.9, 3.3.5.21.1).
 
 use crate::fixture::*;
 use crate::raw::{Asked, MAKE, MAKE_DIRECTORY, OPEN_REPARSE_POINT, to};

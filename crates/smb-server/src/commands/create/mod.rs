@@ -250,7 +250,8 @@ fn create_operation(
     })
 }
 
-/// Opens the share's root, to ask for no more than what the volume says of quotas. Rights to those are judged where they are asked for.
+/// Opens the share's root, only to ask the volume about quotas. Rights to those are checked with the
+/// requests.
 fn quota_file(create: Create) -> Create {
     Create {
         path: WideString::default(),
@@ -313,7 +314,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     if !belongs || !reachable {
         let open = (work.volume, created.open);
         match context.session {
-            // The client was not told of the open and may come again for it.
+            // The client does not know of the open and may come again for it.
             Some(session) if !is_closed && (work.asked.reconnect || work.is_replayable()) => {
                 state.volumes.abandon(open, session.into(), now);
             }

@@ -148,7 +148,8 @@ fn neighbours_of_one_who_guesses_log_on_as_ever() {
         world.guess("anna", "10.0.0.1");
         assert_eq!(world.log_on("bob", "10.0.0.1"), SOON);
     }
-    // But for one who is guessed at behind his own address, as he cannot be told from who guesses.
+    // Except for a user whose password is guessed from his own address, as he cannot be told from the
+    // guesser.
     let mut seen = 0;
     for _ in 0..300 {
         seen += u32::from(world.guess("bob", "10.0.0.1") == SOON);
