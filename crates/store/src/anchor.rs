@@ -27,7 +27,7 @@ pub struct Anchor {
     pub durable_through: u64,
     /// The generation that the next allocated slab gets, at least.
     pub next_generation: u64,
-    /// Where the scrub goes on.
+    /// Place from which the scrub continues.
     pub scrub_slab: u32,
     pub scrub_block: u32,
 }

@@ -1,4 +1,4 @@
-//! Looking at a disk without changing it: what it is, what it holds, what is damaged.
+//! Inspects a disk without changing it: its kind, its contents, its damage.
 
 use crate::anchor::{Anchor, parse_anchor, parse_records};
 use crate::io::{Io, Work};

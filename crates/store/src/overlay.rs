@@ -44,7 +44,7 @@ impl Overlay {
         self.entries.get(&key)
     }
 
-    /// Takes a block; its bytes only if the budget has room for them.
+    /// Takes a block; its bytes only if the budget has space for them.
     pub(crate) fn insert(&mut self, key: u64, entry: OverlayEntry) {
         let bytes = entry.bytes.filter(|_| self.kept_bytes + BLOCK_BYTES <= self.budget_bytes).map(|bytes| {
             // A slice of a large receive buffer would keep all of it.

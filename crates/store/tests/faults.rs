@@ -253,7 +253,7 @@ fn a_grown_disk_opens_at_its_old_size() {
     assert_eq!(Rig::open(grown).read(0, 256), Ok(pattern(1, 256)));
 }
 
-/// Every kind of write that fails poisons the store; reads go on; what was acknowledged is there after verification.
+/// Every kind of write that fails poisons the store; reads continue; what was acknowledged is there after verification.
 #[test]
 fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
     let targets = [FaultTarget::Write, FaultTarget::Flush];

@@ -51,7 +51,7 @@ impl Damage {
         }
     }
 
-    /// Counters that tell of so many pages: structures, blocks, medium errors.
+    /// Expected counters for this many pages: structures, blocks, medium errors.
     fn counted(self, pages: u64) -> (u64, u64, u64) {
         (pages, pages, if self == Self::Rot { 0 } else { pages })
     }
@@ -82,7 +82,7 @@ fn is_whole(rig: &mut Rig<CrashDisk>) {
     assert_eq!(rig.store.records(), pattern(2, 3));
 }
 
-/// As [`is_whole`], but for the first blocks, which [`journaled`] has overwritten.
+/// As [`is_whole`], except for the first blocks, which [`journaled`] has overwritten.
 fn is_whole_but(rig: &mut Rig<CrashDisk>, overwritten: u64) {
     for block in 0..overwritten {
         assert_eq!(rig.read(block, 1), Ok(pattern(10 + block, 1)), "block {block}");

@@ -1,5 +1,6 @@
-//! How the store and its tasks speak: the store tells a task of an event, and the task answers with what it does next. Between two events
-//! a task changes nothing, so a reader of one kind of task needs only its own file.
+//! Protocol between the store and its tasks: the store sends a task an event, and the task answers with
+//! its next step. Between two events a task changes nothing, so a reader of one kind of task needs only
+//! its own file.
 
 use crate::api::{StoreError, StoreReply};
 use crate::record::Record;
@@ -30,7 +31,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Stops a test whose task was told of what cannot happen to it.
+    /// Stops a test whose task got an event that cannot happen to it.
     pub(super) fn cannot_be(self) -> Next {
         debug_assert!(false, "a task was told of {self:?}, which it never waits for");
         Next::Wait
@@ -55,7 +56,8 @@ pub(super) enum Next {
     RecordBeside(Record),
     /// The data that its record awaits are durable; it waits for the record.
     Placed,
-    /// The data that its record awaits have found no room. It is refused, and waits until the record is taken back.
+    /// The data that its record awaits have found no space. The task is refused, and waits until the record
+    /// is taken back.
     Withdraw,
     /// Is answered, and lets go of all it holds.
     Finish(Result<StoreReply, StoreError>),

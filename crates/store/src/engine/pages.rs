@@ -24,8 +24,9 @@ pub(super) type Pinned = SmallVec<[u64; 4]>;
 /// The metadata words that a task reads or changes.
 pub(super) type WordRanges = SmallVec<[Range<u32>; 2]>;
 
-/// Invariant: a page in RAM is of its slab's present owner, and tells what the journal has made durable, no more; what is dirty is written
-/// again by a checkpoint, what is clean lies in place with the version that `versions` names; a page that a task has pinned stays.
+/// Invariant: a page in RAM is of its slab's present owner, and shows what the journal has made
+/// durable, no more. A dirty page is written again by a checkpoint; a clean one lies in place with the
+/// version that `versions` names. A page that a task has pinned stays.
 pub(super) struct Pages {
     disk: DiskId,
     pub(super) cache: PageCache,

@@ -64,7 +64,7 @@ impl WriteRequest {
         Ok(blocks)
     }
 
-    /// Refuses data that does not match what is going to be known of it; `verify`: whether that is worth a look if nothing depends on it.
+    /// Refuses data that does not match its checksums; `verify`: check even if nothing depends on it.
     pub(super) fn check_data(&self, blocks: u32, verify: bool) -> Result<(), StoreError> {
         if self.class == WriteClass::Append {
             if verify && !payload_proves_itself(self.volume, self.lba, &self.data) {
@@ -73,7 +73,7 @@ impl WriteRequest {
             return Ok(());
         }
         let reserved = self.checksums.iter().any(|checksum| matches!(*checksum, UNWRITTEN | LOST));
-        // Replay tells by its data whether a batch is whole: nothing that does not match ever gets into the journal.
+        // Replay recognises a whole batch by its data: data that does not match never gets into the journal.
         let journaled = self.class == WriteClass::Overwrite || blocks <= JOURNALED_FRESH_BLOCKS_MAX;
         let matches = if verify || journaled {
             codes::payload_matches(self.volume, self.lba, &self.data, &self.checksums)
@@ -109,7 +109,7 @@ enum Stage {
     Recording,
     /// Data and record on their way beside each other.
     Both,
-    /// The data found no room: the record is being taken back.
+    /// The data found no space: the record is being taken back.
     TakingBack,
 }
 
