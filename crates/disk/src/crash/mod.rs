@@ -135,7 +135,7 @@ impl CrashDisk {
         self.state().faults.iter().filter(|fault| fault.times > 0).count()
     }
 
-    /// Removes all rules. Hanging operations go on hanging.
+    /// Removes all rules. Hanging operations keep hanging.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
@@ -193,7 +193,7 @@ impl CrashDisk {
         self.state().operations_in_flight()
     }
 
-    /// Returns the bytes that a read would find, for a test to look at.
+    /// Returns the bytes that a read would find, for a test to examine.
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.state().peek(offset, &mut bytes);

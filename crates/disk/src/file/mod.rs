@@ -36,7 +36,7 @@ const DISCARD_BYTES_MAX: u64 = 16 << 20;
 
 /// An operation of the driver on behalf of a caller.
 struct Outstanding {
-    /// Tells an answer to this operation from a late one to the place's former operation.
+    /// Distinguishes an answer to this operation from a late one to the place's former operation.
     generation: u32,
     token: u64,
     kind: Kind,

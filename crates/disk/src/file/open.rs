@@ -161,8 +161,8 @@ impl OpenedFile {
     }
 }
 
-/// Through a handle of its own, since reads of a table are not aligned. `blocks_bytes`: a device's logical block, or those that the
-/// device may have had of which a file is an image.
+/// Opens a handle of its own, since reads of a table are not aligned. `blocks_bytes`: a device's
+/// logical block, or those possible for the device of which a file is an image.
 fn our_partition(path: &str, size_bytes: u64, blocks_bytes: &[u32]) -> Option<Place> {
     let file = File::open(path).ok()?;
     blocks_bytes.iter().find_map(|&block_bytes| partition::find(&file, size_bytes, block_bytes))
@@ -228,9 +228,9 @@ fn open_file(path: &str, device: bool, options: &FileDiskOptions) -> Result<(Own
     Ok((rustix::fs::open(path, flags, Mode::empty())?, false))
 }
 
-/// Lets reads see the medium. After a write that failed, the page cache may hold what never got there, marked as clean; only dropping
-/// such pages shows what did (I9). File systems in memory have no other medium, and one that keeps pages for reasons of its own goes on
-/// doing so.
+/// Lets reads see the medium. After a failed write, the page cache may hold bytes that never got there,
+/// marked as clean; only dropping such pages shows what did (I9). File systems in memory have no other
+/// medium, and a file system that keeps pages for reasons of its own still does so.
 fn forget_cached(file: &OwnedFd) {
     // The error of a write that nobody waits for any more: what it leaves on the medium is what the reads are to see.
     let _ = rustix::fs::fdatasync(file);
@@ -243,7 +243,7 @@ fn direct_works(file: &OwnedFd) -> bool {
     !matches!(rustix::io::pread(file, &mut probe[..], 0), Err(Errno::INVAL | Errno::OPNOTSUPP))
 }
 
-/// A number that the kernel tells about a block device's queue; a partition's is its disk's.
+/// Reads a number of a block device's queue from the kernel; a partition's is its disk's.
 fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let of_disk = format!("/sys/dev/block/{major}:{minor}/queue/{attribute}");

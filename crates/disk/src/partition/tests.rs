@@ -43,7 +43,7 @@ fn a_table_that_is_written_again_keeps_its_identities_and_its_place() {
     let (_, file) = device(&directory, 512);
     write(&file, SIZE, 512).unwrap();
     let first = read(&file, SIZE, 512).unwrap();
-    // The first copy is lost: the second tells.
+    // The first copy is lost: the second still has the table.
     file.write_all_at(&[0; 4096], 0).unwrap();
     write(&file, SIZE, 512).unwrap();
     file.write_all_at(&[0; 512], SIZE - 512).unwrap();
