@@ -98,7 +98,7 @@ fn a_cache_that_turns_over_from_small_to_large_pieces_keeps_its_memory() {
     let (mut fresh, mut left) = (0, 0);
     let mut large = Vec::new();
     for _ in 0..62 {
-        // Room is made first, as the cache does.
+        // Space is made first, as the cache does.
         let evicted: Vec<Piece> = cached.drain(..16.min(cached.len())).collect();
         left += give_back_all(&mut spans, evicted);
         let (piece, zero) = spans.take(class_of(MIB)).expect("address space");

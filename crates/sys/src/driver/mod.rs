@@ -295,7 +295,8 @@ impl Driver {
         Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId, aside }
     }
 
-    /// From now on [`Driver::wait`] looks for work for that time before it sleeps, while work keeps coming; zero, as at first: not at all.
+    /// From now on [`Driver::wait`] searches for work for that time before it sleeps, while work keeps
+    /// coming; zero, as at first: not at all.
     pub fn busy_poll(&self, limit: Duration) {
         self.inner.borrow_mut().busy = busy::BusyPoll::new(limit);
     }
@@ -309,7 +310,7 @@ impl Driver {
     /// passed (`None`: without end). Returns at once if completions already wait in a queue.
     ///
     /// # Errors
-    /// When the kernel refuses to go on with the loop itself; nothing that one operation did.
+    /// If the kernel refuses to continue the loop itself; nothing that one operation did.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.borrow_mut().wait(timeout)
     }
