@@ -113,7 +113,7 @@ const fn bucket_of(taken_ns: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// The bucket found by looking at all bounds.
+    /// Finds the bucket by comparing all bounds.
     fn bucket_by_search(taken_ns: u64) -> usize {
         BOUNDS_NS.iter().position(|bound| taken_ns <= *bound).unwrap_or(BOUNDS_NS.len())
     }
