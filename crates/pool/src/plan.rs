@@ -34,7 +34,7 @@ pub struct Move {
 }
 
 /// The copies that are missing: chunks with the fewest good copies first. A copy on a disk that is not usable (retired) counts
-/// as one to read from, not as one to keep. Also says for how many copies there is no room.
+/// as one to read from, not as one to keep. Also says for how many copies there is no space.
 pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64) {
     let mut pool = pool.clone();
     let mut order: Vec<&ChunkCopies> = chunks.iter().collect();
