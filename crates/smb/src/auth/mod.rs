@@ -21,10 +21,10 @@ pub use spnego::{Mechanism, server_hint};
 use types::{NodeId, NtStatus};
 use zeroize::Zeroizing;
 
-/// Longest token in bytes that is looked at: Kerberos tickets with many groups stay below it.
+/// Longest accepted token in bytes: Kerberos tickets with many groups stay below it.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
-/// Longest message of NTLM in bytes that is looked at. Names are at most 512 bytes each, the target information that a client
-/// repeats with its proof a few hundred.
+/// Longest accepted message of NTLM in bytes. Names are at most 512 bytes each, the target information
+/// that a client repeats with its proof a few hundred.
 pub const NTLM_BYTES_MAX: usize = 8 << 10;
 
 /// The key that a session's other keys are derived from.
@@ -162,7 +162,7 @@ impl Denied {
     }
 }
 
-/// As whom an initiator logs on.
+/// Identity with which an initiator logs on.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     Anonymous,
@@ -178,7 +178,7 @@ pub enum Credentials {
     },
 }
 
-/// Why an initiator cannot go on.
+/// Why an initiator cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InitiateError {
     #[error("the server's token is malformed")]

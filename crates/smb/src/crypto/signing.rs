@@ -169,7 +169,7 @@ impl SigningKey {
 
 impl SigningKey {
     /// The signature of a payload that goes beside the messages (MS-SMB2 2.2.43.1), and its nonce if the algorithm has one.
-    /// `message_id`: of the message that tells it; no other payload of the same direction has it.
+    /// `message_id`: of the message that describes it; no other payload of the same direction has it.
     pub fn sign_payload(
         &self,
         parts: &[&[u8]],

@@ -72,8 +72,9 @@ impl Enumeration {
         self.answer_part(rest, rest.len(), None, |shown| (from + shown) as u32, fixed, targets)
     }
 
-    /// Writes as many of `rest` as fit. `total`: how many there are from where the client stopped; `more_at`: where those begin that are not in
-    /// `rest`; `resume_at`: where a client goes on that was shown so many.
+    /// Writes as many of `rest` as fit. `total`: their number from the client's place on; `more_at`: the
+    /// place of those that are not in `rest`; `resume_at`: the place from which a client continues that was
+    /// shown this many.
     pub(super) fn answer_part<T>(
         &self,
         rest: &[T],

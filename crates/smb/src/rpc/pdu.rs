@@ -358,8 +358,8 @@ impl Request {
     }
 }
 
-/// Splits a stub into RESPONSE fragments of at most `fragment_len` bytes each. `security`: fragments end with this trailer and room for a
-/// signature of so many bytes.
+/// Splits a stub into RESPONSE fragments of at most `fragment_len` bytes each. `security`: fragments end with this trailer and space for a
+/// signature of this many bytes.
 pub(super) fn responses(
     call_id: u32,
     context_id: u16,

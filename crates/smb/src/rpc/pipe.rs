@@ -188,7 +188,7 @@ impl Pipe {
         Ok(self.read(max))
     }
 
-    /// Takes the change that the pipe waits for; [`Self::finish`] tells its outcome.
+    /// Takes the change that the pipe waits for; [`Self::finish`] takes its outcome.
     pub fn take_change(&mut self) -> Option<RpcChange> {
         self.pending.as_mut()?.change.take()
     }
@@ -361,7 +361,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Where the stub of a request is, after its protection was looked at. `None`: it may not be taken.
+    /// Returns the place of a request's stub, after checking its protection. `None`: it may not be taken.
     fn stub_of(&mut self, header: &Header, pdu: &mut [u8], stub_at: usize) -> Option<std::ops::Range<usize>> {
         match &mut self.protection {
             Some(protection) => protection.open(header, pdu, stub_at),

@@ -1,5 +1,5 @@
-//! winreg (MS-RRP), for reading: the few keys that tools ask for, for administrators. Nothing here is kept anywhere: it is said of this server
-//! what a registry would say of it.
+//! winreg (MS-RRP), for reading: the few keys that tools ask for, for administrators. Nothing here is
+//! stored: the answers are those that this server's registry would give.
 
 use super::handles::{Handles, Object, close_answer, open_answer};
 use super::ndr::{BadStub, Reader, Writer};
@@ -12,7 +12,7 @@ const NUMBER: u32 = 4;
 const NO_MORE_ITEMS: u32 = 259;
 /// Longest data of a value in bytes that a client may bring along.
 const DATA_BYTES_MAX: usize = 64 << 10;
-/// The version of the registry that Windows tells since Windows 2000.
+/// Version of the registry that Windows has reported since Windows 2000.
 const VERSION: u32 = 5;
 
 const MACHINE: &str = "HKLM";
@@ -249,7 +249,7 @@ impl Wanted {
         out.pointer_if(self.room.is_some());
         if self.room.is_some() {
             let shown: &[u8] = if fits { &data } else { &[] };
-            // As long as the size that is told beside it.
+            // As long as the size beside it.
             out.count(data.len());
             out.u32(0);
             out.count(shown.len());

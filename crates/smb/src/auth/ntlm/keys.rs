@@ -185,7 +185,7 @@ impl Way {
         checksum
     }
 
-    /// Completes a signature, and goes on to the next message.
+    /// Completes a signature, and advances to the next message.
     fn signature(&mut self, mut checksum: [u8; 8]) -> [u8; 16] {
         if self.seals_checksums {
             self.sealing.apply_keystream(&mut checksum);

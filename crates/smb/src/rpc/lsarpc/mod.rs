@@ -109,7 +109,7 @@ fn close(reader: &mut Reader<'_>, policies: &mut Handles) -> Result<Vec<u8>, Bad
     Ok(close_answer(policies, reader.handle()?, NtStatus::INVALID_HANDLE.0))
 }
 
-/// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are not looked at: everybody may translate names.
+/// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are ignored: everybody may translate names.
 fn open_policy(policies: &mut Handles) -> Vec<u8> {
     open_answer(policies, Object::Policy, NtStatus::INSUFFICIENT_RESOURCES.0)
 }

@@ -57,7 +57,7 @@ fn accounts(call: &Call<'_>, domain: &Sid) -> Vec<Account> {
     all
 }
 
-/// As many accounts as an answer of so many bytes holds; one always.
+/// As many accounts as an answer of this many bytes holds; one always.
 fn fitting(rest: &[Account], bytes_max: usize) -> &[Account] {
     let mut used = 0;
     let fits = |account: &&Account| {

@@ -52,7 +52,7 @@ fn server_set_info(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Answer
     Ok(Answer::status(if caller.is_administrator { Win32::NOT_SUPPORTED } else { Win32::ACCESS_DENIED }))
 }
 
-/// NetrServerDiskEnum (MS-SRVS 3.1.4.19): volumes appear below one drive, as the paths of shares tell.
+/// NetrServerDiskEnum (MS-SRVS 3.1.4.19): volumes appear below one drive, as in the paths of shares.
 fn disk_enum(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
     let level = reader.u32()?;
