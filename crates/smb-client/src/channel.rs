@@ -13,7 +13,7 @@ use smbdirect::BufferDescriptor;
 use sys::{Buf, BufMut};
 use types::{IdentityMap, Monotonic, NtStatus};
 
-/// Most descriptors of one request; a payload in more parts is put together first.
+/// Most descriptors of one request; a payload in more parts is copied together first.
 const DESCRIPTORS_MAX: usize = 16;
 
 /// A descriptor as requests carry it (MS-SMBD 2.2.3.1).
@@ -45,7 +45,7 @@ pub struct Channel {
     /// When the server last said something, or was first asked after a pause.
     heard_at: Monotonic,
     counters: Counters,
-    /// OPLOCK_BREAK notifications that nobody has looked at.
+    /// OPLOCK_BREAK notifications that nobody has taken.
     pub breaks: Vec<Buf>,
     /// Which of its owner's targets it goes to.
     pub target: usize,
@@ -276,7 +276,7 @@ impl Channel {
         limits
     }
 
-    /// Whether a chain of so many requests with so many bytes in all can be one message.
+    /// Whether a chain of this many requests with this many bytes in all can be one message.
     pub fn can_compound(&self, requests: u32, len_bytes: usize) -> bool {
         let limit = self.connection.limits().write_bytes;
         let limit = self.link.rdma_ref().map_or(limit, |link| link.inline_bytes_max().min(limit));

@@ -82,7 +82,7 @@ pub enum ClientError {
     /// Signature or encryption is wrong or missing: somebody may sit between.
     #[error("the server's message is not protected as agreed: {0}")]
     NotAuthentic(#[from] CryptoError),
-    /// The logon cannot go on.
+    /// The logon cannot continue.
     #[error("logon: {0}")]
     Auth(#[from] InitiateError),
     /// The server offers nothing that the options allow.

@@ -1,4 +1,4 @@
-//! Trees, open files, and what is told about them.
+//! Trees, open files, and their properties.
 
 use smb::wire::{
     CreateRequestBody, CreateResponse, DirectoryTimes, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,

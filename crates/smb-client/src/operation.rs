@@ -158,7 +158,7 @@ impl Request {
         }
     }
 
-    /// Whether the server has to be told that it may have seen it (MS-SMB2 3.3.5.2.10).
+    /// Whether a repeated request must say that the server may have seen it (MS-SMB2 3.3.5.2.10).
     pub(crate) fn changes(&self) -> bool {
         matches!(self.command, Command::Write | Command::SetInfo | Command::Create)
     }

@@ -83,8 +83,8 @@ pub struct Options {
     /// Number of connections of the session, all by the same transport, if the server takes more than one (3.0 and later). Work is spread
     /// over them. When one is lost its unanswered requests are asked on another, and the connection is made anew.
     pub channels: usize,
-    /// The connections beyond the first go to the addresses that the server tells of, by SMB Direct if both ends have it: at most
-    /// [`Self::channels`] in all, but two at least.
+    /// The connections beyond the first go to the addresses that the server lists, by SMB Direct if both
+    /// ends have it: at most [`Self::channels`] in all, but at least two.
     pub multichannel: bool,
     /// Time for which a session that has lost all connections is tried to be set up anew. Files opened durably
     /// ([`crate::OpenOptions::durable`]) stay open, and unanswered requests are asked again. Zero: no attempt is made.

@@ -118,8 +118,9 @@ impl Client {
         Ok(())
     }
 
-    /// Moves the session, which TCP carries and which has nothing open, to SMB Direct: if the server says that it has that, and if the one that listens
-    /// for it is the same server. Any local user of a server without SMB Direct can listen at that port, so nobody there is logged on to unasked.
+    /// Moves the session, which TCP carries and which has nothing open, to SMB Direct, if the server offers
+    /// that and the same server listens for it. Any local user of a server without SMB Direct can listen at
+    /// that port, so this logs on to nobody there unasked.
     ///
     /// # Errors
     /// Why the session stays where it was.

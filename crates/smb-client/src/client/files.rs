@@ -113,7 +113,7 @@ impl Client {
         Ok(file)
     }
 
-    /// Whether a file of so many bytes can be made by [`Self::submit_filled`].
+    /// Whether a file of this many bytes can be made by [`Self::submit_filled`].
     pub fn can_create_filled(&self, path: &str, descriptor: Option<&[u8]>, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * path.len() + descriptor.map_or(0, <[u8]>::len) + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
@@ -146,7 +146,7 @@ impl Client {
         done
     }
 
-    /// Whether a file of so many bytes can be made by [`Self::submit_whole`].
+    /// Whether a file of this many bytes can be made by [`Self::submit_whole`].
     pub fn can_create_whole(&self, part: &str, target: &str, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * (part.len() + target.len()) + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
@@ -175,8 +175,8 @@ impl Client {
         Ok(Whole { tokens, data_bytes: contents.data.len(), part, target })
     }
 
-    /// Waits for the answers to [`Self::submit_whole`]. Servers go on with a chain of which a part was refused (MS-SMB2 3.3.5.2.7.2): what is there
-    /// then is removed.
+    /// Waits for the answers to [`Self::submit_whole`]. Servers continue with a chain of which a part was
+    /// refused (MS-SMB2 3.3.5.2.7.2): anything that exists then is removed.
     ///
     /// # Errors
     /// [`NotWhole`], with the first refusal.
@@ -194,7 +194,7 @@ impl Client {
             (is_named, is_closed) = (renamed.success().is_ok(), closed.success().is_ok());
         }
         if !is_closed {
-            // Not closed it goes with the connection; removing it says more.
+            // If it is not closed, it is when the connection ends; the error of its removal says more.
             let _ = self.close(file);
         }
         let name = if is_named { target } else { part };
@@ -205,14 +205,14 @@ impl Client {
         Err(NotWhole { error, left })
     }
 
-    /// Whether a file of so many bytes can be read by [`Self::submit_fetch`].
+    /// Whether a file of this many bytes can be read by [`Self::submit_fetch`].
     pub fn can_fetch(&self, path: &str, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * path.len() + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
             && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
     }
 
-    /// Queues a question for the first so many bytes of a file, in one message; [`Self::fetched`] answers it.
+    /// Queues a query for the first `len_bytes` bytes of a file, in one message; [`Self::fetched`] answers it.
     ///
     /// # Errors
     /// If the connection failed.
@@ -550,7 +550,7 @@ impl Client {
         self.between(tree, path, OpenOptions::delete(), Some(change)).map(drop)
     }
 
-    /// Opens, asks for one thing more, and closes, in one message. Answers what was said to all of it.
+    /// Opens, asks for one thing more, and closes, in one message. Returns all answers.
     fn between(
         &mut self,
         tree: Tree,

@@ -45,7 +45,7 @@ pub struct Client {
     forming: Vec<Forming>,
     /// Data that a further channel needs; `None`: there cannot be any.
     binding: Option<Binding>,
-    /// Why the last further channel was not to be had.
+    /// Why the last further channel could not be made.
     join_error: Option<ClientError>,
     /// ChannelSequence: the channels that died, of those that the session has had together.
     sequence: u16,

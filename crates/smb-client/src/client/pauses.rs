@@ -6,7 +6,7 @@
 use std::time::Duration;
 use types::Monotonic;
 
-/// A connection that lasted so long went well.
+/// Time after which a connection counts as good.
 const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]

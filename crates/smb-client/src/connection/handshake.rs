@@ -331,7 +331,8 @@ impl Connection {
         };
         if !is_nobody {
             let signing = keys.signing_key(handshake.signing);
-            // The last answer carries the proof that the server knows the key, and on 3.1.1 that nobody changed what was said.
+            // The last answer proves that the server knows the key, and on 3.1.1 that nobody changed earlier
+            // messages.
             let is_signed = header.flags().contains(HeaderFlags::SIGNED);
             if is_signed {
                 signing.verify(&[message], header.message_id.get(), true, false)?;

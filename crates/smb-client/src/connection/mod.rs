@@ -112,7 +112,7 @@ impl Binding {
         }
     }
 
-    /// The same for another session, which the server has to refuse: for tests of that.
+    /// A binding to another session, which the server has to refuse: for tests of that.
     #[doc(hidden)]
     pub fn to_session(self, session_id: u64) -> Self {
         Self { session_id, ..self }

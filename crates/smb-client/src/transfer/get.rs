@@ -45,14 +45,14 @@ struct UnderWay {
     written: Vec<Written>,
 }
 
-/// A file whose answer has not been looked at.
+/// A file whose answer is still to be taken.
 struct Asked {
     path: String,
     target: PathBuf,
     fetching: Fetching,
 }
 
-/// A file that is here with all that is in it, and neither durable nor under its name.
+/// A file that is here with all its contents, and neither durable nor under its name.
 struct Written {
     out: fs::File,
     part: Unfinished,
@@ -92,10 +92,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Copies a directory with all that is in it; what is there already stays, or is written over where names are the same.
+    /// Copies a directory with all its contents; existing entries stay, or are overwritten if names are the
+    /// same.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher.
+    /// Errors after which nothing can continue; all others go to the watcher.
     pub fn get_tree(&mut self, path: &str, target: &Path) -> Result<Tally, TransferError> {
         let top = self.client.stat(self.tree, path).map_err(|error| self.remote(path, error))?;
         if !top.is_directory() {
@@ -234,8 +235,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Makes a directory here, or goes into the one that is there. The directory that was named may be a symbolic link; one below it would
-    /// lead out of the tree.
+    /// Makes a directory here, or enters the existing one. The directory that was named may be a symbolic
+    /// link; one below it would lead out of the tree.
     fn enter_local(&self, target: &Path, is_named: bool) -> Result<(), TransferError> {
         let found = if is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
         match found {

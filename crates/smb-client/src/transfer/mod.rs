@@ -28,14 +28,14 @@ const FILES_IN_FLIGHT: usize = 256;
 /// Credits that these take, eight requests each: to be asked for by `Options::credits`. With fewer the rest waits here.
 pub const CREDITS: u16 = 2048;
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Longest path that is followed down, in bytes: a server may tell of a tree without end.
+/// Longest path that is followed down, in bytes: a server may show a tree without end.
 const PATH_BYTES_MAX: usize = 32 << 10;
 
 /// Observer of a transfer.
 pub trait Watcher {
     /// A file begins.
     fn begin(&mut self, path: &str, size_bytes: u64);
-    /// So many bytes more have arrived.
+    /// This many bytes more have arrived.
     fn advance(&mut self, bytes: u64);
     /// Reports a file or directory that is left out; the others are copied.
     fn left_out(&mut self, why: &TransferError);
@@ -69,7 +69,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether nothing else can go on either.
+    /// Whether nothing else can continue either.
     fn is_final(&self) -> bool {
         match self {
             Self::Stopped => true,
@@ -93,7 +93,7 @@ pub struct Tally {
     pub files: u64,
     pub directories: u64,
     pub bytes: u64,
-    /// Files and directories that the watcher was told of instead.
+    /// Files and directories that were reported to the watcher instead.
     pub left_out: u64,
 }
 

@@ -81,7 +81,8 @@ fn part_of(path: &str) -> Result<String, std::io::Error> {
 }
 
 impl Copier<'_> {
-    /// Copies a file, in place of the one that has that name: its access list stays, everything else is new.
+    /// Copies a file, in place of an existing one of that name: its access list stays, everything else is
+    /// new.
     ///
     /// # Errors
     /// [`TransferError`]; the share is then as it was.
@@ -98,10 +99,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Copies a directory with all that is in it; what is there already stays, or is replaced if its name is the very same.
+    /// Copies a directory with all its contents; existing entries stay, or are replaced if their name is
+    /// the very same.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher.
+    /// Errors after which nothing can continue; all others go to the watcher.
     pub fn put_tree(&mut self, source: &Path, path: &str) -> Result<Tally, TransferError> {
         if !fs::metadata(source).map_err(|error| local(source, error))?.is_dir() {
             return self.put(source, path);
@@ -197,7 +199,7 @@ impl Copier<'_> {
         }
         let there = self.client.list(self.tree, path, "*").map_err(|error| self.remote(path, error))?;
         for entry in there {
-            // A server that tells names apart by case has them side by side.
+            // A server whose names are case-sensitive has them side by side.
             let _ = names.take(&entry.name);
         }
         Ok(names)
@@ -319,8 +321,8 @@ impl Copier<'_> {
         Ok(Begun { source, path, part, list, found, start, input, stage })
     }
 
-    /// One message does all of it, but where something is replaced: that is to stay unless the new one is whole, and a server goes on with a message of
-    /// which it has refused a part.
+    /// One message does everything, unless a file is replaced: that has to stay until the new one is whole,
+    /// and a server continues with a message of which it has refused a part.
     fn submit_small(
         &mut self,
         part: &str,
@@ -336,7 +338,7 @@ impl Copier<'_> {
         self.client.submit_filled(self.tree, part, list, contents).map(Stage::Filling)
     }
 
-    /// Goes on with a file until it is there.
+    /// Continues with a file until it is there.
     fn end_file(&mut self, begun: Begun) -> Result<(), TransferError> {
         let mut begun = Some(begun);
         while let Some(file) = begun.take() {
@@ -370,7 +372,7 @@ impl Copier<'_> {
             Stage::Keeping(keeping) => match self.client.kept(keeping) {
                 Ok(()) => begun.found.len(),
                 Err(error) => {
-                    // The part is still there if its name was refused after it was told to stay.
+                    // The part is still there if it was made permanent and its name was then refused.
                     let _ = self.client.delete(self.tree, &begun.part);
                     if is_lost(&error) {
                         return Ok(Some(begun));
@@ -396,8 +398,9 @@ impl Copier<'_> {
         }
     }
 
-    /// Gives a file that is there with all that is in it its name. `None`: the connection was lost on the way, and nobody knows what the
-    /// server has done; what there may be of the file goes with its handle, and it is copied anew.
+    /// Renames a file that exists with all its contents. `None`: the connection was lost on the way, and
+    /// nobody knows what the server has done; any remainder of the file goes with its handle, and the file
+    /// is copied anew.
     fn keep_filled(&mut self, begun: &Begun, filling: Filling) -> Result<Option<Keeping>, TransferError> {
         let Begun { path, part, found, .. } = begun;
         let file = match self.client.filled(self.tree, filling) {
@@ -501,7 +504,7 @@ impl Copier<'_> {
         self.go_on()?;
         self.client.set_delete_pending(file, false).map_err(|error| self.remote(path, error))?;
         if let Err(error) = self.client.rename_open(file, path, true) {
-            // If this fails too, the connection is lost, and what it is told below says so.
+            // If this fails too, the connection is lost, and the error below says so.
             let _ = self.client.set_delete_pending(file, true);
             return Err(self.remote(path, error));
         }

@@ -22,10 +22,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Removes a directory with all that is in it. Of links the links go, not what they lead to.
+    /// Removes a directory with all its contents. Of links the links go, not their targets.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher, and leave the directories above in place.
+    /// Errors after which nothing can continue; all others go to the watcher, and leave the directories
+    /// above in place.
     pub fn remove_tree(&mut self, path: &str) -> Result<Tally, TransferError> {
         self.demand_no_root(path)?;
         let top = self.client.stat(self.tree, path).map_err(|error| self.remote(path, error))?;
