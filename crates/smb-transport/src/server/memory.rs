@@ -22,7 +22,7 @@ use types::PeerHost;
 /// Guests' part of a transport's memory: a sixteenth.
 const GUESTS_DIVISOR: usize = 16;
 
-/// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
+/// Parties tried each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
 
 /// The party that memory counts against: the clients of one host, and of them those of one user if the user is known.
@@ -153,7 +153,7 @@ impl<C: Copy> ReceiveMemory<C> {
         self.accounts[id.0 as usize].as_mut().expect("a party exists while it has connections")
     }
 
-    /// Whether a party may be lent so many bytes more.
+    /// Whether a party may be lent this many bytes more.
     fn fits(&mut self, id: PartyId, bytes: usize, is_advance: bool) -> bool {
         let free_bytes = self.bytes_max.saturating_sub(self.held_bytes);
         let is_alone = self.held_bytes == 0;

@@ -1,4 +1,4 @@
-//! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it goes on.
+//! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it continues.
 
 use super::tests::{Bench, pattern};
 use super::{SmbDirectEvent, SmbDirectLimits};
@@ -47,7 +47,7 @@ fn transfer(granted: u16, remaining_bytes: u32, data: &[u8]) -> Vec<u8> {
     [&header[..len], data].concat()
 }
 
-/// Lets a peer say something; wants its connection closed, everything of it given back, and the other to go on.
+/// Lets a peer say something; wants its connection closed, everything of it given back, and the other to continue.
 fn ends_it(name: &str, act: impl FnOnce(&mut Bench, QueuePairId)) {
     let mut bench = Bench::new();
     let pair = negotiated(&mut bench);

@@ -41,7 +41,7 @@ pub(super) struct Kept {
     pub unread: Option<Backlog>,
     /// Of reads of the peer's memory.
     pub ungiven: Option<Backlog>,
-    /// In the list of those that the sweep looks at.
+    /// Whether it is in the list that the sweep checks.
     pub is_watched: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Peer {
     pub is_member: bool,
     /// Whether its receives take no memory before messages come.
     pub on_demand: bool,
-    /// Too much of it is in work.
+    /// Whether too much of it is in work.
     pub is_throttled: bool,
     pub budget: Option<ReadBudget>,
     pub readings: Vec<Reading>,
@@ -44,7 +44,7 @@ pub(super) struct Peer {
     pub sent_bytes: u64,
     /// Account of its memory and time.
     pub kept: Kept,
-    /// The owner waits for room.
+    /// The owner waits for space.
     pub blocked: bool,
     pub own: Own,
     /// The last turns that brought completions: (receives, others).
@@ -92,7 +92,7 @@ impl Peer {
         WorkId(self.next_work - 1)
     }
 
-    /// Posts a Send; `false` if the connection has ended, of which an event tells.
+    /// Posts a Send; `false` if the connection has ended, which an event reports.
     pub fn post(
         &mut self,
         verbs: &mut impl Verbs,
