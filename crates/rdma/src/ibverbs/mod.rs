@@ -161,7 +161,7 @@ pub struct IbverbsProvider {
     free: Vec<u32>,
     generation: u32,
     open: usize,
-    /// Of connections that ended, but for `active_connections`.
+    /// Activity of connections that ended, except for `active_connections`.
     activity: Activity,
     channel: Rc<EventChannel>,
     set: Arc<OwnedFd>,
@@ -396,7 +396,7 @@ impl IbverbsProvider {
         }
     }
 
-    /// Ends a connection: what completed is told, the rest flushed, its registrations end.
+    /// Ends a connection: completed work is reported, the rest flushed, its registrations end.
     fn close(&mut self, slot: usize, reason: CloseReason, out: &mut Vec<Event>) {
         let Some(mut pair) = self.pairs[slot].take() else { return };
         self.free.push(slot as u32);
@@ -456,7 +456,7 @@ impl Verbs for IbverbsProvider {
         pair.state = State::Accepting;
         pair.deadline = Some(now.after(CONNECT_TIMEOUT));
         pair.touched = true;
-        // The peer may send as soon as it is accepted: receives are posted first, and `poll` tells it.
+        // The peer may send as soon as it is accepted: receives are posted first, and `poll` accepts it.
         if let Err(error) = pair.open(library, &options) {
             pair.fail(format!("no queue pair can be made: {error}"));
         }

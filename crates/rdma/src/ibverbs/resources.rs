@@ -203,8 +203,8 @@ impl MemoryRegion {
         );
         let mut at = offset;
         for part in payload.parts() {
-            // SAFETY: within the allocation (asserted); the address came from a unique buffer that is kept and not looked into; nobody
-            // else touches these bytes (the caller's promise).
+            // SAFETY: within the allocation (asserted); the address came from a unique buffer that is kept
+            // and not read; nobody else touches these bytes (the caller's promise).
             unsafe { ptr::copy_nonoverlapping(part.as_ptr(), self.address.add(at), part.len()) };
             at += part.len();
         }

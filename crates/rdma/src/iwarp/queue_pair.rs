@@ -26,12 +26,13 @@ const RECEIVE_BYTES_MANY: usize = 256 << 10;
 /// fits (164 bytes); of one to write there are 156 bytes of headers, and a cache line of payload, so that the rest is received from the start
 /// of another on, to where it can be copied fastest.
 const RECEIVE_BYTES_PEEK: usize = 156 + 64;
-/// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
+/// Memory behind the last payload that goes straight to its place: for the header of the next one, not
+/// for that itself.
 const BEHIND_BYTES: usize = 1 << 10;
 /// Long payload that is received in one turn of the loop, about: a busy peer delays others no longer. With less, fewer messages are worked off
 /// together, and their sender wakes for fewer answers each time.
 const TURN_BYTES: usize = 2 << 20;
-/// One send takes about so many bytes.
+/// One send takes about this many bytes.
 const SEND_BYTES: usize = 2 << 20;
 /// Slices of one send that need no memory of their own: of as many small answers as are worked off together.
 const SLICES_INLINE: usize = 32;
@@ -94,7 +95,7 @@ pub(super) struct QueuePair {
     /// The last receive was filled: there is more, and it is received before anything is sent.
     holds: bool,
     held_receives: u8,
-    /// Bytes of unfinished messages of which the owner was told last.
+    /// Bytes of unfinished messages last reported to the owner.
     pub(super) told_unfinished_bytes: usize,
 }
 
@@ -263,7 +264,7 @@ impl QueuePair {
         is_planned
     }
 
-    /// Receives on: straight to its place where much of a message is still to come.
+    /// Starts the next receive: straight to its place if much of a message is still to come.
     pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory, receipts: &mut Receipts) {
         if self.receiving != Receiving::No || self.finished {
             return;
@@ -381,7 +382,7 @@ impl QueuePair {
     }
 }
 
-/// The plan in the words of the driver, and room behind it for what comes next.
+/// The plan in the driver's terms, and memory behind it for what comes next.
 fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
     pieces.clear();
     let mut from = 0;
