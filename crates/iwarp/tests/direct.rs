@@ -75,7 +75,7 @@ fn a_long_write_into_room_and_a_long_read_are_received_in_place() {
 fn a_message_that_ends_before_its_room_leaves_nothing_behind_in_what_was_written_before() {
     let mut pair = pair(true, vec![30_000, 250_000]);
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
-    // The second half first: nothing of it may be taken for room when the first half comes.
+    // The second half first: nothing of it may be taken for space when the first half comes.
     let (first, second) = (pattern(130_000, 1), pattern(LEN - 200_000, 2));
     write(&mut pair, room, 200_000, &second);
     write(&mut pair, room, 0, &first);
@@ -122,7 +122,7 @@ fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
     assert!(server.memory.bytes(room).is_none());
     assert!(server.memory.deregister(room).is_err());
     assert!(!server.memory.is_valid(room));
-    // The peer goes on in memory that is gone: refused, and nothing of it is kept.
+    // The peer continues in memory that is gone: it is refused, and nothing is kept.
     let between = vec![0; plan.between_bytes() + 512];
     let first = PAGE_FPDU_BYTES + 16 + 61_440 - 30_000 + 20;
     server.connection.handle_planned(&plan, lent, &between, first, &mut server.memory, now);
@@ -313,7 +313,7 @@ fn room_is_never_read_by_a_peer() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Writes of any length and order into room, with messages between them: every byte that was named is what was written last.
+    /// Writes of any length and order into space, with messages between them: every byte that was named is what was written last.
     #[test]
     fn whatever_comes_instead_of_what_was_expected_every_named_byte_is_right(
         writes in proptest::collection::vec((0usize..LEN, 0usize..220_000, any::<bool>()), 1..12),
@@ -520,7 +520,7 @@ proptest! {
     }
 }
 
-/// A message whose first bytes tell its length, for [`told`].
+/// Makes a message whose first bytes announce its length, for [`told`].
 fn telling(told_bytes: usize, len_bytes: usize, seed: u8) -> Vec<u8> {
     let mut message = pattern(len_bytes, seed);
     for (byte, told) in message.iter_mut().zip((told_bytes as u32).to_be_bytes()) {

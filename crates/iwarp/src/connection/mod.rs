@@ -138,7 +138,7 @@ pub enum Event {
         private_data: Vec<u8>,
     },
     Completion(Completion),
-    /// The stream ends with an error, found here or told by the peer.
+    /// The stream ends with an error, found here or reported by the peer.
     Terminated {
         by_peer: bool,
         code: TerminateCode,
@@ -471,8 +471,8 @@ impl Connection {
         self.start.has_frame() || self.transmitter.has_work()
     }
 
-    /// Asks for what the next message and its answer need and the connection only points to ([`sys::prefetch`]); the connection itself is
-    /// looked at for that.
+    /// Prefetches memory that the next message and its answer need and the connection only points to
+    /// ([`sys::prefetch`]); the connection itself is read for that.
     pub fn prefetch(&mut self) {
         self.receiver.prefetch();
         self.transmitter.prefetch();
@@ -570,7 +570,7 @@ impl Connection {
         }
     }
 
-    /// The same of a Send that succeeded: seldom is a completion made for it.
+    /// Completes a Send that succeeded: seldom is a completion made for it.
     #[inline]
     fn push_sent(&mut self, id: WorkId, len_bytes: usize) {
         if !self.joins_sent(id, CompletionKind::Send, len_bytes) {
@@ -579,7 +579,7 @@ impl Connection {
         }
     }
 
-    /// Adds what was sent to the last completion, if that is of such and they are told together.
+    /// Adds sent bytes to the last completion, if that is of such and they share one.
     #[inline]
     fn joins_sent(&mut self, id: WorkId, kind: CompletionKind, len_bytes: usize) -> bool {
         match self.events.back_mut() {
@@ -605,7 +605,7 @@ impl From<TerminateCode> for Failure {
     }
 }
 
-/// The Terminate code of a refused tagged placement: DDP's own, but for access rights, which are RDMAP's.
+/// The Terminate code of a refused tagged placement: DDP's own, except for access rights, which are RDMAP's.
 fn tagged_code(error: MemoryError) -> TerminateCode {
     match error {
         MemoryError::Stag | MemoryError::Busy => TerminateCode::DDP_TAGGED_STAG,

@@ -15,13 +15,14 @@ use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
-/// A message that shares the memory it was received in keeps no more of it than so many times its own length: a header of SMB2 (64 bytes)
-/// may keep the 32 KiB of an ordinary receive, a READ's answer of half a KiB the 256 KiB of a large one.
+/// A message that shares the memory it was received in keeps at most this many times its own length: a
+/// header of SMB2 (64 bytes) may keep the 32 KiB of an ordinary receive, a READ's answer of half a KiB
+/// the 256 KiB of a large one.
 const RETAINED_TIMES_MAX: usize = 512;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
-/// A receive that a message has filled, but for what there is to say of it.
+/// A receive that a message has filled, before its details are known.
 const RECEIVED: Event =
     Event::Completion(Completion::new(WorkId(0), CompletionKind::Receive, WorkStatus::Success));
 
@@ -475,8 +476,8 @@ impl Connection {
         true
     }
 
-    /// Checks a segment of a Send against the posted receive and against the message it continues: where it goes there, and that there
-    /// is room for it. `first`: what is there of its payload.
+    /// Checks a segment of a Send against the posted receive and against the message it continues: its
+    /// place there, and that there is space for it. `first`: the bytes of its payload that have come.
     fn check_send(&mut self, header: Header, len_bytes: usize, first: &[u8]) -> Result<usize, Failure> {
         let Header::Untagged { last, sequence, message_offset, .. } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());

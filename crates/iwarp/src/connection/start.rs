@@ -33,7 +33,7 @@ pub(super) enum Reply {
         /// The responder listens for FPDUs before it replies, as all do that know our extension.
         listens: bool,
         private_data: Vec<u8>,
-        /// The reason to end the stream, now that FPDUs may tell it.
+        /// Reason to end the stream, now that FPDUs can carry it.
         unfit: Option<TerminateCode>,
     },
 }
@@ -189,7 +189,7 @@ pub(super) fn parse_reply(config: &Config, bytes: &[u8]) -> Result<Option<(usize
     if frame.reject {
         return Ok(Some((used, Reply::Rejected { private_data })));
     }
-    // An enhanced answer comes to an enhanced request and to no other.
+    // Only an enhanced request gets an enhanced answer.
     if frame.enhanced.is_some() && config.revision < 2 {
         return Err(());
     }

@@ -10,13 +10,13 @@ use crate::framing::{Cut, Head, Outgoing, Place};
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
-/// Of FPDUs that are cut as their Sends are posted, at most so many bytes and one FPDU more.
+/// FPDUs are cut as their Sends are posted, up to this many bytes and one FPDU more.
 const CUT_BYTES_MAX: usize = 512 << 10;
 
 /// A Send that is longer than this is cut only when it leaves: what its CRC is made of is to be in the processor's cache then.
 const CUT_MESSAGE_BYTES_MAX: usize = 68 << 10;
 
-/// FPDUs for whose description an idle connection keeps room.
+/// FPDUs for whose description an idle connection keeps space.
 const SPARE_FPDUS_MAX: usize = 192;
 
 pub(super) enum Work {
@@ -348,7 +348,7 @@ const fn send_opcode(flags: SendFlags) -> Opcode {
     }
 }
 
-/// Payload that an FPDU takes beside a head of so many bytes: whole words, so that only a message's last FPDU is padded.
+/// Payload that an FPDU takes beside a head of this many bytes: whole words, so that only a message's last FPDU is padded.
 const fn payload_room(room: usize, head_bytes: usize) -> usize {
     (room & !3).saturating_sub(head_bytes.next_multiple_of(4))
 }

@@ -14,7 +14,7 @@ use types::Monotonic;
 
 pub const DOMAIN: DomainId = DomainId(1);
 pub const STREAM: StreamId = StreamId(7);
-/// Room behind a plan's last payload.
+/// Space behind a plan's last payload.
 const BEHIND_BYTES: usize = 512;
 
 pub struct End {
