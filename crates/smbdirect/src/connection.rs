@@ -24,7 +24,7 @@ pub enum Role {
 /// with its headers, encrypted or not.
 const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
-/// Settings that one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
+/// Settings that one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, except for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
