@@ -110,7 +110,7 @@ impl GcmSealer {
     fn tag(&mut self) -> Option<[u8; GCM_TAG_BYTES]> {
         let mut nothing = [0; GCM_TAG_BYTES];
         let mut written = 0;
-        // SAFETY: GCM writes nothing here; there is room for a block nevertheless.
+        // SAFETY: GCM writes nothing here; there is space for a block nevertheless.
         let ended =
             unsafe { EVP_EncryptFinal_ex(self.context.as_ptr(), nothing.as_mut_ptr(), &raw mut written) };
         let mut tag = [0; GCM_TAG_BYTES];
