@@ -1,4 +1,4 @@
-//! `diskspd`: reads the command line, runs what it says, prints the report.
+//! `diskspd`: reads the command line, runs its profile, prints the report.
 
 #![forbid(unsafe_code)]
 

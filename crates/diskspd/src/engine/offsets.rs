@@ -1,7 +1,7 @@
 //! Where the next operation goes: sequential, interlocked, parallel, random, mixed, and random by a distribution.
 //!
 //! All offsets lie in `base..end` of the target and every operation fits. Sequential ones begin at the thread's first offset
-//! and go on at the base when the end is reached; random ones are multiples of the alignment, counted from the base.
+//! and continue at the base when the end is reached; random ones are multiples of the alignment, counted from the base.
 
 use super::random::Random;
 use crate::profile::{Distribution, Target};
@@ -49,7 +49,7 @@ enum Kind {
     Interlocked(Arc<AtomicU64>),
     Parallel,
     Random,
-    /// So many of a hundred are random.
+    /// This many in a hundred are random.
     Mixed(u32),
 }
 

@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often the watching thread looks at the others.
+/// Pause of the watching thread between two polls.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Options of a run beside its profile.

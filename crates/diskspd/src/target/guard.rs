@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 const MARK: &str = "user.diskspd.created";
 /// The stream that marks a file on a share, behind its path.
 pub const STREAM: &str = ":diskspd.created";
-/// Places looked at in a file without mark, and bytes at each.
+/// Places read in a file without mark, and bytes at each.
 const SAMPLES: u64 = 64;
 pub const SAMPLE_BYTES: usize = 4096;
 
 /// Remembers that `-c` made the file, of this size.
 pub fn mark(file: &File, size_bytes: u64) {
-    // Without extended attributes the content tells.
+    // Without extended attributes the content decides.
     let _ = fsetxattr(file, MARK, &size_bytes.to_le_bytes(), XattrFlags::empty());
 }
 
@@ -29,7 +29,7 @@ pub fn is_ours(bytes: &[u8]) -> bool {
         || bytes.iter().enumerate().all(|(at, byte)| *byte == first.wrapping_add(at as u8))
 }
 
-/// Offsets of a file of this size to look at.
+/// Offsets to read in a file of this size.
 pub fn samples(size_bytes: u64) -> impl Iterator<Item = u64> {
     let last = size_bytes.saturating_sub(SAMPLE_BYTES as u64);
     let step = (last / SAMPLES).max(SAMPLE_BYTES as u64);

@@ -1,4 +1,4 @@
-//! Files on SMB shares: sessions, files made and looked at before a run, and opened for each thread.
+//! Files on SMB shares: sessions, files made and measured before a run, and opened for each thread.
 
 use super::{TargetError, guard};
 use crate::cli::{SmbOptions, SmbTransport};
@@ -175,7 +175,7 @@ pub fn create(
         at += len as u64;
     }
     let mark = format!("{}{}", path.path, guard::STREAM);
-    // Where the server has no streams the content tells.
+    // If the server has no streams, the content decides.
     if let Ok(stream) = client.open(tree, &mark, OpenOptions::write()) {
         client.close(stream).map_err(|error| failed(&error))?;
     }
@@ -213,7 +213,7 @@ fn may_overwrite(client: &mut Client, tree: Tree, path: &Location) -> Result<boo
     Ok(is_ours)
 }
 
-/// Looks at a target: its size, and whether it may be written to.
+/// Measures a target: its size, and whether it may be written to.
 ///
 /// # Errors
 /// As printed.
