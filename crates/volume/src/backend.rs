@@ -78,7 +78,8 @@ impl Caller {
     }
 }
 
-/// The grounds of a tree connect: its share's name, and what its server remembers of it, which means nothing to the volume.
+/// The grounds of a tree connect: its share's name, and the server's own record of it, which means
+/// nothing to the volume.
 ///
 /// The volume keeps it with each open and each create that waits, so that the server can judge all of them again when its policy
 /// changes ([`Backend::review`]), those whose clients are away included.

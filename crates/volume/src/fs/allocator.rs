@@ -244,7 +244,7 @@ impl Allocator {
         self.damage.get_or_insert(FsError::Corrupt { what, lba });
     }
 
-    /// Numbers a read of blocks that begins: what is freed from now on is not reused before it ends.
+    /// Numbers a read of blocks that begins: blocks freed from now on are not reused before it ends.
     pub fn begin_read(&mut self) -> u64 {
         let number = self.next_read;
         self.next_read += 1;

@@ -29,13 +29,13 @@ pub enum State {
     Opening(Box<Opening>),
     /// The first transaction of a new volume is on its way.
     Formatting,
-    /// The journal is replayed; what has to be known of the volume is looked up.
+    /// The journal is replayed; facts about the volume are looked up.
     Finishing,
     Open,
     Failed(FsError),
 }
 
-/// Data in memory that is newer than what is stored, in blocks.
+/// Data in memory that is newer than the stored one, in blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unstored {
     /// Blocks that are dirty or being written.

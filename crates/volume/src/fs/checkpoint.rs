@@ -1,4 +1,5 @@
-//! The background checkpoint: what changed since the last one is merged into a new tree, and the journal begins anew.
+//! The background checkpoint: changes since the last one are merged into a new tree, and the journal
+//! begins anew.
 //!
 //! # How it works
 //!
@@ -134,7 +135,7 @@ struct Checkpoint {
     map_pages: Vec<Lba>,
 }
 
-/// The checkpoint, and what the last one published.
+/// The checkpoint, and the state that the last one published.
 ///
 /// `superblock` is the newest one that is durable. Until a later one is, no page is free that it points to (`published_pages` of them in
 /// tree and space map, the latter at `space_map_pages`), and the journal's tail stays at its boundary. Pages in doubt belong to no tree
@@ -220,11 +221,11 @@ impl Checkpointer {
         self.pause = is_read_only.then_some(pause);
     }
 
-    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
-    /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
-    /// journal yet, the space map.
+    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the
+    /// tree, most pages nine tenths full; the journal's content in pages that are half full; the extents of
+    /// blocks that are not stored and so not in the journal yet; the space map.
     ///
-    /// From now on changes may only remove: the checkpoint of the present journal leaves a larger tree, and
+    /// Later changes may be removals only: the checkpoint of the present journal leaves a larger tree, and
     /// the next one, of nothing but removals, may write all of that again. So the journal's content counts
     /// twice.
     fn page_reserve(&self, Room { allocator, log }: Room<'_>, unstored_blocks: u64) -> u64 {
@@ -291,7 +292,7 @@ impl Checkpointer {
             {
                 self.pause(error, PAUSE, by.agenda.now);
             }
-            // All that is not below the page can still be read, and what the journal holds stays there.
+            // Everything that is not below the page can still be read, and the journal's content stays there.
             Err(error @ FsError::Corrupt { .. }) => {
                 self.pause(error, DAMAGE_PAUSE, by.agenda.now);
                 by.agenda.wake();
@@ -608,7 +609,8 @@ fn write_pages(pages: &mut NewPages, writes: &mut usize, requests: &mut Requests
     write(run);
 }
 
-/// A space map as pages for these places, and what points to the first one. Each page points to the next.
+/// A space map as pages for these places, and the pointer to the first one. Each page points to the
+/// next.
 fn encode_pieces(map: &[u8], places: &[Lba], sequence: u64) -> (NewPages, Option<Pointer>) {
     let (mut pages, mut next) = (NewPages::new(), None::<Pointer>);
     for (&lba, piece) in places.iter().zip(map.chunks(SPACE_MAP_PIECE_BYTES)).rev() {

@@ -4,10 +4,11 @@
 //! the virtual disk gives it space. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
 //! write is acknowledged.
 //!
-//! The other way round: a chunk in which nothing is left gives its space back to the virtual disk, so that other volumes can have it, unless
-//! this volume is short of space itself. The chunk is discarded first and its new use recorded then: a crash in between leaves an empty
-//! chunk, which the next opening finds and gives back. That a chunk is empty is a state, not an event: while there may be one it is looked
-//! for, some chunks in each turn, until none is found.
+//! The other way round: an empty chunk gives its space back to the virtual disk, so that other volumes
+//! can have it, unless this volume is short of space itself. The chunk is discarded first and its new
+//! use recorded then: a crash in between leaves an empty chunk, which the next opening finds and gives
+//! back. A chunk's emptiness is a state, not an event: while there may be one, some chunks are searched
+//! in each turn, until none is found.
 
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ impl Demand {
         allocator.pages.total_count() < self.pages
     }
 
-    /// Whether one chunk of a use can be missed: what stays is more than what is brought into use at once.
+    /// Whether one chunk of a use can be missed: more stay than are brought into use at once.
     fn can_miss(&self, chunk_use: ChunkUse, allocator: &Allocator) -> bool {
         let (chunk_blocks, pages) =
             (u64::from(allocator.chunk_blocks()), u64::from(allocator.pages.per_chunk()));
@@ -62,7 +63,8 @@ impl Demand {
     }
 }
 
-/// Free blocks that nobody may come to need yet. More may be promised than are free: some of what is dirty needs no new place.
+/// Free blocks that nobody may come to need yet. More may be promised than are free: some dirty blocks
+/// need no new place.
 pub fn unpromised(allocator: &Allocator, promised_blocks: u64) -> u64 {
     allocator.ready_free().saturating_sub(promised_blocks)
 }
@@ -119,7 +121,7 @@ impl Chunks {
 
     /// Whether a further chunk could be brought into use for data.
     fn can_have_data_chunk(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
-        // One is kept back for what checkpoints need.
+        // One is kept back for checkpoints.
         let kept = u64::from(self.meta == 0 && demand.lacks_pages(allocator));
         self.full_at.is_none() && allocator.free_chunks() > kept && requests.size().available.0 > 0
     }

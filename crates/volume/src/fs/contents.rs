@@ -103,7 +103,8 @@ impl FileSystem {
         Poll::Pending
     }
 
-    /// Gives back all of a file that has no name and is no longer used; what takes long continues in the background.
+    /// Gives back all of a file that has no name and is no longer used; long work continues in the
+    /// background.
     ///
     /// # Errors
     /// `Invalid` if it has a name.

@@ -1,4 +1,4 @@
-//! Requests under way on the virtual disk, and what each is for.
+//! Requests under way on the virtual disk, with their purposes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -88,7 +88,7 @@ struct Stalled {
 #[derive(Debug)]
 struct LateProbe {
     since: Monotonic,
-    /// When it is tried again, and what; `None` while it is under way.
+    /// Time of the next try, and the request; `None` while it is under way.
     again: Option<(Monotonic, Needed)>,
 }
 

@@ -1,7 +1,8 @@
 //! The journal in time: when what gathers is written.
 //!
-//! Owns the log's writing end and the age of what gathers. Promises: what was added is on its way to the virtual disk [`JOURNAL_DELAY`]
-//! later, or as soon as somebody wants its ticket, if there is space.
+//! Owns the log's writing end and the age of gathering changes. Promises: a change is on its way to the
+//! virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if there
+//! is space.
 
 use std::time::Duration;
 

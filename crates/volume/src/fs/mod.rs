@@ -329,7 +329,7 @@ impl FileSystem {
         self.base.agenda.events.push_back(FsEvent::Opened);
     }
 
-    /// Ends all work: what was not durable may be lost.
+    /// Ends all work: changes that were not durable may be lost.
     fn fail(&mut self, error: FsError) {
         let events = &mut self.base.agenda.events;
         if !matches!(self.base.state, State::Failed(_)) || events.is_empty() {

@@ -227,8 +227,9 @@ pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry
     }
 }
 
-/// Gives a file one more name; what was written to it has been stored. `replace`: the name may be another file's, which loses it in the
-/// same transaction; it is returned. A name that is the file's already stays as it is.
+/// Gives a file one more name; its written data has been stored. `replace`: the name may be another
+/// file's, which loses it in the same transaction; it is returned. A name that is the file's already
+/// stays as it is.
 ///
 /// # Errors
 /// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks`, `QuotaExceeded` and those of [`Namespace::create`].
@@ -338,8 +339,8 @@ pub fn check_rename(
     Ok(Renaming { file: record.file, needs_data, directory: record.directory, replaces, source, target })
 }
 
-/// Gives a file another name, as [`check_rename`] found it to be possible; what was written to it has been stored. Returns what it
-/// replaced.
+/// Gives a file another name, as [`check_rename`] found it to be possible; its written data has been
+/// stored. Returns the file that it replaced.
 pub fn rename(
     meta: &mut Metadata,
     from: Place<'_>,

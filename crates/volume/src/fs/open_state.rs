@@ -9,10 +9,10 @@ use super::layout::Features;
 use super::meta::{Key, Transaction, VALUE_BYTES_MAX, key, record};
 use super::types::{FsError, OpenStateKey};
 
-/// Changes of what is kept; `None` forgets.
+/// Changes of open state; `None` forgets a record.
 pub type OpenStateChanges = Vec<(OpenStateKey, Option<Vec<u8>>)>;
 
-/// A walk over all that is kept, which may be interrupted.
+/// A walk over all open state, which may be interrupted.
 #[derive(Debug, Default)]
 pub struct OpenStateWalk {
     /// The last key that was found.
@@ -116,7 +116,7 @@ impl FileSystem {
         Ok(Some((name, value.to_vec())))
     }
 
-    /// Stops the volume: what is stored of opens makes no sense.
+    /// Stops the volume: its stored open state makes no sense.
     pub fn refuse_open_state(&mut self, what: &'static str) {
         self.fail(FsError::damaged(what));
     }

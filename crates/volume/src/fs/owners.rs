@@ -105,7 +105,7 @@ impl OwnerSearch {
         Ok(())
     }
 
-    /// Damaged pages of the tree that the search went by: what is below them has no names.
+    /// Damaged pages of the tree that the search skipped: files below them have no names.
     pub fn pages_unreadable(&self) -> u64 {
         self.pages_unreadable
     }

@@ -15,13 +15,13 @@ use ::types::{Lba, Monotonic};
 
 use super::meta::BlockRun;
 
-/// Blocks on their way at most, 64 MiB: what is freed beyond can be reserved at once.
+/// Blocks on their way at most, 64 MiB: blocks freed beyond can be reserved at once.
 const BLOCKS_MAX: u64 = 16_384;
 
 /// Number of blocks at which a discard begins at once: 4 MiB.
 const BLOCKS_GOAL: u64 = 1024;
 
-/// Shorter runs, below 32 KiB, are left as they are: what is written there goes through the disks' journals.
+/// Shorter runs, below 32 KiB, are left as they are: writes there go through the disks' journals.
 const RUN_BLOCKS_MIN: u32 = 8;
 
 /// How long blocks wait for others.

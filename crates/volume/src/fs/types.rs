@@ -1,4 +1,4 @@
-//! The words of the file layer: identities, errors, and what its callers give and get.
+//! The words of the file layer: identities, errors, arguments and results of its calls.
 
 use space::api::SpaceError;
 use sys::Payload;

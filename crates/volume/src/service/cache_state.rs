@@ -1,9 +1,10 @@
-//! The state of one oplock or lease: what its holder may cache, and how that is taken back (MS-SMB2 3.3.1.4, 3.3.1.12;
-//! MS-FSA 2.1.4.12).
+//! The state of one oplock or lease: its holder's caching, and how that is taken back (MS-SMB2 3.3.1.4,
+//! 3.3.1.12; MS-FSA 2.1.4.12).
 //!
-//! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch READ|WRITE|HANDLE. A break that the holder has
-//! to acknowledge leaves the state as it is until then; what is asked of it meanwhile is remembered, and asked after.
-//! Never decides which holder has to break, only how.
+//! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch
+//! READ|WRITE|HANDLE. A break that the holder has to acknowledge leaves the state as it is until then;
+//! demands that come meanwhile are remembered, and made after. Never decides which holder has to break,
+//! only how.
 
 use crate::backend::{LeaseState, OplockLevel};
 use std::time::Duration;

@@ -266,7 +266,7 @@ impl Caching {
         self.changed(opens, agenda, holder);
     }
 
-    /// Counts a change of what a holder caches, and has it recorded if it outlives the server.
+    /// Counts a change of a holder's caching, and has it recorded if it outlives the server.
     fn changed(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder) {
         match holder {
             Holder::Oplock(id) => {
@@ -481,7 +481,7 @@ impl Caching {
         }
     }
 
-    /// Gives a new open what it may cache of what it asked for.
+    /// Grants a new open as much of the caching that it asked for as it may have.
     pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked<'_>) -> (CacheHolder, CacheGrant) {
         match asked.request {
             CacheRequest::Oplock(level) => {

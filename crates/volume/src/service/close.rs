@@ -1,4 +1,4 @@
-//! CLOSE: what an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
+//! CLOSE: the state that an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
 
 use super::commit::commit;
 use super::file_opens::Doomed;
@@ -111,7 +111,7 @@ fn mark_own_deletion(
     directory: bool,
     keep: bool,
 ) -> Result<(), Halt> {
-    // Nothing has to be kept of what goes at once.
+    // No record is needed of something deleted at once.
     let is_last = |parts: &Parts<'_>| {
         parts.opens.file(stream.file).is_some_and(|node| match stream.index {
             0 => node.opens.len() == 1,

@@ -63,7 +63,7 @@ pub fn replayed(
     let mut grant = parts.caching.current_grant(&open.holder);
     let mut durable = true;
     if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
-        // The answer is no better than what is asked for this time.
+        // The answer is no better than the request of this time.
         *held = level_of(state_of(*held) & state_of(asked));
         durable = asked == OplockLevel::Batch;
     }
@@ -219,9 +219,10 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     parts.agenda.tasks.wake(stream.file);
 }
 
-/// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as
-/// much, to a token that has lost nothing. Of an open that outlived the server the token is not known any more: one that changed has to
-/// be given by the file what the open has.
+/// Whether today's tree connect of the same user allows what the open was granted: it comes through the
+/// same share, which gives as much, to a token that has lost nothing. Of an open that outlived the
+/// server only a digest of the token is known: if that changed, the file has to grant the open's access
+/// anew.
 fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Halt> {
     let open = parts.opens.get(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     if open.standing.share() != caller.standing.share()

@@ -96,7 +96,8 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     created
 }
 
-/// Has a new open recorded, and its lease, if they outlive the server. `kept_before`: what was recorded of the lease.
+/// Has a new open recorded, and its lease, if they outlive the server. `kept_before`: the former record
+/// of the lease.
 fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, kept_before: Option<LeaseRecord>) {
     let persistent = parts.opens.get(id).is_some_and(|open| open.persistent);
     if persistent {

@@ -1,4 +1,4 @@
-//! The opens of one file, and what goes with the last of them.
+//! The opens of one file, and the deletions due with the last of them.
 
 use super::open::LinkName;
 use crate::backend::OpenId;

@@ -1,4 +1,4 @@
-//! Queries of what is known of a file and of the volume (MS-FSA 2.1.5.12).
+//! Queries of the properties of a file and of the volume (MS-FSA 2.1.5.12).
 
 use super::halt::Halt;
 use super::opens::Opens;

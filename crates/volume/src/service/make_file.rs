@@ -1,4 +1,4 @@
-//! CREATE of what is not there yet: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
+//! CREATE of something new: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
 
 use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};

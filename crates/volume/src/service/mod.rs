@@ -1,4 +1,4 @@
-//! The file server's view of a volume: opens and what they may do to each other.
+//! The file server's view of a volume: opens and their effects on each other.
 //!
 //! [`Service`] implements [`Backend`] over a [`FileSystem`]: it decides about access, share modes, locks, oplocks, leases, deletion and
 //! notification, and lets the file layer do the rest. No clock, no thread, no socket: operations and the time go in, events come out.

@@ -62,7 +62,7 @@ pub struct NotifyRequest {
     pub bytes_max: u32,
 }
 
-/// The directory to watch, and the user for whom.
+/// The directory to watch, and the user of the watch.
 pub struct Asked<'a> {
     pub open: OpenId,
     pub user: &'a Sid,

@@ -1,4 +1,4 @@
-//! One open: whose it is, what it may do, what it has done.
+//! One open: its owner, its rights, its past.
 
 use super::cache_state::CacheState;
 use super::grant::Grant;

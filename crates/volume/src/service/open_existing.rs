@@ -1,4 +1,4 @@
-//! CREATE of what is there: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
+//! CREATE of an existing file: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
 
 use super::access;
 use super::caching::{BreakRequest, disturbs};

@@ -1,4 +1,4 @@
-//! The table of what is open: opens by identifier, by file and by owner.
+//! The table of opens: by identifier, by file and by owner.
 //!
 //! Promises: an identifier of an open is never given twice. Knows no rule of caching or locking.
 

@@ -108,8 +108,8 @@ impl<'a> Renaming<'a> {
         Ok(())
     }
 
-    /// Checks that the user who renames may have opens with paths of the new length: what is open by a name that becomes longer counts
-    /// for more.
+    /// Checks that the user who renames may have opens with paths of the new length: an open whose name
+    /// becomes longer counts for more.
     fn check_room(&self, parts: &Parts<'_>, moved: &Move) -> Result<(), NtStatus> {
         let (old_units, new_units) = (moved.old_path.len(), moved.new_path.len());
         if places_of(new_units) <= places_of(old_units) {

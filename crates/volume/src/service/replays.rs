@@ -99,7 +99,7 @@ impl Replays {
         }
     }
 
-    /// Notes that a create has ended: what it made stays.
+    /// Notes that a create has ended: the file that it made stays.
     pub fn finish(&mut self, attempt: &mut Attempt, agenda: &mut Agenda) {
         if let Some(file) = attempt.made
             && std::mem::take(&mut attempt.interrupted)

@@ -30,7 +30,7 @@ const STEPS_AT_ONCE: usize = 1000;
 /// The session of opens whose clients are away since a start: no client's.
 const NOBODY: SessionId = SessionId(0);
 
-/// The way back of what outlived a start.
+/// The way back of opens, leases, locks and deletions that outlived a start.
 #[derive(Debug, Default)]
 pub struct Restoring {
     walk: OpenStateWalk,
@@ -53,8 +53,8 @@ impl Restoring {
 
     /// Takes some steps. Whether all is done.
     ///
-    /// # Errors
-    /// `Miss` until metadata has come into memory; `Corrupt` if what is stored makes no sense; those of reading.
+    /// # Errors `Miss` until metadata has come into memory; `Corrupt` if a record makes no sense; those of
+    /// reading.
     pub fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         self.waits = true;
         for _ in 0..STEPS_AT_ONCE {
@@ -157,7 +157,7 @@ const fn what(key: &OpenStateKey) -> &'static str {
     }
 }
 
-/// Finds the path of what an open is of; `None` if it is gone.
+/// Finds the path of an open's file or stream; `None` if that is gone.
 fn path_of(fs: &mut FileSystem, record: &OpenRecord) -> Result<Option<WideString>, FsError> {
     let found = (|| {
         let mut path = match &record.link {

@@ -1,4 +1,4 @@
-//! A change of the server's policy, as it reaches what is open and what waits to be opened.
+//! A change of the server's policy, as it reaches opens and waiting creates.
 
 use super::agenda::Agenda;
 use super::opens::Opens;

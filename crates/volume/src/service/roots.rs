@@ -1,4 +1,5 @@
-//! Roots of callers: directories by identity, below which paths are walked, and what a caller sees of where something lies.
+//! Roots of callers: directories by identity, below which paths are walked, and paths as a caller sees
+//! them.
 
 use super::agenda::Agenda;
 use super::halt::Halt;

@@ -168,7 +168,7 @@ fn put_off_close(parts: &mut Parts<'_>, id: OpenId) {
     parts.agenda.tasks.wake(file);
 }
 
-/// Returns the wait for what is cached of a file, behind the others that wait for it.
+/// Returns the wait for a file's caching, behind the others that wait for it.
 fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
     // Each try examined all its opens.
     parts.agenda.turn.spend(parts.opens.steps_of(file));

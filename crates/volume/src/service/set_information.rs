@@ -1,4 +1,4 @@
-//! Changes of what is known of a file (MS-FSA 2.1.5.15).
+//! Changes of a file's properties (MS-FSA 2.1.5.15).
 
 use super::file_opens::Doomed;
 use super::halt::{Halt, ea_status};

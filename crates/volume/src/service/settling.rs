@@ -1,7 +1,7 @@
 //! The step that records what has changed of opens that outlive the server.
 //!
-//! It runs after each try of an operation, before that is answered, and nothing is written to the journal in between. So a crash keeps the
-//! operation and what it did to opens, or neither.
+//! It runs after each try of an operation, before that is answered, and nothing is written to the
+//! journal in between. So a crash keeps both the operation and its effect on opens, or neither.
 
 use super::cache_state::level_of;
 use super::commit::commit;

@@ -12,7 +12,7 @@ use types::NtStatus;
 #[derive(Debug)]
 pub enum Work {
     Request(Operation),
-    /// A create, with what its earlier tries found or did.
+    /// A create, with the results of its earlier tries.
     Create(Box<Create>, Attempt),
     /// The close of an open that nobody asks about.
     CloseQuietly(OpenId),
@@ -168,7 +168,7 @@ impl Tasks {
         self.parked.is_empty() && self.for_caching.is_empty()
     }
 
-    /// Says that the file layer has stopped: what needs it is answered with `status`.
+    /// Notes that the file layer has stopped: operations that need it are answered with `status`.
     pub fn fail(&mut self, status: NtStatus) {
         self.failed = Some(status);
     }
@@ -178,7 +178,7 @@ impl Tasks {
         self.failed
     }
 
-    /// Parks an operation, and lists it in the queue of what it waits for.
+    /// Parks an operation, and lists it in the queue that its wait belongs to.
     pub fn park(&mut self, operation: OperationId, parked: Parked) {
         match parked.wait {
             Wait::Storage => self.misses.push(operation),

@@ -23,7 +23,7 @@ pub struct Overdue {
     pub slot: usize,
     /// Block before which all have one.
     pub from: u64,
-    /// Time at which they got due: what was written later is not older than that.
+    /// Time at which they got due: later writes are not older than that.
     pub since: Monotonic,
 }
 

@@ -14,7 +14,8 @@ pub enum Queue {
     Protected,
 }
 
-/// Share of the cache that probation has at least, while the rest is protected: what is read ahead must live to be read.
+/// Share of the cache that probation has at least, while the rest is protected: blocks read ahead must
+/// live to be read.
 const PROBATION_DIVISOR: usize = 4;
 
 /// Segments that wait to be written passed in one queue, before the other is examined.
@@ -33,7 +34,7 @@ pub struct Eviction {
     protected: VecDeque<Entry>,
     /// Memory on probation.
     probation_bytes: usize,
-    /// Names of what went from probation lately, oldest first.
+    /// Names of segments evicted from probation lately, oldest first.
     gone: VecDeque<u64>,
     names: HashSet<u64>,
     /// Segments passed in a row, all of which wait to be written.

@@ -20,7 +20,8 @@ use crate::planted::Planted;
 /// Extents behind one whose references are not in memory whose references are asked for, too.
 const EXTENTS_AHEAD: usize = 16;
 
-/// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most `left`, which they are taken off.
+/// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most
+/// `left` pieces, which are subtracted from it.
 ///
 /// # Errors
 /// `Miss` if not even the first one is in memory: its pages are asked for. Damage is reported of the

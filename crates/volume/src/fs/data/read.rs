@@ -405,7 +405,7 @@ impl Reads {
     }
 }
 
-/// A job that brings some of what is missing.
+/// A job that brings some of the missing blocks.
 fn being_fetched(fetching: &[(u64, u64, u64)], pieces: &[(u64, Piece)]) -> Option<u64> {
     fetching.iter().find_map(|&(from, to, job)| {
         let missing = |piece: &Piece| matches!(*piece, Piece::Gap(start, end) if start < to && from < end);

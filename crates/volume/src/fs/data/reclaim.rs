@@ -33,8 +33,8 @@ const FOUND_AT_ONCE: usize = 256;
 
 /// Files and streams that are being given back.
 ///
-/// Each is recorded as an orphan in the metadata, and stays so until all of it is gone: what a crash or damage interrupts is found at
-/// the next opening.
+/// Each is recorded as an orphan in the metadata until all of it is gone: if a crash or damage
+/// interrupts that, the next opening finds it.
 #[derive(Debug, Default)]
 pub struct Orphans {
     queue: VecDeque<StreamId>,

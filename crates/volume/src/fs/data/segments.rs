@@ -13,7 +13,7 @@ const KEEPS_TOO_MUCH: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentState {
     Clean,
-    /// Newer than what is stored.
+    /// Newer than the stored bytes.
     Dirty,
     /// Being written by this job, unchanged since.
     Writing(u64),
@@ -76,7 +76,7 @@ pub struct Removed {
     pub bytes: usize,
     pub probation_bytes: usize,
     pub dirty_blocks: u64,
-    /// Number of the first write in what was dirty.
+    /// Number of the first write in the dirty ones.
     oldest: Option<u64>,
     /// A rest that its queue has to learn of.
     pub rest: Option<(u64, Queue)>,
@@ -248,12 +248,12 @@ impl Segments {
         }
     }
 
-    /// Whether a range has data that is newer than what is stored, or on its way there.
+    /// Whether a range has data that is not stored yet, or on its way there.
     pub fn has_unstored(&self, from: u64, to: u64) -> bool {
         self.within(from, to).any(|(_, segment)| segment.state != SegmentState::Clean)
     }
 
-    /// The first block at or after `from` that is newer than what is stored.
+    /// The first block at or after `from` that is not stored yet.
     pub fn first_unstored(&self, from: u64) -> Option<u64> {
         let mut unstored =
             self.within(from, u64::MAX).filter(|(_, segment)| segment.state != SegmentState::Clean);

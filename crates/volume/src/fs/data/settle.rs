@@ -1,7 +1,9 @@
-//! Data that goes before something else: what was written to a file is stored and published before the file takes another name.
+//! Data that goes before something else: writes to a file are stored and published before the file
+//! takes another name.
 //!
-//! A rename is in the journal a second later at the latest, data only after some more. If the rename were first, a crash between the two
-//! would leave the name to a file without its data, and what had the name before would be gone. A plain write orders nothing.
+//! A rename is in the journal a second later at the latest, data only after some more. If the rename
+//! were first, a crash between the two would leave the name to a file without its data, and the file
+//! that had the name before would be gone. A plain write orders nothing.
 
 use std::collections::HashMap;
 use std::time::Duration;

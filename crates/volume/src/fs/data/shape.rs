@@ -1,7 +1,8 @@
 //! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
 //!
-//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. So they do when there is much to change:
-//! one call changes what one transaction may ([`pieces`]), which stays changed, and the next one the rest.
+//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. The
+//! same holds for large changes: one call changes as much as one transaction may ([`pieces`]), which
+//! stays changed, and the next one the rest.
 
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
@@ -154,7 +155,7 @@ impl Editor<'_> {
         let blocks = bytes.div_ceil(BLOCK);
         self.streams.quiesce(slot, 0, u64::MAX)?;
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
-        // The least that is needed: what is allocated may lie behind.
+        // The least that is needed: allocated blocks may lie behind.
         let needed = blocks.saturating_sub(stream.allocated_blocks);
         let whole_before = if stream.whole.0 == stream.generation { stream.whole.1.min(blocks) } else { 0 };
         if needed > self.base.available_blocks(self.unstored()) {

@@ -59,7 +59,7 @@ pub struct Stream {
     pub goal: Option<(u64, Lba)>,
     /// Ticket of the last transaction that changed its map or its sizes.
     pub ticket: u64,
-    /// Grows with every change of the map other than by write-back: what was read before is not cached.
+    /// Grows with every change of the map other than by write-back: blocks read before are not cached.
     pub generation: u64,
     /// At this generation, no block before this one was a hole.
     pub whole: (u64, u64),
@@ -144,7 +144,7 @@ impl Stream {
         charge_of(end_of_file, self.allocated_blocks).saturating_sub(published)
     }
 
-    /// Notes how much of what was promised is not charged yet, after sizes were published.
+    /// Notes the part of a promise that is not charged yet, after sizes were published.
     pub fn keep_promise(&self, base: &mut Base) {
         base.meta.quotas.keep_promise(self.id, self.unpublished_charge(self.end_of_file));
     }
@@ -348,7 +348,7 @@ impl Streams {
         }
     }
 
-    /// Makes a dirty block clean: what lies on disk is good enough.
+    /// Makes a dirty block clean: the block on disk is good enough.
     pub fn make_clean(&mut self, slot: usize, block: u64) {
         let Some(stream) = self.stream(slot) else { return };
         let blocks = stream.segments.make_clean(block);

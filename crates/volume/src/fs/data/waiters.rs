@@ -75,7 +75,8 @@ impl Waiter {
             for job in stream.jobs.in_range(from, to) {
                 self.jobs += usize::from(writeback.wait_for(job, number));
             }
-            // As many jobs as there may be work elsewhere in the stream: what is dirty here has to wait for its turn.
+            // As many jobs as there may be work elsewhere in the stream: dirty blocks here have to wait for
+            // their turn.
             if self.jobs == 0 && stream.segments.has_dirty_until(from, to, self.sequence) {
                 return Err(FsError::Miss);
             }

@@ -1,4 +1,4 @@
-//! Writes into the cache, and what all changes of a stream's contents have in common.
+//! Writes into the cache, and the common part of all changes of a stream's contents.
 
 use ::types::{BLOCK_BYTES, Sid};
 use sys::{Buf, BufMut, Payload};
@@ -16,7 +16,8 @@ use crate::fs::types::{FsError, StreamId};
 
 /// The parts that a change of streams' contents touches, for the time of one change.
 ///
-/// A change either answers `Miss`, then nothing of it was done but what makes the next try find less, or it is done as a whole.
+/// A change is done as a whole, or answers `Miss`: then nothing was done except work that helps the
+/// next try.
 pub struct Editor<'a> {
     pub streams: &'a mut Streams,
     pub reads: &'a mut Reads,

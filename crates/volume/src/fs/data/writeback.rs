@@ -21,11 +21,12 @@
 //! - *Writes to the same blocks.* They replace the cached blocks, which are dirty again. The job holds the bytes that it began with and
 //!   publishes those; a second job of a block begins only when the first one is done (`Busy`), so that two writes of one block never race.
 //! - *Truncation, zeroing, cloning, reclaiming* wait until no job works in their range, and change the map then.
-//! - *Reads* are answered from the cache. One that missed before the write may bring what the block held before: it is not kept, if what
-//!   was written has been evicted since (`evicted_sequence`).
-//! - *A crash* finds what was published, in the order of the journal. Jobs behind the published end are published in the order of their
-//!   blocks, and the end does not move while the block in which it lies is unstored: no crash leaves a hole before data that was written
-//!   later, or shows what lay on disk behind a former end. Reserved blocks are forgotten.
+//! - *Reads* are answered from the cache. One that missed before the write may bring the block's old
+//!   contents: they are not kept if the new ones have been evicted since (`evicted_sequence`).
+//! - *A crash* finds the published state, in the order of the journal. Jobs behind the published end
+//!   are published in the order of their blocks, and the end does not move while the block in which it
+//!   lies is unstored: no crash leaves a hole before data that was written later, or shows old bytes of
+//!   the disk behind a former end. Reserved blocks are forgotten.
 //!
 //! # Failures
 //!

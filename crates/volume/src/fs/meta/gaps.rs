@@ -1,4 +1,5 @@
-//! Ranges of keys in which nothing is live, as lookups found them: what was deleted there is passed once, not each time.
+//! Ranges of keys in which nothing is live, as lookups found them: deleted keys are passed once, not
+//! each time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -168,7 +168,8 @@ pub fn encode_batch(header: &BatchHeader, order: u64, lba: Lba, operations: &[u8
     (out.freeze(), crc)
 }
 
-/// The header of what may be a batch of at most `blocks_max` blocks: says how many blocks to read, proves nothing.
+/// Decodes the header of a possible batch of at most `blocks_max` blocks: says how many blocks to read,
+/// proves nothing.
 pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
     let mut reader = Reader(block);
     if reader.take(4)? != MAGIC {

@@ -314,7 +314,7 @@ pub fn deleted_stream(stream: StreamId) -> Key {
     key
 }
 
-/// First of all keys of what is kept of opens, and the first behind them.
+/// First of all keys of open state, and the first behind them.
 pub fn open_state() -> (Key, Key) {
     (Key::from_slice(&[OPEN]), Key::from_slice(&[DELETION + 1]))
 }

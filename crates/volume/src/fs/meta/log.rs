@@ -1,4 +1,4 @@
-//! The metadata journal as it is written: group commit, the circular region, what is durable.
+//! The metadata journal as it is written: group commit, the circular region, durability.
 //!
 //! Batches are numbered; a transaction's ticket is its batch's number. Blocks that were acknowledged are never
 //! rewritten before a checkpoint moved the tail past them.
@@ -132,7 +132,7 @@ impl Log {
         self.filled_blocks() * 256 / u64::from(self.blocks.max(1))
     }
 
-    /// Whether more changes may gather: there is space for them, and for what is needed to free some.
+    /// Whether more changes may gather: there is space for them, and for those that free some.
     pub fn has_room(&self) -> bool {
         self.pending.len() <= self.pending_bytes_max() && self.fill() <= 192 && !self.absorbing
     }
@@ -155,7 +155,8 @@ impl Log {
         (self.transaction_bytes_goal() / PIECE_BYTES).clamp(1, PIECES_AT_ONCE)
     }
 
-    /// Most blocks of a batch in a journal of this length: what gathers, and the operation that goes beyond.
+    /// Most blocks of a batch in a journal of this length: the gathered changes, and the operation that
+    /// goes beyond.
     pub fn batch_blocks_max(blocks: u32) -> u32 {
         (pending_blocks_max(blocks) + operation_blocks_max(blocks)).min(blocks)
     }

@@ -24,7 +24,7 @@ const STEP_ENTRIES: usize = 512;
 /// Children whose loads are asked for together.
 const PREFETCH: usize = 32;
 
-/// A page is closed at this fill: space for what comes between.
+/// A page is closed at this fill: the rest is space for later entries between its own.
 const FILL_BYTES: usize = PAGE_BYTES * 9 / 10;
 
 /// A rest smaller than this takes its neighbour in.

@@ -28,9 +28,10 @@ pub struct Store {
     active: Changes,
     sealed: Changes,
     pub tree: Tree,
-    /// Ranges in which nothing is left of what was deleted since the last checkpoint; transactions under way are not in it.
+    /// Ranges in which nothing is left of the keys deleted since the last checkpoint; transactions under
+    /// way are not in it.
     gaps: Gaps,
-    /// Lookups and steps of walks: what an operation costs.
+    /// Lookups and steps of walks: the cost of an operation.
     pub steps: u32,
     /// Deleted keys that lookups went by one at a time.
     #[cfg(test)]
@@ -95,7 +96,7 @@ impl Store {
         Ok(applied)
     }
 
-    /// As `search`, of what is applied.
+    /// As `search`, of applied changes.
     fn search_applied(&mut self, way: Way, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Found, FsError> {
         let mut passed = 0;
         let mut reached = from.map(Key::from_slice);
@@ -196,7 +197,7 @@ impl Store {
     /// The tree holds all that was sealed.
     pub fn unseal(&mut self) {
         self.sealed.clear();
-        // Most of what they lead past is gone; what is left of it is found again.
+        // Most of the keys that they lead past are gone; the rest is found again.
         self.gaps.clear();
     }
 

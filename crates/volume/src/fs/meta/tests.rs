@@ -1,4 +1,4 @@
-//! The store against a plain map, and what lookups cost when much was deleted.
+//! The store against a plain map, and the cost of lookups after many deletions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

@@ -67,7 +67,7 @@ pub struct Transaction {
     pub(super) chunks: Vec<(u32, ChunkUse)>,
     /// Charges to owners; empty unless quotas are kept.
     charges: Vec<Charge>,
-    /// Bytes that its changes take in the journal at most: what was changed twice counts twice.
+    /// Bytes that its changes take in the journal at most: a key changed twice counts twice.
     bytes: usize,
 }
 

@@ -65,8 +65,8 @@ fn charge_of_name() -> u64 {
 /// that each file is charged with at least.
 const METADATA_FREE_BYTES: u64 = BLOCK / 4;
 
-/// Blocks that an owner is charged with for a descriptor, extended attributes or a reparse point: those that they begin, if they are more than
-/// what is free.
+/// Blocks charged for a descriptor, extended attributes or a reparse point: those that they begin, if
+/// they are more than the free part.
 pub fn charge_of_metadata(len_bytes: u64) -> u64 {
     if len_bytes <= METADATA_FREE_BYTES { 0 } else { len_bytes.div_ceil(BLOCK) }
 }
@@ -272,7 +272,7 @@ impl Quotas {
         }
     }
 
-    /// Finds the owner that a stored descriptor names, and what it costs.
+    /// Finds the owner that a stored descriptor names, and the descriptor's charge.
     ///
     /// # Errors
     /// `Miss`, and damage of the metadata.
@@ -321,7 +321,8 @@ impl Quotas {
         Ok(Some((owner, blocks)))
     }
 
-    /// Has a transaction charge a file's owner for what hangs on the file: with `after` blocks in place of `before`.
+    /// Has a transaction charge a file's owner for metadata of the file: with `after` blocks in place of
+    /// `before`.
     ///
     /// # Errors
     /// `QuotaExceeded` if the owner may not have that much; `Miss`, and damage of the metadata.

@@ -157,7 +157,7 @@ fn metadata_damaged_on_all_copies_is_an_error_of_its_own() {
     assert!(failed || matches!(look_up(&mut fs, "file 7"), Err(FsError::Corrupt { .. })), "{events:?}");
 }
 
-/// The root page as it was one checkpoint ago, intact: what a lost write leaves.
+/// The root page as it was one checkpoint ago, intact, as a lost write leaves it.
 fn older_root(bench: &Bench) -> (u64, Vec<u8>) {
     let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
     let mut disk = bench.disk.clone();

@@ -33,9 +33,9 @@ use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, WriteClass};
 use space::memory::MemoryVirtualDisk;
 use sys::{Buf, Payload};
 
-/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of order. It holds the volume to
-/// what it owes to the layers below: only blocks of chunk 0 are written with class `Append`, sealed, in growing order; tree pages are
-/// written to blocks that hold nothing.
+/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of
+/// order. It checks the volume's duties to the layers below: only blocks of chunk 0 are written with
+/// class `Append`, sealed, in growing order; tree pages are written to blocks that hold nothing.
 #[derive(Clone)]
 pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>, pub Rc<RefCell<Held>>);
 
@@ -44,7 +44,7 @@ pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64
 pub struct Held {
     /// Order and contents of each block as it was written last with class `Append`.
     orders: BTreeMap<u64, (u64, Vec<u8>)>,
-    /// Blocks that hold something of another class, and what if it belongs to a tree page.
+    /// Blocks that hold something of another class; their contents if they belong to a tree page.
     written: BTreeMap<u64, Vec<u8>>,
     /// How many requests are answered yet, if that is limited.
     pub answers_left: Option<u64>,
@@ -100,7 +100,7 @@ impl SharedDisk {
         }
     }
 
-    /// Takes note of what is discarded.
+    /// Notes discarded blocks.
     pub fn note(&self, completions: &[SpaceCompletion]) {
         let mut held = self.2.borrow_mut();
         for completion in completions {

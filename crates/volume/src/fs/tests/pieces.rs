@@ -1,5 +1,5 @@
-//! Images that were cloned and then overwritten in small pieces: what they cost to delete, to clone and to cut off, and what a crash
-//! leaves of that. Most of them are larger than the page cache.
+//! Images that were cloned and then overwritten in small pieces: the cost of deleting, cloning and
+//! cutting them, and their state after a crash. Most of them are larger than the page cache.
 
 use super::super::meta::Transaction;
 use super::super::meta::key;

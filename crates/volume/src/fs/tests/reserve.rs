@@ -1,4 +1,4 @@
-//! On a full pool, what can be removed can be removed.
+//! On a full pool, everything can be removed.
 
 use super::*;
 use std::cell::RefCell;

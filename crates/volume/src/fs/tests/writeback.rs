@@ -43,7 +43,7 @@ impl VirtualDisk for SlowDisk {
     }
 }
 
-/// Blocks that were written last with what, and when.
+/// Time and contents of the last write to each block.
 #[derive(Default)]
 struct Written {
     blocks: BTreeMap<u64, (Monotonic, u8)>,
@@ -62,7 +62,7 @@ impl Written {
         taken
     }
 
-    /// After a power cut: what was written longer ago than the promise is there.
+    /// After a power cut: writes older than the promise are there.
     fn check(&self, bench: &mut Bench, stream: StreamId) {
         let cut_at = bench.now;
         bench.disk.0.borrow_mut().hold(true);

@@ -1,4 +1,4 @@
-//! Leases that outlive the server: what is stored of them, and how they come back.
+//! Leases that outlive the server: their records, and how they come back.
 
 use super::{CacheHolder, CacheState, Caching, Holder, Lease, LeaseName, normal};
 use crate::backend::{LeaseState, OpenId};

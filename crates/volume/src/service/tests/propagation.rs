@@ -121,7 +121,7 @@ fn what_is_below_follows_and_keeps_entries_of_its_own() {
     for path in [r"top\file", r"top\in", r"top\in\deep", r"top\in\deep\file"] {
         let entries = bench.entries(path);
         assert!(has(&entries, &users, true) && !has(&entries, &users, false), "{path}: {entries:?}");
-        // Nothing is left of what the volume's root had handed down before.
+        // Nothing is left of the entries that the volume's root had handed down before.
         assert!(!has(&entries, &Sid::authenticated_users(), true), "{path}: {entries:?}");
     }
     assert!(has(&bench.entries(r"top\in"), &Sid::guests(), false));

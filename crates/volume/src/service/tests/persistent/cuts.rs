@@ -209,7 +209,8 @@ fn a_file_is_never_there_without_the_open_that_made_it() {
         // The superblock says from here on that there may be opens.
         bench.create(persistent("first", 9)).expect("made");
         disk.writes_left.set(cut_at);
-        // The file is made before there is space for what it allocates; the other create has the journal written meanwhile.
+        // The file is made before there is space for its allocation; the other create has the journal written
+        // meanwhile.
         let allocating = Create { allocation_bytes: Some(100 << 20), ..persistent("one", 1) };
         bench.service.submit(OperationId(500), Operation::Create(Box::new(allocating)), bench.now);
         bench.start(Operation::Create(Box::new(persistent("two", 2))));
