@@ -41,7 +41,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// Is a user whose password is right.
     ///
-    /// `None`: what nodes may is not had by a password, which can be relayed.
+    /// `None`: a password, which can be relayed, does not give the rights of nodes.
     pub fn user(account: Account) -> Option<Self> {
         let Account { name, nt_hash, enabled, token } = account;
         let stands = enabled && !token.groups.contains(&Sid::cluster_nodes());

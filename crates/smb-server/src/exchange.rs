@@ -33,7 +33,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// A request without its message: the client to answer, and what the request has been found to be allowed.
+/// A request without its message: the client to answer, and the results of its checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {
     pub connection: ConnectionId,
@@ -248,8 +248,8 @@ impl Context {
         Ok(key)
     }
 
-    /// Checks that the larger of what is sent and what is asked for is at most `bytes_max`, and that the credits paid cover it
-    /// (MS-SMB2 3.3.5.2.5).
+    /// Checks that the larger of sent and requested bytes is at most `bytes_max`, and that the credits paid
+    /// cover it (MS-SMB2 3.3.5.2.5).
     #[inline]
     pub fn check_size(
         &self,

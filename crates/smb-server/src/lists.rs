@@ -21,7 +21,7 @@ pub struct Gauges {
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
     pub in_flight_bytes: usize,
-    /// Bytes of requests that wait for somebody, and of what named pipes keep.
+    /// Bytes of requests that wait for somebody, and of data in named pipes.
     pub parked_bytes: usize,
 }
 

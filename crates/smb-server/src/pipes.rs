@@ -42,7 +42,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
             Credential::Certificate(_) => None,
         },
     };
-    // Without what stands before it, which may be as long as a client likes.
+    // Without its prefix, which may be as long as a client likes.
     let bare = text.trim_start_matches('\\');
     let path = bare.encode_utf16().collect();
     let end = smb::rpc::Pipe::open(bare, caller).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -196,7 +196,7 @@ pub(crate) fn transact<B: Backend, D: Directory>(
     if read.is_none() && !waits { Err(NtStatus::PIPE_EMPTY) } else { Ok(read) }
 }
 
-/// Says what FSCTL_PIPE_PEEK answers (MS-FSCC 2.3.46): what waits, without taking it.
+/// Returns the answer of FSCTL_PIPE_PEEK (MS-FSCC 2.3.46): the waiting bytes, without taking them.
 pub(crate) fn peek(pipe: &Pipe) -> Vec<u8> {
     const CONNECTED_STATE: u32 = 3;
     let waiting = pipe.waiting_bytes();

@@ -23,7 +23,7 @@ use volume::backend::Backend;
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// Where a client's memory lies, and what protects what goes there or comes from there.
+/// A client's memory, and the protection of payload that goes there or comes from there.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteMemory {
     pub descriptors: Vec<BufferDescriptorV1>,

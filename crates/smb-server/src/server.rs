@@ -1,4 +1,5 @@
-//! The server as its owner sees it: what a transport, a timer, the volumes' events and an administrator may call.
+//! The server as its owner sees it: the calls of a transport, a timer, the volumes' events and an
+//! administrator.
 
 use crate::config::Config;
 use crate::directory::Directory;
@@ -25,7 +26,8 @@ use volume::backend::{Backend, Event};
 
 /// The SMB server: see the crate's documentation.
 ///
-/// It is two parts: what it holds for its clients ([`State`]), and the requests that are in work ([`Requests`]), which change it.
+/// Two parts: the state held for clients ([`State`]), and the requests in work ([`Requests`]), which
+/// change it.
 pub struct Server<B, D> {
     state: State<B, D>,
     requests: Requests,
@@ -288,7 +290,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.draining = Some(Draining { kept });
     }
 
-    /// Whether the server, which stops, hears the connection no more.
+    /// Whether the stopping server takes no more messages from the connection.
     fn is_drained(&self, connection: ConnectionId) -> bool {
         let kept = self.draining.as_ref().and_then(|draining| draining.kept);
         !self.state.leads_to(connection, kept.and_then(|kept| self.state.volumes.slot_of(kept)))
@@ -318,7 +320,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.requests.len()
     }
 
-    /// Applies a change of accounts or shares: what it took away is gone at the return, what it gave is there. [`policy`] has the rule.
+    /// Applies a change of accounts or shares: rights that it took away are gone at the return, new ones
+    /// are there. [`policy`] has the rule.
     pub fn directory_changed(&mut self, now: Monotonic) {
         let State { directory, sessions, volumes, .. } = &mut self.state;
         let ended = policy::review(directory, sessions, volumes, now);

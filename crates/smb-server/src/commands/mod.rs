@@ -1,7 +1,7 @@
 //! The commands of SMB2, each in a file of its own: it starts a request, and continues it after a wait.
 //!
-//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a request to its command, and
-//! [`Work`] is the sum of what commands keep of requests that wait.
+//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a
+//! request to its command, and [`Work`] is the sum of the commands' work on waiting requests.
 
 mod change_notify;
 mod close;
@@ -155,7 +155,8 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Err(Refusal { status, detail }) => (Err(status), detail.map(|detail| (status, detail))),
     };
     let step = resume_command(state, context, work, result, now);
-    // The command has let go of what it kept for the request, and has said nothing else of the refusal.
+    // The command has released its work for the request, and has added no details of its own to the
+    // refusal.
     if let (Err(status), Some((refused, detail))) = (&step, told)
         && *status == refused
     {

@@ -72,7 +72,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     enumerate(state, key, wanted)
 }
 
-/// Asks the volume for what comes next.
+/// Asks the volume for the next entries.
 fn enumerate<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,

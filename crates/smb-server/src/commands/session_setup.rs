@@ -210,7 +210,7 @@ fn judge_logon<B: Backend, D: Directory>(
         found: RefCell::default(),
     };
     let verdict = setup.acceptor.step(token, &lookup, wall, &mut |bytes| match challenge {
-        // Of what a logon takes at random only its challenge is that long.
+        // Of a logon's random values only its challenge is that long.
         Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
         _ => random(bytes),
     });
@@ -532,7 +532,7 @@ fn logged_on<B: Backend, D: Directory>(
         SetupPurpose::New => establish(state, context, &setup.preauth, wishes, subject, &accepted, now)?,
         SetupPurpose::Reauthentication => {
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            // A session stays what its first logon made it: of a node, with what is demanded of nodes, or not.
+            // A session stays as its first logon made it: of a node, with the demands on nodes, or not.
             if subject.is_node() || session.is_node() {
                 return Err(NtStatus::ACCESS_DENIED);
             }

@@ -29,7 +29,7 @@ fn is_lasting<B: Backend, D: Directory>(state: &State<B, D>, context: &Context) 
 }
 
 impl Requests {
-    /// Answers, submits or parks; the chain goes along with what waits.
+    /// Answers, submits or parks; the chain goes along with a request that waits.
     pub(super) fn take_step<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -205,7 +205,7 @@ impl Requests {
             Started::Answered => {
                 chain.first = false;
                 if was_pending {
-                    // The client waits for this one alone: what follows is a message of its own.
+                    // The client waits for this one alone: later answers get a message of their own.
                     send::flush(state, connection, chain);
                 }
                 self.run_chain(state, connection, chain, now);
@@ -272,9 +272,10 @@ impl Requests {
             return;
         }
         let in_the_middle = request.chain.as_ref().is_some_and(|chain| chain.has_more());
-        // In the middle of a compound a request waits as well, and what follows it waits for it (MS-SMB2 3.3.5.2.7.2): a rename between
-        // CREATE and CLOSE, as Linux and macOS send it, has to outlast the break that it causes. A watch has no end, so that what follows
-        // might never be answered: Windows refuses it with this status, and smbtorture asks for that.
+        // In the middle of a compound a request waits as well, and later elements wait for it (MS-SMB2
+        // 3.3.5.2.7.2): a rename between CREATE and CLOSE, as Linux and macOS send it, has to outlast the
+        // break that it causes. A watch has no end, so later elements might never be answered: Windows
+        // refuses it with this status, and smbtorture asks for that.
         if in_the_middle && context.to.command == Command::ChangeNotify {
             self.refuse(state, key, NtStatus::INTERNAL_ERROR, now);
         } else if !self.park(state, key) {
@@ -545,7 +546,7 @@ fn header_of_answer<B: Backend, D: Directory>(
     context: &Context,
     status: NtStatus,
 ) -> Header {
-    // STATUS_PENDING has granted the credits of what is answered later.
+    // STATUS_PENDING has granted the credits of requests that are answered later.
     let granted = if context.async_id.is_some() { 0 } else { grant(state, context, status) };
     let mut header = context.to.header(status, granted);
     if let Some(async_id) = context.async_id {

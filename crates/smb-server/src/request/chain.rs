@@ -37,7 +37,7 @@ impl Response {
     }
 }
 
-/// The rest of a message, and what its requests share.
+/// The rest of a message, and the shared state of its requests.
 pub(crate) struct Chain {
     pub message: Buf,
     /// The offset at which the next element starts; the message's length at its end.

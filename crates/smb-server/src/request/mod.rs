@@ -1,5 +1,5 @@
-//! Requests from their message to their answer: taken apart ([`dispatch`]), moved on ([`advance`]), put together ([`send`]), and what
-//! the server says unasked ([`breaks`]).
+//! Requests from their message to their answer: taken apart ([`dispatch`]), moved on ([`advance`]), put
+//! together ([`send`]), and the server's unasked messages ([`breaks`]).
 
 pub(crate) mod advance;
 pub(crate) mod breaks;

@@ -13,7 +13,7 @@ pub const CLIENTS_MAX: usize = 256;
 pub(crate) struct ClientSlot(u16);
 
 impl ClientSlot {
-    /// Of other servers of the cluster, which ask for what clients asked of them: they are no clients.
+    /// Figures of other servers of the cluster: they pass on clients' requests, and are no clients.
     pub const SERVERS: Self = Self(1);
     /// Behind those without a client of their own.
     const FIRST: usize = 2;

@@ -1,4 +1,4 @@
-//! Connections (MS-SMB2 3.3.1.7): what the server knows of each, and what each has to transmit.
+//! Connections (MS-SMB2 3.3.1.7): the state of each, and the messages that each has to transmit.
 
 use super::arena::Arena;
 use super::budget::{HolderId, Memory};

@@ -1,4 +1,5 @@
-//! Opens (MS-SMB2 3.3.1.10): the file or pipe that a FileId names, and what only the protocol needs to know of it.
+//! Opens (MS-SMB2 3.3.1.10): the file or pipe that a FileId names, and the state that only the protocol
+//! needs.
 
 use super::arena::Arena;
 use super::bounded::Bounded;

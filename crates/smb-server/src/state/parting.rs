@@ -31,7 +31,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Closes all connections of the session: its client comes back for what is its own.
+    /// Closes all connections of the session: its client comes back for its opens.
     pub fn part_from(&mut self, session: SessionKey) {
         let channels = self.sessions.get(session).map(|session| &session.channels[..]).unwrap_or_default();
         channels.iter().for_each(|channel| self.connections.close(channel.connection));

@@ -1,6 +1,7 @@
 //! The rights that accounts and shares give, and the effect of a change of them on clients that are connected.
 //!
-//! **The rule.** What a change takes away is gone with the next request; what it gives is there with the next request.
+//! **The rule.** Rights that a change takes away are gone with the next request; new ones are there
+//! with the next request.
 //! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
 //!   groups or has fewer privileges.
 //! - A tree ends when its share is deleted, leads elsewhere, demands encryption, grants fewer caches, or lets the session's user do less: by its grants, or as it became read-only.
@@ -9,9 +10,10 @@
 //! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
 //!   The access that a handle was granted stays, as it does when the file's descriptor changes.
 //!
-//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep them with what was opened, so
-//! that one comparison, [`Review`], judges trees, opens and waiting creates alike. The functions here take the compared types apart
-//! field by field, so that a new field cannot be forgotten.
+//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep
+//! them with each open, so that one comparison, [`Review`], judges trees, opens and waiting creates
+//! alike. The functions here take the compared types apart field by field, so that a new field cannot
+//! be forgotten.
 
 use super::keys::{SessionKey, VolumeSlot};
 use super::sessions::{Session, Sessions};
@@ -116,7 +118,7 @@ fn narrows(old: &Share, new: &Share) -> bool {
         || new.options.scale_out && !scale_out
 }
 
-/// One comparison of what there is with the directory of today.
+/// One comparison of trees, opens and waiting creates with the directory of today.
 pub(crate) struct Review<'a, D> {
     directory: &'a D,
     /// By account, and whether it is a node's.

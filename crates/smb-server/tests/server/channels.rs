@@ -1,4 +1,4 @@
-//! Sessions over several connections: keys, limits, and what is left when one of them dies.
+//! Sessions over several connections: keys, limits, and the state after one of them dies.
 
 use crate::fixture::*;
 use smb::wire::*;

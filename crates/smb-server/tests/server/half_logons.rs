@@ -1,4 +1,4 @@
-//! Logons that begin and do not end: what they hold is little, and takes nobody's place.
+//! Logons that begin and do not end: they hold little, and take nobody's place.
 
 use crate::fixture::*;
 use smb::wire::*;

@@ -98,8 +98,8 @@ fn the_answers_to_a_genuine_binding_are_signed() {
 
 #[test]
 fn a_nonce_of_a_session_that_signs_by_gmac_is_used_once_however_many_channels_it_has() {
-    // Each connection begins with message identifier 0: what is signed with the session's own key has the same nonces. The monitor
-    // in the build of the tests would end this one.
+    // Each connection begins with message identifier 0: signatures with the session's own key have the
+    // same nonces. The monitor in the build of the tests would end this one.
     let mut world = World::new();
     let first = logged_on(&mut world, &gmac());
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! CREATE (MS-SMB2 3.3.5.9): durable handles and their reconnect, the wire identity of what was opened.
+//! CREATE (MS-SMB2 3.3.5.9): durable handles and their reconnect, the wire identity of opens.
 
 mod contexts;
 mod device;
@@ -191,7 +191,7 @@ fn check_impersonation(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     }
 }
 
-/// Checks what the wire says; what it means is checked by the volume.
+/// Checks the form of the options; their meaning is checked by the volume.
 fn check_options(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     let options = request.create_options.get();
     if options & !VALID_OPTIONS != 0 {
