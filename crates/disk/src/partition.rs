@@ -1,10 +1,10 @@
 //! The partition table (GPT, UEFI specification 2.10 section 5) that a whole device gets, so that installers and other tools see that it
 //! is taken; and the place of our partition in a device.
 //!
-//! Owns the table of a device that it partitioned: a protective MBR, both copies of header and entries, and one partition of
-//! [`PARTITION_TYPE`] that begins at 1 MiB. Promises: what does not parse is no table; a table is found by either of its copies, and a
-//! damaged copy is written again from the other one.
-//! Never touches a table with anything else in it.
+//! Owns the table of a device that it partitioned: a protective MBR, both copies of header and entries,
+//! and one partition of [`PARTITION_TYPE`] that begins at 1 MiB. Promises: bytes that do not parse are
+//! no table; a table is found by either of its copies, and a damaged copy is written again from the
+//! other one. Never touches a table with anything else in it.
 
 use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, OFlags};

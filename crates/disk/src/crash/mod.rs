@@ -176,8 +176,8 @@ impl CrashDisk {
         self.state().allocation_max = bytes_max;
     }
 
-    /// The process that had it open was killed: what it had in flight happens or does not, by chance, and is never answered.
-    /// Drops the disk; completed writes stay in the cache.
+    /// Simulates the end of the process that had the disk open: operations in flight happen or do not, by
+    /// chance, and are never answered. Drops the disk; completed writes stay in the cache.
     pub fn abandon(&self) {
         self.state().abandon();
     }
@@ -188,7 +188,7 @@ impl CrashDisk {
         self.state().roll_back(&earlier);
     }
 
-    /// Operations whose answer the next polls bring; what hangs is not among them.
+    /// Operations whose answer the next polls bring, hanging ones excluded.
     pub fn operations_in_flight(&self) -> usize {
         self.state().operations_in_flight()
     }

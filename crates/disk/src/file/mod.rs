@@ -125,7 +125,7 @@ pub struct FileDisk {
     timer_armed: bool,
     hung: bool,
     gone: bool,
-    /// Tried again when the retry timer has run out, which runs while there are any.
+    /// Tried again when the retry timer expires, which runs while there are any.
     again: Vec<Again>,
     answers: Vec<DiskCompletion>,
     completions: Vec<Completion>,
@@ -324,7 +324,7 @@ impl FileDisk {
         }
     }
 
-    /// Forgets deadlines of what was answered.
+    /// Forgets deadlines of answered operations.
     fn trim_deadlines(&mut self) {
         while let Some(&(_, place, generation)) = self.deadlines.front() {
             let entry = &self.outstanding[place as usize];
@@ -424,7 +424,7 @@ fn read_result(completion: Completion, target: Option<BufMut>) -> Result<BufMut,
     };
     let Some(buffer) = completion.buffer else { return Err(DiskError::Medium(libc::EIO)) };
     if count < buffer.len() {
-        // The file was cut under us: what is missing is not zeroes.
+        // The file was cut under us: the missing bytes are not zeroes.
         return Err(DiskError::Medium(libc::EIO));
     }
     match target {

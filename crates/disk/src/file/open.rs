@@ -104,7 +104,7 @@ impl OpenedFile {
         Self::open_pausing(path, options, || std::thread::sleep(RELEASE_PAUSE))
     }
 
-    /// As [`Self::open`], with what to do for a moment while a former holder is letting go.
+    /// As [`Self::open`]; `pause` is called between tries while a former holder lets go.
     pub(super) fn open_pausing(
         path: &str,
         options: FileDiskOptions,
@@ -232,7 +232,8 @@ fn open_file(path: &str, device: bool, options: &FileDiskOptions) -> Result<(Own
 /// marked as clean; only dropping such pages shows what did (I9). File systems in memory have no other
 /// medium, and a file system that keeps pages for reasons of its own still does so.
 fn forget_cached(file: &OwnedFd) {
-    // The error of a write that nobody waits for any more: what it leaves on the medium is what the reads are to see.
+    // The error of a write that nobody waits for any more: reads must see the bytes that it leaves on the
+    // medium.
     let _ = rustix::fs::fdatasync(file);
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }

@@ -50,7 +50,7 @@ fn a_table_that_is_written_again_keeps_its_identities_and_its_place() {
     assert_eq!(read(&file, SIZE, 512), Some(first));
 }
 
-/// Sectors of what was not yet synced are on the medium or not, in any combination.
+/// Unsynced sectors are on the medium or not, in any combination.
 #[test]
 fn a_power_cut_while_a_table_is_written_leaves_ours_or_none_and_the_next_try_completes_it() {
     let directory = tempfile::tempdir().unwrap();
