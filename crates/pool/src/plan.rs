@@ -122,7 +122,7 @@ fn apply(step: Move, pool: &mut PoolView, chunk: &mut ChunkCopies) {
     }
 }
 
-/// Slabs above (positive) or below (negative) the disk's share of what is used, times the pool's size.
+/// Slabs above (positive) or below (negative) the disk's share of the used ones, times the pool's size.
 fn excess(disk: &DiskView, used: u64, total: u64) -> i128 {
     i128::from(disk.used_slabs()) * i128::from(total) - i128::from(disk.total_slabs) * i128::from(used)
 }

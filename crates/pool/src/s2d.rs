@@ -1,4 +1,5 @@
-//! Storage Spaces Direct's published rules: what share of the drives' capacity each resiliency leaves, by the number of servers.
+//! Storage Spaces Direct's published rules: the share of the drives' capacity that each resiliency
+//! leaves, by the number of servers.
 //!
 //! Source: Microsoft's "Fault tolerance and storage efficiency in Storage Spaces Direct" and "Nested resiliency". They are here to be
 //! compared with; placement in this crate does not go by them.

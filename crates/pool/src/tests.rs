@@ -225,7 +225,7 @@ proptest! {
         part in 1_u64..=90,
     ) {
         let total: u64 = sizes.iter().sum();
-        // No disk is larger than what the others can mirror.
+        // No disk is larger than the others can mirror.
         prop_assume!(sizes.iter().all(|&size| size * u64::from(copies) <= total));
         let mut pool = PoolView::new(
             sizes.iter().enumerate().map(|(at, &size)| disk(at as u8 + 1, size, "")).collect(), 0);
