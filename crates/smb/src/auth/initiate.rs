@@ -74,7 +74,7 @@ impl Initiator {
         &self.first
     }
 
-    /// The key of the session, from the moment that the last token was made: what signs the server's last answer.
+    /// The key of the session, once the last token was made: it signs the server's last answer.
     pub fn session_key(&self) -> Option<&SessionKey> {
         match &self.state {
             State::AwaitVerdict(context) => Some(context.session_key()),

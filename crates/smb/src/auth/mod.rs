@@ -1,9 +1,10 @@
 //! Authentication of the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), and around the logon of a cluster's nodes ([`node`]),
 //! as state machines without I/O.
 //!
-//! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded work on any input;
-//! passwords and keys wiped when dropped and never printed; the same way for a wrong password and an unknown user. Never
-//! decides policy: anonymous logons and unknown users (for a guest) are reported, and the caller says what becomes of them.
+//! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded
+//! work on any input; passwords and keys wiped when dropped and never printed; the same way for a wrong
+//! password and an unknown user. Never decides policy: anonymous logons and unknown users (for a guest)
+//! are reported, and the caller decides on them.
 
 mod accept;
 mod der;

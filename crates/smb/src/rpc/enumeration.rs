@@ -1,4 +1,5 @@
-//! Lists that come in parts: what the client asks for, and as many entries as fit. Beside them, one entry of a level.
+//! Lists that come in parts: the client's request, and as many entries as fit. Beside them, one entry
+//! of a level.
 
 use super::Win32;
 use super::ndr::{BadStub, Reader, Writer};

@@ -16,7 +16,7 @@ pub(super) enum Interface {
     Management,
 }
 
-/// The pipes by their names, with what Windows has on each.
+/// The pipes by their names, with Windows' interfaces on each.
 pub(super) const PIPES: &[(&str, &[Interface])] = &[
     ("srvsvc", &[Interface::Srvsvc]),
     ("wkssvc", &[Interface::Wkssvc]),

@@ -153,7 +153,8 @@ impl RpcRefusal {
 /// The answer to a call.
 enum Answer {
     Stub(Vec<u8>),
-    /// When a change is made: what stands before the status in the answer, and the status if there is no such thing.
+    /// The answer once a change has been made: its part before the status, and the status if the changed object
+    /// is missing.
     Later {
         change: RpcChange,
         before_status: Vec<u8>,

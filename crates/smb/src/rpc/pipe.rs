@@ -15,7 +15,8 @@ use types::NtStatus;
 
 /// Most bytes of a request's stub, over all its fragments.
 const STUB_BYTES_MAX: usize = 256 << 10;
-/// Answers in bytes that may wait to be read before writing is refused: the longest one fits, and what a client asks ahead.
+/// Answers in bytes that may wait to be read before writing is refused: the longest one fits, and a
+/// client's requests ahead.
 const WAITING_BYTES_MAX: usize = 512 << 10;
 /// Calls that one write may make, so that no message costs more than these. Clients make one.
 const CALLS_PER_WRITE_MAX: usize = 4;

@@ -161,7 +161,7 @@ fn open_key(reader: &mut Reader<'_>, handles: &mut Handles) -> Result<Vec<u8>, B
     Ok(open(handles, find(&path)))
 }
 
-/// A buffer for a name that the client brings along: its fixed part, and what it points to.
+/// Skips a client's buffer for a name: its fixed part, and its content.
 fn skip_buffer(reader: &mut Reader<'_>) -> Result<(), BadStub> {
     reader.u32()?;
     if reader.pointer()? {

@@ -1,4 +1,4 @@
-//! wkssvc (MS-WKST): what kind of computer this is.
+//! wkssvc (MS-WKST): the kind of computer that this is.
 
 use super::enumeration::{Enumeration, answer_of_level};
 use super::ndr::{BadStub, Reader, Writer};

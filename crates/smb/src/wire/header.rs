@@ -197,7 +197,7 @@ impl Header {
     }
 }
 
-/// One message of a compound chain and what follows it.
+/// Splits a compound chain into one message and the rest.
 ///
 /// # Errors
 /// [`WireError::OutOfBounds`] if NextCommand is not a multiple of 8, leaves no space for a header, or leads outside.

@@ -256,7 +256,7 @@ fn mic_is_right(
     equal(&*expected, mic)
 }
 
-/// Whether the client says in what it proved that a MIC is there (MS-NLMP 2.2.2.1, MsvAvFlags).
+/// Whether the client's proof says that a MIC is there (MS-NLMP 2.2.2.1, MsvAvFlags).
 fn announces_mic(pairs: &[(u16, &[u8])]) -> bool {
     value_of(pairs, av::FLAGS)
         .and_then(|value| value.first_chunk())

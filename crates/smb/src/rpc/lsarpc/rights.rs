@@ -9,7 +9,7 @@ use types::{NtStatus, Sid};
 
 const MORE_ENTRIES: NtStatus = NtStatus(0x0000_0105);
 const NO_SUCH_PRIVILEGE: NtStatus = NtStatus(0xC000_0060);
-/// POLICY_MODE_NETWORK (MS-LSAD 2.2.1.2): what SeNetworkLogonRight is as a bit of system access.
+/// POLICY_MODE_NETWORK (MS-LSAD 2.2.1.2): SeNetworkLogonRight as a bit of system access.
 const MODE_NETWORK: u32 = 2;
 /// English (United States), which all display names are in.
 const LANGUAGE: u16 = 0x0409;

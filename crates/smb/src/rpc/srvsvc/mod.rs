@@ -45,7 +45,7 @@ pub(super) fn call(
     Some(answer.map(Answer::from))
 }
 
-/// NetrServerSetInfo (MS-SRVS 3.1.4.18): what it would set is the configuration's.
+/// NetrServerSetInfo (MS-SRVS 3.1.4.18): its fields belong to the configuration.
 fn server_set_info(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Answer, BadStub> {
     reader.optional_string()?;
     reader.u32()?;
