@@ -23,7 +23,7 @@ pub struct Bandwidth {
     pub bytes: u64,
     pub write_bytes_s: f64,
     pub read_bytes_s: f64,
-    /// Of the payload, what went by RDMA; the rest was in messages.
+    /// Payload that went by RDMA; the rest was in messages.
     pub written_by_rdma_bytes: u64,
     pub read_by_rdma_bytes: u64,
     /// The reason why RDMA was not used, if it was not.

@@ -1,6 +1,6 @@
-//! One connection of a session and what carries it: the protocol above, the link below, and the memory lent to the server for
-//! requests whose payload goes by RDMA. Nothing here blocks: [`crate::Client`] waits for several of them, and the storage bus has them
-//! on the loop of a server.
+//! One connection of a session and its carrier: the protocol above, the link below, and the memory lent
+//! to the server for requests whose payload goes by RDMA. Nothing here blocks: [`crate::Client`] waits
+//! for several of them, and the storage bus has them on the loop of a server.
 
 use crate::connection::{Connection, Event, Limits, Protection, Token};
 use crate::operation::{Reply, Request, Transfer};
@@ -77,7 +77,8 @@ impl Channel {
         self.link.is_rdma()
     }
 
-    /// Whether this request's payload goes by RDMA, and how: what RDMA moves neither signature nor encryption of the message protects.
+    /// Whether this request's payload goes by RDMA, and with which protection: a message's signature and
+    /// encryption do not cover it.
     fn goes_remote(&self, request: &Request, options: &Options) -> Option<Protection> {
         let transfer = request.transfer.as_ref()?;
         let link = self.link.rdma_ref()?;

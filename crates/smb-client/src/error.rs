@@ -15,7 +15,7 @@ fn refusal(command: Command, status: NtStatus) -> String {
     }
 }
 
-/// In the words of files and shares (MS-ERREF 2.3.1); `None` for what users rarely meet.
+/// In the words of files and shares (MS-ERREF 2.3.1); `None` for statuses that users rarely meet.
 fn meaning(status: NtStatus) -> Option<&'static str> {
     Some(match status {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
@@ -88,7 +88,7 @@ pub enum ClientError {
     /// The server offers nothing that the options allow.
     #[error("the server does not offer {0}, which the options ask for")]
     NotOffered(&'static str),
-    /// The caller asked for what cannot be: a length over the server's limit, an empty list.
+    /// The caller asked for something impossible: a length over the server's limit, an empty list.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
 }

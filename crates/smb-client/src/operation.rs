@@ -465,7 +465,7 @@ impl Reply {
         self.tree_id
     }
 
-    /// The whole answer, from its header on: what the views of [`smb::wire`] parse.
+    /// The whole answer, from its header on, for the views of [`smb::wire`].
     pub fn message(&self) -> &Buf {
         &self.message
     }

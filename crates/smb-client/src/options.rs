@@ -77,8 +77,9 @@ pub struct Options {
     pub rdma_device: RdmaDevice,
     /// Shortest READ that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection and is longer than 4 KiB.
     pub rdma_read_bytes_min: u32,
-    /// Shortest WRITE that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection, or if it is longer than
-    /// 64 KiB and more than what is left of the 32 MiB that may be on their way in messages.
+    /// Shortest WRITE that goes by RDMA. A shorter one does too if it does not fit one transfer of the
+    /// connection, or if it is longer than 64 KiB and than the rest of the 32 MiB that may be on their way
+    /// in messages.
     pub rdma_write_bytes_min: u32,
     /// Number of connections of the session, all by the same transport, if the server takes more than one (3.0 and later). Work is spread
     /// over them. When one is lost its unanswered requests are asked on another, and the connection is made anew.

@@ -1,4 +1,5 @@
-//! The connections of one session: work is spread over them, what a dead one had not answered is asked on another, and it is made anew.
+//! The connections of one session: work is spread over them; if one dies, its unanswered requests go to
+//! another, and it is made anew.
 //!
 //! Promises: a request is answered once. A request that the server may have done already is asked again only if doing it twice is
 //! harmless, with a new ChannelSequence and, if it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses
@@ -72,7 +73,8 @@ impl Client {
         }
     }
 
-    /// Asks for the addresses that the server offers, with what they can do; none if the server does not know the question.
+    /// Asks for the addresses that the server offers, with their capabilities; none if the server does not
+    /// know the request.
     ///
     /// # Errors
     /// [`ClientError`] if the server refuses for another reason, or the connection failed.
@@ -146,7 +148,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends one connection of the session, as the network may: for tests of what follows.
+    /// Ends one connection of the session, as the network may: for tests of the recovery.
     #[doc(hidden)]
     pub fn kill_channel(&mut self, index: usize) {
         if let Some(channel) = self.channels.get_mut(index) {

@@ -62,7 +62,8 @@ pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStre
     Err(last)
 }
 
-/// The first place to connect to: what the caller named, by TCP unless SMB Direct alone is wanted.
+/// The first place to connect to: the one that the caller named, by TCP unless SMB Direct alone is
+/// wanted.
 pub(super) fn first_target(port: u16, options: &Options) -> Target {
     Target { is_rdma: options.transport == Transport::Rdma, port, address: None }
 }

@@ -77,8 +77,9 @@ impl Client {
         self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
-    /// Queues a file with all of its data and its times, durable, which goes when it is closed or this client is lost, unless
-    /// [`Self::submit_keep_as`] gives it another name. One round trip; it is not asked again if the connection dies meanwhile. [`Self::filled`] answers it.
+    /// Queues a new file with all of its data and its times, durable. It is deleted when it is closed or
+    /// this client is lost, unless [`Self::submit_keep_as`] gives it another name. One round trip, not
+    /// repeated if the connection dies meanwhile. [`Self::filled`] takes the answer.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if [`Self::can_create_filled`] says no; others if the connection failed.
@@ -120,7 +121,8 @@ impl Client {
             && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
     }
 
-    /// Queues that a file of [`Self::filled`] gets the name `target`, in place of what has it, and is closed: one round trip. [`Self::kept`] answers it.
+    /// Queues that a file of [`Self::filled`] gets the name `target`, in place of an existing one, and is
+    /// closed: one round trip. [`Self::kept`] takes the answer.
     ///
     /// # Errors
     /// If the connection failed.
@@ -391,7 +393,7 @@ impl Client {
         Ok(FileStatus::from_network_open(view_at::<NetworkOpenInformation>(&bytes, 0)?))
     }
 
-    /// Size, times and attributes of what has this path: one round trip.
+    /// Size, times and attributes of the file or directory at this path: one round trip.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -642,7 +644,8 @@ impl Client {
         self.set_info(file, INFO_FILE, class::RENAME, 0, &rename_buffer(target, replace))
     }
 
-    /// The access list of what has this path: a security descriptor that holds nothing else.
+    /// The access list of the file or directory at this path: a security descriptor that holds nothing
+    /// else.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -283,8 +283,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves what came into `out`, and what is queued towards the server. Never waits, but to set a lost session up anew
-    /// ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
+    /// Moves received bytes into `out`, and queued ones towards the server. Never waits, except to set a
+    /// lost session up anew ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
     ///
     /// # Errors
     /// [`ClientError`] if the connection failed.

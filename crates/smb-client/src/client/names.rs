@@ -31,7 +31,7 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// False: what the request is about is no more.
+    /// False: the tree or file of the request is gone.
     pub fn apply(&self, request: &mut Request) -> bool {
         request.session = self.session;
         request.rename(|tree| self.trees.get(&tree).copied(), |file| self.files.get(&file).copied())

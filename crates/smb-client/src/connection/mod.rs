@@ -168,7 +168,7 @@ pub struct Connection {
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
     events: VecDeque<Event>,
-    /// ChannelSequence of what goes out (MS-SMB2 2.2.1.2).
+    /// ChannelSequence of outgoing requests (MS-SMB2 2.2.1.2).
     channel_sequence: u16,
     credit_stalls: u64,
     /// Payloads that were signed: each has a nonce of its own.

@@ -136,7 +136,7 @@ impl Connection {
         request.charged_bytes().div_ceil(CREDIT_BYTES).clamp(1, usize::from(u16::MAX)) as u16
     }
 
-    /// CreditRequest: what is missing to the number wanted, and what this request takes at least.
+    /// CreditRequest: the credits missing to the number wanted, and at least those of this request.
     fn credits_asked(&self, charge: u16) -> u16 {
         let have = self.credits + self.credits_spent;
         let missing = u32::from(self.options.credits).saturating_sub(have);

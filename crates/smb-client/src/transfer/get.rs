@@ -35,7 +35,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// A directory of the share, where it goes, and what it was when it was listed.
+/// A directory of the share, its target, and its state when it was listed.
 type Directory = (String, PathBuf, FileStatus);
 
 /// Small files of a tree on their way.

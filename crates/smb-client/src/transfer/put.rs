@@ -347,7 +347,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Waits for what a file needs next, and asks for what follows. `None`: the file is there.
+    /// Waits for the next answer about a file, and asks for the following step. `None`: the file is there.
     fn advance_file(&mut self, mut begun: Begun) -> Result<Option<Begun>, TransferError> {
         let bytes = match std::mem::replace(&mut begun.stage, Stage::Large) {
             Stage::Whole(whole) => match self.client.whole(self.tree, whole) {
@@ -359,7 +359,7 @@ impl Copier<'_> {
                     if is_lost(&error) || is_taken(&error) || is_unable(&error) =>
                 {
                     self.takes_whole_files &= !is_unable(&error);
-                    // Nobody knows whether it is there; or something else is by now, which is replaced.
+                    // The file may be there, or something else may be by now, which is replaced.
                     begun.list = self.list_of_predecessor(&begun.path, Room::MayBeTaken)?;
                     return Ok(Some(begun));
                 }
@@ -430,7 +430,7 @@ impl Copier<'_> {
         while begun.len() > most {
             let Some(first) = begun.pop_front() else { return Ok(()) };
             match self.advance_file(first) {
-                // Behind the others: what it asks for next is under way meanwhile.
+                // Behind the others: its next request is under way meanwhile.
                 Ok(Some(goes_on)) => begun.push_back(goes_on),
                 Ok(None) => {}
                 Err(error) => self.leave_out(error)?,
@@ -439,7 +439,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Takes back what was begun, of a transfer that ends early: what has no name yet goes with its handle.
+    /// Takes back files of a transfer that ends early: those without their name yet go with their handles.
     fn take_back(&mut self, begun: VecDeque<Begun>) {
         for file in begun {
             let ended = match file.stage {

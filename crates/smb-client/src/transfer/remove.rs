@@ -67,7 +67,7 @@ impl Copier<'_> {
         for entry in entries {
             self.go_on()?;
             let here = below(&path, &entry.name);
-            // A server's ".." would lead out of what was named.
+            // A server's ".." would lead out of the named directory.
             if !is_fit_for_disk(&entry.name) {
                 let error = self.refused(&here, "no file can have that name");
                 self.leave_out(error)?;
