@@ -47,7 +47,8 @@ pub struct Target {
     pub into: BufMut,
     /// Bytes go to `into[at..]`.
     pub at: usize,
-    /// `into` ends with the message in it: what comes beyond, up to [`PAYLOAD_AT`] bytes, may be received together with it.
+    /// `into` ends with the message in it: bytes beyond, up to [`PAYLOAD_AT`], may be received together
+    /// with it.
     pub ends_with_message: bool,
 }
 

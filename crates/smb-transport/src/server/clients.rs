@@ -79,7 +79,8 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         &self.tcp
     }
 
-    /// Says whether connections wait to be received from again: what they wait for may be another connection's messages.
+    /// Says whether connections wait to be received from again: they may wait for another connection's
+    /// messages.
     pub fn has_held(&self) -> bool {
         !self.held.is_empty()
     }

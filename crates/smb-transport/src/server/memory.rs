@@ -4,10 +4,11 @@
 //! peer that announces and sends nothing must not hold that memory against others. So a connection asks [`ReceiveMemory`] first, which counts
 //! by [`Party`], and by two rules:
 //!
-//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th each, and who comes next finds as much.
-//!   Parties that hold little are never kept waiting by one that holds much.
-//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part has come: what its connection could hold
-//!   in its small buffer.
+//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th
+//!   each, and the next one finds as much. Parties that hold little are never kept waiting by one that
+//!   holds much.
+//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part
+//!   has come: as much as its connection could hold in its small buffer.
 //!
 //! Connections that get nothing wait with their small buffer. Freed memory goes round their parties; in each, connections that have
 //! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
@@ -64,7 +65,7 @@ struct Account<C> {
     party: Party,
     connections: usize,
     held_bytes: usize,
-    /// Of these, what was lent on announcements.
+    /// Of these, bytes lent on announcements.
     advanced_bytes: usize,
     /// Connections that wait, and for how many bytes.
     waiting: BTreeMap<Waiting, (C, usize)>,
@@ -182,7 +183,8 @@ impl<C: Copy> ReceiveMemory<C> {
         Loan { party, bytes, is_advance: false }
     }
 
-    /// Makes a loan as large as this, or gives one; `None`: what it lacks is more than the party may be lent, and the loan is as it was.
+    /// Makes a loan as large as this, or gives one; `None`: the party may not be lent the difference, and
+    /// the loan is as it was.
     pub fn resize(&mut self, loan: &mut Option<Loan>, party: PartyId, bytes: usize) -> Option<()> {
         let before = loan.as_ref().map_or(0, Loan::bytes);
         if bytes > before {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sys::{Buf, Payload};
 use types::NtStatus;
 
-/// A negotiated connection of which nothing but what the test says is sent.
+/// A negotiated connection on which nothing is sent except by the test.
 fn negotiated(bench: &mut Bench) -> QueuePairId {
     let pair = bench.connect();
     for _ in 0..300 {

@@ -86,7 +86,7 @@ pub struct SmbDirectLimits {
     pub guest_message_time: Duration,
     /// The same on any other connection. A message has 1 MiB at most.
     pub message_time: Duration,
-    /// Within which a peer takes some of what waits for it.
+    /// Time within which a peer takes some of the bytes that wait for it.
     pub stall: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! One RDMA connection of the server's: what is under way on it.
+//! One RDMA connection of the server's, and the work under way on it.
 
 use super::counters::{Counters, Own};
 use super::kept::Kept;

@@ -43,7 +43,7 @@ impl Taking {
         Self { since: now, bytes: 0, is_behind: false }
     }
 
-    /// The socket has no space for what follows.
+    /// Notes that the socket has no space for the next bytes.
     pub(super) fn wait(&mut self, now: Monotonic) {
         if !self.is_behind {
             *self = Self { is_behind: true, ..Self::new(now) };

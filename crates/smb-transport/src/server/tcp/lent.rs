@@ -1,8 +1,9 @@
 //! Memory that was lent to the kernel and that clients have not acknowledged: counted, bounded, and not lent for ever.
 //!
-//! A client that reads nothing leaves what was sent to it in the socket, and pages that left by reference with it. While too much is so held,
-//! or too much by one connection, bytes are copied instead. A connection of which nothing was acknowledged for long ends, and the kernel
-//! forgets what it has of it. Loopback is different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
+//! A client that reads nothing leaves sent bytes in the socket, and pages that left by reference with
+//! them. While too much is held that way, or too much by one connection, bytes are copied instead. A
+//! connection without acknowledgements for long ends, and the kernel forgets its bytes. Loopback is
+//! different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
 
 use std::io;
 use std::time::Duration;

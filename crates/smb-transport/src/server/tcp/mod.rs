@@ -594,7 +594,7 @@ impl Tcp {
 
     /// Forgets a connection that is closed and has nothing in flight.
     fn finish(&mut self, id: ConnectionId) {
-        // Not by `connection`: what it has lent is counted beside it.
+        // Not by `connection`: its lent bytes are counted beside it.
         let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
         if entry.id != id {
             return;

@@ -98,7 +98,7 @@ impl Tcp {
         self.all_sent(id);
     }
 
-    /// Leaves the rest of what is being sent to the loop, until the socket has space.
+    /// Leaves the rest of the payload to the loop, until the socket has space.
     fn send_when_writable(&mut self, id: ConnectionId, data: Payload) {
         let Some(entry) = self.connections[id.0 as u32 as usize].as_mut() else { return };
         let socket = entry.socket.clone();
