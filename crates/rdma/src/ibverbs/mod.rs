@@ -281,7 +281,7 @@ impl IbverbsProvider {
             }
         };
         self.generation = (self.generation + 1) & 0x3FFF_FFFF;
-        // Never 0: what an identifier without a name carries.
+        // Never 0, the name in an identifier without one.
         Some((slot, QueuePairId(u64::from(self.generation.max(1)) << 32 | slot as u64)))
     }
 
@@ -626,7 +626,7 @@ impl Verbs for IbverbsProvider {
         self.lingering.retain(|(_, _, until)| *until > now);
     }
 
-    /// Frames, and what peers read and write by RDMA, are the device's own affair: they are not counted.
+    /// Frames, and the peers' reads and writes by RDMA, are the device's own affair: they are not counted.
     fn activity(&self) -> Activity {
         let mut activity = self.activity;
         for pair in self.pairs.iter().flatten() {

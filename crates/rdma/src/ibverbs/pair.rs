@@ -32,7 +32,7 @@ pub(super) struct Pair {
     pub state: State,
     pub deadline: Option<Monotonic>,
     pub endpoint: Option<Endpoint>,
-    /// After the endpoint: what is of its device ends before it.
+    /// Dropped after the endpoint, as the endpoint's resources of its device must end before it.
     pub connection: ConnectionId,
     pub local: SocketAddr,
     pub peer: SocketAddr,

@@ -26,7 +26,7 @@ use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
-/// One protection domain: what keeps peers apart is the stream that each registration is bound to.
+/// One protection domain: each registration is bound to a stream, which keeps peers apart.
 const DOMAIN: DomainId = DomainId(1);
 /// A connection without traffic for this time gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);

@@ -1,8 +1,10 @@
-//! One connection: the engine, its socket, and what is under way between them.
+//! One connection: the engine, its socket, and the operations under way between them.
 //!
-//! Where much of a message is still to come the kernel puts it straight into its place ([`iwarp::connection::direct`]), and further such
-//! messages that the socket has already in the same turn; else bytes are staged and copied from cache. Many FPDUs leave in one send, at
-//! once as far as the socket takes them; one send is under way at a time. An idle connection holds no receive buffer.
+//! If much of a message is still to come, the kernel puts it straight into its place
+//! ([`iwarp::connection::direct`]), and further such messages that the socket has already in the same
+//! turn. Otherwise bytes are staged and copied from cache. Many FPDUs leave in one send, at once as far
+//! as the socket takes them; one send is under way at a time. An idle connection holds no receive
+//! buffer.
 
 use super::{RECEIVE, SEND};
 use crate::timers::Armed;
@@ -36,8 +38,8 @@ const TURN_BYTES: usize = 2 << 20;
 const SEND_BYTES: usize = 2 << 20;
 /// Slices of one send that need no memory of their own: of as many small answers as are worked off together.
 const SLICES_INLINE: usize = 32;
-/// If more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
-/// has less to wake up for, and more to do each time.
+/// Receives for which the next send waits at most if more bytes have come than one receive could take:
+/// the other end has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
 
 /// State that receives into place need beside the memory that they fill.
@@ -218,7 +220,8 @@ impl QueuePair {
         self.receive_bytes = RECEIVE_BYTES_PEEK;
     }
 
-    /// Takes what the socket has already of long payload, in this turn; leaves to the loop what is to come, and what ends the stream.
+    /// Takes the bytes of long payload that the socket has already, in this turn. The loop receives later
+    /// ones, and the end of the stream.
     fn receive_now(&mut self, memory: &mut Memory, receipts: &mut Receipts, now: Monotonic) {
         let (mut received_bytes, mut may_peek) = (0, false);
         let mut receipt = receipts.take();
@@ -245,7 +248,8 @@ impl QueuePair {
         receipts.give_back(receipt);
     }
 
-    /// Makes it receive what comes next, straight to its place where that is known; else, which is `false`, behind no payload.
+    /// Plans the next receive, straight to its place if that is known. `false`: it is not, and the plan has
+    /// no payload.
     fn plan_into(&mut self, receipt: &mut Receipt, memory: &mut Memory) -> bool {
         let payload = self.connection.plan_receive(memory, &mut receipt.plan);
         let is_planned = payload.is_some();
@@ -382,7 +386,7 @@ impl QueuePair {
     }
 }
 
-/// The plan in the driver's terms, and memory behind it for what comes next.
+/// The plan in the driver's terms, and memory behind it for the next bytes.
 fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
     pieces.clear();
     let mut from = 0;
