@@ -1,5 +1,5 @@
-//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: what a peer that asks for them is sent is made by
-//! [`crate::markers`].
+//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: [`crate::markers`] puts them
+//! in for a peer that asks for them.
 
 use crate::crc::Crc32c;
 use crate::ddp::{self, Header};
@@ -169,7 +169,8 @@ impl Outgoing {
         self.next = from;
     }
 
-    /// The last body again, of which something is left, and what: its FPDUs are no longer in use.
+    /// Takes back the last body, of which something is left, and the place of the rest: its FPDUs are no
+    /// longer in use.
     pub(crate) fn take_back(&mut self) -> Option<(Payload, Place)> {
         Some((self.bodies.pop()?, self.next))
     }

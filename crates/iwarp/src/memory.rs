@@ -1,4 +1,4 @@
-//! Registered memory: what a peer may read and write, under which name.
+//! Registered memory: regions that a peer may read and write, by name.
 //!
 //! A region is bound to a protection domain and, if wished, to one stream (RFC 5042 section 6). Its name, the STag, is 24 random bits
 //! and an 8-bit key. Bytes come in and out as owned buffers: no pointer is ever handed to a peer's offset.

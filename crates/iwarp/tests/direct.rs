@@ -1,4 +1,5 @@
-//! Receives straight into registered memory: what was expected and came, what came instead, and what is never expected.
+//! Receives straight into registered memory: expected bytes that came, others that came instead, and
+//! bytes that are never expected.
 
 mod common;
 
@@ -39,7 +40,8 @@ fn write(pair: &mut Pair, target: Stag, at: usize, bytes: &[u8]) {
 /// The first FPDU of a long tagged message: length field, header, a page, CRC.
 const PAGE_FPDU_BYTES: usize = 2 + 14 + 4096 + 4;
 
-/// The first 30,000 bytes of a write of the whole region have come; what is lent for the rest.
+/// Delivers the first 30,000 bytes of a write of the whole region; returns the memory lent for the
+/// rest.
 fn lend_for_a_long_write(pair: &mut Pair, room: Stag) -> (Plan, BufMut) {
     write(pair, room, 0, &pattern(LEN, 3));
     let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
@@ -581,7 +583,7 @@ fn what_comes_behind_a_message_that_is_shorter_than_it_tells_is_never_taken_for_
         }
         pair.drive();
         assert!(received(&pair)[0] == first);
-        // A message that ended when an FPDU of it was expected has left with what came behind it.
+        // A message that ended when an FPDU of it was expected has left with the bytes behind it.
         let is_lost = len_bytes == 2 * 61_440;
         let expected = is_lost.then_some((false, TerminateCode::DDP_UNTAGGED_TOO_LONG));
         assert_eq!(pair.server.terminated, expected, "{len_bytes}");

@@ -47,7 +47,7 @@ pub struct Config {
     pub large_fpdus: LargeFpdus,
     /// MPA revision to begin with: 2, or 1 after a peer closed on 2.
     pub revision: u8,
-    /// Offered as initiator; as responder, what an offered one is answered with.
+    /// Offered as initiator; as responder, the answer to an offered one.
     pub extension: Option<Extension>,
     /// As initiator of an SMB Direct connection: put the read depths into private data too (MS-SMBD section 6.1).
     pub legacy_depths: bool,
@@ -99,7 +99,7 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     pub crc: bool,
-    /// The peer asked for markers in what it is sent.
+    /// The peer asked for markers in the stream that it receives.
     pub markers: bool,
     pub revision: u8,
     pub inbound_read_depth: u16,

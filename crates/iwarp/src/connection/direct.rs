@@ -62,7 +62,7 @@ impl Connection {
             return None;
         }
         let payload_bytes = self.receiver.further_bytes(&direct.header, direct.payload_bytes());
-        // A CRC is made of what is still in the processor's cache.
+        // A CRC is made of bytes that are still in the processor's cache.
         let summed = if self.agreed.crc { self.config.planned_summed_bytes_max } else { usize::MAX };
         let most = summed.min(PAYLOAD_BYTES_MAX);
         // Whole FPDUs: a part of one would not be what is expected.
@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// The first `count` bytes that `plan` describes have come: payload lies in `payload`, the lent bytes, and the rest in
-    /// `between`, piece after piece; what comes after the last piece is in `between` too.
+    /// Handles the first `count` bytes that `plan` describes: payload lies in `payload`, the lent bytes,
+    /// and the rest in `between`, piece after piece; bytes after the last piece are in `between` too.
     pub fn handle_planned(
         &mut self,
         plan: &Plan,

@@ -39,7 +39,7 @@ use types::Monotonic;
 
 /// How long a responder waits for the request, and an accepted one for the first FPDU.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an initiator waits for the reply: what siw waits too, so an owner has to accept sooner.
+/// Time that an initiator waits for the reply, as siw does: an owner has to accept sooner.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a terminated stream waits for its last bytes to leave.
 pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -484,7 +484,8 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    /// Hands on the completions at the front of what happened, as they lie there: `each` takes out of them what it needs.
+    /// Hands on the completions at the front of the event queue, in place: `each` takes what it needs out
+    /// of them.
     #[inline]
     pub fn take_completions(&mut self, mut each: impl FnMut(&mut Completion)) {
         let mut count = 0;

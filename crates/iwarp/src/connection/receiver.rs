@@ -1,4 +1,4 @@
-//! The state of the way in: posted receives, the segment under way, what is staged.
+//! State of the way in: posted receives, the segment under way, staged bytes.
 
 use super::posted::{Posted, Room};
 use super::*;

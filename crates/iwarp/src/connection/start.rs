@@ -1,4 +1,4 @@
-//! The start-up phase: requests, replies, and what the two ends agree on by them.
+//! The start-up phase: requests, replies, and the agreement of the two ends by them.
 
 use super::config::{Agreed, Config, CrcPolicy, LargeFpdus};
 use super::{PostError, Role};
@@ -172,7 +172,7 @@ impl Start {
     }
 }
 
-/// Initiator: judges the reply once it is whole. Returns the bytes used and what the reply says.
+/// Initiator: judges the reply once it is whole. Returns the bytes used and the outcome.
 ///
 /// # Errors
 /// The TCP connection has to be closed without a word.
@@ -264,7 +264,8 @@ fn answer(asked: Enhanced, inbound: u16, outbound: u16) -> Enhanced {
     block
 }
 
-/// Returns the (inbound, outbound) read depths: what the peer serves bounds what we ask, and our own wish bounds the rest.
+/// Returns the (inbound, outbound) read depths: the peer's offer bounds our requests, and our own wish
+/// bounds the rest.
 fn depths(config: &Config, enhanced: Option<Enhanced>, legacy: Option<LegacyDepths>) -> (u16, u16) {
     let (inbound, outbound) = (config.inbound_read_depth, config.outbound_read_depth);
     let bound = |peer: u16, own: u16| if peer == DEPTH_NO_NEGOTIATION { own } else { own.min(peer) };

@@ -186,7 +186,7 @@ impl Pair {
         } else {
             (&mut self.server, &mut self.client)
         };
-        // TCP takes all, nothing or a part of what it is offered.
+        // TCP takes all, nothing or a part of the offered bytes.
         let takes = [usize::MAX, 0, 1, 100, 5000][self.next_take % 5];
         self.next_take += 1;
         let mut bytes = Vec::new();
