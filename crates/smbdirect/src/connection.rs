@@ -643,7 +643,7 @@ impl Connection {
         Some(Outgoing { head, payload: piece, invalidate })
     }
 
-    /// The header of a transfer that leaves: it uses a credit, and grants and asks for what there is to.
+    /// The header of a transfer that leaves: it uses a credit, and grants and asks for as many as possible.
     fn transfer(&mut self, data_bytes: u32, remaining_bytes: u32) -> Head {
         let credits_granted = self.credits.take();
         let flags = if std::mem::take(&mut self.request_response) { FLAG_RESPONSE_REQUESTED } else { 0 };
