@@ -59,8 +59,8 @@ impl GcmSealer {
         rest.is_empty().then(|| self.tag())?
     }
 
-    /// The tag of bytes that are authenticated and not encrypted (GMAC): what `visit` gives to its argument, in order.
-    /// `None` at 2 GiB and more in one piece.
+    /// The tag of bytes that are authenticated and not encrypted (GMAC): `visit` gives them to its
+    /// argument, in order. `None` at 2 GiB and more in one piece.
     pub fn authenticate_pieces(
         &mut self,
         nonce: [u8; GCM_NONCE_BYTES],
