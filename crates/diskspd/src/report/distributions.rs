@@ -1,4 +1,4 @@
-//! "Effective IO Distributions": what `-rd` came to on each target, with the threads that used it.
+//! "Effective IO Distributions": the ranges of `-rd` on each target, with the threads that used them.
 
 use crate::size;
 use crate::statistics::{EffectiveRange, TargetResult};

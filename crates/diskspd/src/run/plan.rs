@@ -19,7 +19,7 @@ use sys::region::{Mapping, Region};
 
 /// Threads at most, so that a slip of the finger does not bring the machine down.
 const THREADS_MAX: u64 = 4096;
-/// Operations of one thread at once: what a ring takes.
+/// Most operations of one thread at once, as many as a ring takes.
 const SLOTS_MAX: u64 = 32_000;
 /// Streams of random numbers beside those of threads.
 const SOURCE_STREAM: u32 = 1 << 31;

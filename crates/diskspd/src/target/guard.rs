@@ -1,8 +1,8 @@
 //! Decides which targets may be overwritten: a file that `-c` made, a file without data, and those that `--yes-overwrite` names.
 //!
-//! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share with a named stream, which
-//! replacing the file takes away. If the file system has neither, its content tells: what `-c` and default writes leave (see
-//! [`is_ours`]).
+//! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share
+//! with a named stream; replacing the file takes both away. If the file system has neither, the content
+//! decides: that of `-c` and default writes (see [`is_ours`]).
 
 use super::TargetError;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};

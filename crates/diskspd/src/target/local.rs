@@ -111,7 +111,7 @@ pub fn measure(target: &Target, path: &Path, overwrite: bool) -> Result<Measured
     Ok(Measured { size_bytes, is_block_device })
 }
 
-/// Unbuffered access goes in whole logical blocks of what lies below.
+/// Unbuffered access goes in whole logical blocks of the layer below.
 fn check_alignment(target: &Target, file: &File) -> Result<(), TargetError> {
     let Ok(status) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return Ok(()) };
     if status.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {

@@ -109,7 +109,7 @@ pub fn tree(client: &mut Client, target: &Target, path: &Location) -> Result<Tre
 /// As printed; a block size over the server's limit.
 pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &Location) -> Result<File, TargetError> {
     let writes = target.write_percent > 0;
-    // An existing file: what is missing is an error, as it is for local ones.
+    // An existing file: a missing one is an error, as for local ones.
     let mut options = OpenOptions::read();
     if writes {
         options = options.with_access(READ_WRITE_ACCESS);

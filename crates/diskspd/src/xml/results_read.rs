@@ -29,7 +29,7 @@ pub struct TargetSummary {
     pub write_count: u64,
 }
 
-/// Reads the time spans of what `-Rxml` printed, this program's or DiskSpd's own.
+/// Reads the time spans of output of `-Rxml`, this program's or DiskSpd's own.
 ///
 /// # Errors
 /// The fault in the document, or that it holds an error instead of results.
