@@ -14,13 +14,14 @@
 //! all that was written to it is stored. So a file that is written and renamed over another is the old
 //! one or the new one, whole.
 //!
-//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact one counts): the
-//! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place;
-//! the place of one is discarded and reused only after a later superblock is durable. A pointer to a
-//! page carries the page's checksum, so that no older page passes for it. A journal batch is atomic by
-//! its checksum and chained to the one
-//! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
-//! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
+//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact
+//! one counts): the tree of the last checkpoint, the space map, and the journal from there on. The
+//! tree's pages are never changed in place; the place of one is discarded and reused only after a later
+//! superblock is durable. A pointer to a page carries the page's checksum, so that no older page passes
+//! for it. A journal batch is atomic by its checksum and chained to the one before, so replay ends
+//! exactly at the first batch that was not completely written. Extents are written before the batch
+//! that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the
+//! layer below.
 
 mod agenda;
 mod allocator;
