@@ -6,7 +6,7 @@
 //! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
 //! [`volume::backend`], bytes come from and go to a transport.
 //!
-//! Its modules, each of which uses only those above it:
+//! The modules, each of which uses only those above it:
 //!
 //! - `state/`: what clients make the server hold, in parts that own their state: connections, sessions,
 //!   opens, leases, volumes, budgets.

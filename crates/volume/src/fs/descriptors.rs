@@ -344,7 +344,7 @@ impl Descriptors {
         txn
     }
 
-    /// Counts files while the store has the pages that needs; `counts` says how far it came, even after an
+    /// Counts files while the store has the pages for it; `counts` says how far it came, even after an
     /// error.
     fn count_files(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<(), FsError> {
         let end = key::file_first(ALL_FILES);

@@ -175,8 +175,9 @@ pub fn copy_written(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<(), F
 
 /// How many bytes of a range can share their blocks; the others, less than a block, are copied.
 ///
-/// # Errors INVALID_PARAMETER for ranges that are not of whole blocks, as ReFS answers; NOT_SUPPORTED
-/// for a range beyond the end of its file, and for two that overlap.
+/// # Errors
+/// INVALID_PARAMETER for ranges that are not of whole blocks, as ReFS answers; NOT_SUPPORTED for a range
+/// beyond the end of its file, and for two that overlap.
 fn shared_bytes(parts: &mut Parts<'_>, from: StreamId, to: StreamId, chunk: &CopyChunk) -> Result<u64, Halt> {
     let source_end = parts.fs.stream_information(from)?.end_of_file;
     let target_end = parts.fs.stream_information(to)?.end_of_file;

@@ -55,8 +55,8 @@ struct Level {
     after: Option<WideString>,
 }
 
-/// A propagation under way. It holds a number and a name for each level of the tree above it, for trees
-/// of any size.
+/// A propagation under way. It holds a number and a name for each level down to its place in the tree,
+/// for trees of any size.
 #[derive(Debug)]
 pub struct Propagation {
     own: OwnEntries,

@@ -53,8 +53,8 @@ impl Restoring {
 
     /// Takes some steps. Whether all is done.
     ///
-    /// # Errors `Miss` until metadata has come into memory; `Corrupt` if a record makes no sense; those of
-    /// reading.
+    /// # Errors
+    /// `Miss` until metadata has come into memory; `Corrupt` if a record makes no sense; those of reading.
     pub fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         self.waits = true;
         for _ in 0..STEPS_AT_ONCE {

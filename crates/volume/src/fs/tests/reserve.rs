@@ -1,4 +1,4 @@
-//! On a full pool, everything can be removed.
+//! On a full pool, removal still works.
 
 use super::*;
 use std::cell::RefCell;
