@@ -34,7 +34,7 @@ pub struct Move {
 }
 
 /// The copies that are missing: chunks with the fewest good copies first. A copy on a disk that is not usable (retired) counts
-/// as one to read from, not as one to keep. Also says for how many copies there is no room.
+/// as one to read from, not as one to keep. Also says for how many copies there is no space.
 pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64) {
     let mut pool = pool.clone();
     let mut order: Vec<&ChunkCopies> = chunks.iter().collect();
@@ -122,7 +122,7 @@ fn apply(step: Move, pool: &mut PoolView, chunk: &mut ChunkCopies) {
     }
 }
 
-/// Slabs above (positive) or below (negative) the disk's share of what is used, times the pool's size.
+/// Slabs above (positive) or below (negative) the disk's share of the used ones, times the pool's size.
 fn excess(disk: &DiskView, used: u64, total: u64) -> i128 {
     i128::from(disk.used_slabs()) * i128::from(total) - i128::from(disk.total_slabs) * i128::from(used)
 }

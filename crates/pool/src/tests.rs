@@ -90,7 +90,7 @@ fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
     (disks[2].usable, disks[2].expected) = (false, true);
     let pool = PoolView::new(disks.clone(), 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Err(PlaceError::Full));
-    // Its node will not come back.
+    // The disk's node will not come back.
     disks[2].expected = false;
     let pool = PoolView::new(disks, 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Ok(vec![id(4)]));
@@ -225,7 +225,7 @@ proptest! {
         part in 1_u64..=90,
     ) {
         let total: u64 = sizes.iter().sum();
-        // No disk is larger than what the others can mirror.
+        // No disk is larger than the others can mirror.
         prop_assume!(sizes.iter().all(|&size| size * u64::from(copies) <= total));
         let mut pool = PoolView::new(
             sizes.iter().enumerate().map(|(at, &size)| disk(at as u8 + 1, size, "")).collect(), 0);

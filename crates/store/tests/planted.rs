@@ -1,4 +1,5 @@
-//! Planted bugs are found by what this crate's own tests look at. A run without a bug passes the same looks.
+//! Planted bugs are found by the checks of this crate's own tests. A run without a bug passes the same
+//! checks.
 
 mod common;
 

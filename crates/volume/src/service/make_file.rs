@@ -1,4 +1,4 @@
-//! CREATE of what is not there yet: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
+//! CREATE of something new: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
 
 use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};
@@ -50,7 +50,7 @@ impl<'a> Making<'a> {
         Ok(Self { create, parsed, target, link, directory, attributes, given })
     }
 
-    /// Makes the file, or goes on with the one that an earlier try made.
+    /// Makes the file, or continues with the one that an earlier try made.
     pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<Opening, Halt> {
         let parent = parts.fs.attributes(self.link.parent)?;
         let parent_descriptor = parts.descriptor(&parent)?;

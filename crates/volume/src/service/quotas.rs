@@ -17,8 +17,8 @@ fn may_manage(token: &AccessToken) -> bool {
     holds_sid(token, &Sid::administrators())
 }
 
-/// Whether a user may write streams of a directory. Whoever may add files to it may do so as NTFS has it, at its owner's charge: while limits
-/// hold, only the owner and administrators may.
+/// Whether a user may write streams of a directory. On NTFS, users who may add files to it may do so,
+/// at its owner's charge; here, while limits hold, only the owner and administrators may.
 ///
 /// # Errors
 /// Those of reading its descriptor.
@@ -63,7 +63,7 @@ pub fn set_quotas(parts: &mut Parts<'_>, id: OpenId, change: &mut QuotaChange) -
     match change {
         QuotaChange::Settings(settings) => parts.fs.set_quota_settings(*settings)?,
         QuotaChange::Limits(changes) => {
-            // What is done is not done again after a miss.
+            // Changes made are not made again after a miss.
             while let Some((user, limits)) = changes.last() {
                 set_limits(parts, user, *limits)?;
                 changes.pop();
@@ -80,7 +80,7 @@ fn set_limits(parts: &mut Parts<'_>, user: &Sid, limits: Option<QuotaLimits>) ->
     Ok(parts.fs.set_quota_limits(user, limits, now)?)
 }
 
-/// What a caller sees of the volume's room: all and what is free, both within the caller's own limit.
+/// Returns the volume's size and free space as a caller sees them, both within the caller's own limit.
 pub fn room_of(parts: &Parts<'_>, user: &Sid, total_bytes: u64, available_bytes: u64) -> (u64, u64) {
     match parts.fs.quota_room(user) {
         Some((room, limit)) => (total_bytes.min(limit), available_bytes.min(room)),

@@ -1,4 +1,4 @@
-//! Changes of what is known of a file (MS-FSA 2.1.5.15).
+//! Changes of a file's properties (MS-FSA 2.1.5.15).
 
 use super::file_opens::Doomed;
 use super::halt::{Halt, ea_status};
@@ -49,7 +49,7 @@ const fn to(time: SetTime) -> Option<FileTime> {
     }
 }
 
-/// Returns the times that an open does not change by the way any more, after a client has set `times`.
+/// Returns the times that an open does not change as a side effect any more, after a client has set `times`.
 fn fixed_by([_, accessed, written, changed]: [SetTime; 4], mut fixed: FixedTimes) -> FixedTimes {
     for (time, bit) in
         [(accessed, FixedTimes::ACCESSED), (written, FixedTimes::WRITTEN), (changed, FixedTimes::CHANGED)]
@@ -137,7 +137,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    // What was deleted may still have the room.
+    // Deleted files may still hold the space.
     let may_come = bytes <= parts.fs.capacity_bytes() && !parts.reclaims.is_empty();
     if !may_come && !parts.fs.has_room_for(stream, bytes)? {
         return Err(NtStatus::DISK_FULL.into());

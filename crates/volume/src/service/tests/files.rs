@@ -347,13 +347,13 @@ fn what_the_volume_could_never_hold_is_refused_of_a_file_without_holes() {
     let free = bench.service.file_system().statistics().available_bytes;
     assert_eq!(grow(&mut bench, free + (1 << 20)), Err(NtStatus::DISK_FULL));
     assert_eq!(bench.information(open).end_of_file, 0);
-    // As large as the room that is free, and told as if all of it were taken.
+    // As large as the free space, and reported as fully allocated.
     assert_eq!(grow(&mut bench, free - 5000), Ok(()));
     let told = bench.information(open);
     assert_eq!(told.allocation_bytes, (free - 5000).next_multiple_of(4096));
     assert_eq!(grow(&mut bench, 10), Ok(()));
     assert_eq!(bench.information(open).allocation_bytes, 4096);
-    // Holes take nothing, and are told so.
+    // Holes take nothing, and are reported so.
     bench.call(Operation::SetSparse { open, sparse: true }).expect("sparse");
     assert_eq!(grow(&mut bench, 1 << 40), Ok(()));
     bench.write(open, 1 << 41, b"far").expect("written");
