@@ -82,7 +82,7 @@ impl Routes {
     }
 }
 
-/// What is served beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
+/// Routes beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
 #[derive(Clone, Default)]
 pub struct Pages(Router);
 

@@ -55,7 +55,7 @@ pub struct StateEngine {
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
     Up,
-    /// It did not answer for a moment.
+    /// Has just missed heartbeats.
     Suspect,
     Down,
     Draining,
@@ -80,9 +80,9 @@ pub struct NodeView {
     /// Where servers are joined to the cluster.
     #[schema(value_type = String)]
     pub cluster: SocketAddr,
-    /// It runs a member of etcd that has a vote and answers.
+    /// Whether the server runs a member of etcd that has a vote and answers.
     pub runs_etcd: bool,
-    /// It votes only: it has neither disks nor an SMB server, and `smb` is its cluster port.
+    /// Whether the server only votes: without disks and SMB server, so that `smb` is its cluster port.
     pub is_witness: bool,
     pub rack: String,
     pub chassis: String,
@@ -172,9 +172,9 @@ pub struct BusChannel {
     pub address: SocketAddr,
     /// By SMB Direct.
     pub rdma: bool,
-    /// It carries requests.
+    /// Whether the connection carries requests.
     pub is_up: bool,
-    /// Bytes that requests which are not answered move in either direction, and 64 KiB for each.
+    /// Bytes in flight in both directions, plus 64 KiB for each request.
     pub in_flight_bytes: u64,
     /// Requests since the session was set up.
     pub requests: u64,
@@ -233,12 +233,12 @@ pub struct ClusterFigures {
     pub cluster: String,
     /// This server's name.
     pub node: String,
-    /// It hears most of the servers, and may serve; `None`: heartbeats have not begun.
+    /// Whether this server hears most of the servers, and may serve; `None`: heartbeats have not begun.
     pub has_majority: Option<bool>,
     pub certificate_ends_unix_s: Option<u64>,
     /// The member of etcd that it runs votes.
     pub etcd_member_votes: Option<bool>,
-    /// Figures that one server tells for all: `None` at the others.
+    /// Figures that one server exports for all: `None` at the others.
     pub shared: Option<SharedFigures>,
 }
 
@@ -330,9 +330,9 @@ pub struct TestCluster {
 #[serde(rename_all = "snake_case")]
 pub enum CheckOutcome {
     Good,
-    /// It works, and not as it should.
+    /// Works, but not as it should.
     Warning,
-    /// It stands in the way of a cluster.
+    /// Prevents a cluster.
     Failed,
 }
 

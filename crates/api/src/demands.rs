@@ -1,4 +1,4 @@
-//! What the document of the API says of the role that an operation demands.
+//! The role that an operation demands, in the API's document.
 
 use cluster::api_tokens::Role;
 use utoipa::openapi::path::{Operation, PathItem};

@@ -137,14 +137,14 @@ fn complete(path: &str, changes: bool, operation: &mut Operation) {
     }
 }
 
-/// What decides how an operation may fail.
+/// Properties of an operation that decide how it may fail.
 struct Shape {
-    /// Every role may ask for it.
+    /// Whether every role may ask for it.
     is_for_all: bool,
     is_given_something: bool,
     names_something: bool,
     changes: bool,
-    /// It wants the name of what it destroys.
+    /// Whether the caller has to confirm by the name of the thing that is destroyed.
     destroys: bool,
     takes_room: bool,
 }
@@ -187,7 +187,7 @@ fn healthz() -> Operation {
         .tag("server")
         .operation_id(Some("healthz"))
         .summary(Some("Tells whether the data plane answers; needs no token."))
-        // Nothing is asked of who asks.
+        // Callers need no token.
         .security(SecurityRequirement::default())
         .response("200", plain("It answers"))
         .response("503", plain("It does not answer"))

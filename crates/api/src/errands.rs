@@ -54,7 +54,8 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     let named = named_server(&path, parts.uri.query());
     let other = match (named, subject(&method, &path, &body)) {
         (Some(name), _) => {
-            // It stands for the request no more, wherever that is carried out; a list is wanted of that server alone.
+            // The server's name has served its purpose: drop it before the request is carried out. A list is
+            // asked of that server alone.
             parts.uri = without_server(&parts.uri);
             let is_own = management.cluster().is_own(&name);
             Ok(Some(name).filter(|_| !is_own))
@@ -113,7 +114,7 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
-        // A server's part of it; whoever is asked has all others do theirs.
+        // One server's part: the server that was asked has all others do theirs.
         ["pools", _, "rebalance"] => is_change,
         ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
         ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health" | "rdma"] => !is_change,
@@ -143,7 +144,7 @@ fn without_server(uri: &Uri) -> Uri {
     format!("{}{query}", uri.path()).parse().unwrap_or_default()
 }
 
-/// What the request is about, if only one server can do it.
+/// The subject of a request, if only one server can carry it out.
 fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
     let decoded = |part: &str| percent_decoded(part);
     match parts_of(path).as_slice() {

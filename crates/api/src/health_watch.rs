@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use ureq::Agent;
 
-/// A new issue is told within a second.
+/// Sends a new issue within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A webhook has so long to answer.
+/// Timeout of a webhook's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Between two mails: people read them.
+/// Pause between two mails: people read them.
 const MAIL_PAUSE: Duration = Duration::from_secs(30);
-/// An administrator who tries the receivers waits so long at most.
+/// Timeout of a test of the receivers, for which an administrator waits.
 const TEST_WITHIN: Duration = Duration::from_secs(30);
 /// Between tries of a receiver that does not take what it is sent: at first, and at last.
 const RETRY_MIN: Duration = Duration::from_secs(10);
@@ -41,11 +41,11 @@ pub struct Receivers {
 pub struct Webhook {
     /// `http://` or `https://`.
     pub url: String,
-    /// Who may vouch for an HTTPS server's name; `None`: those the system trusts.
+    /// Authorities that may vouch for an HTTPS server's name; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
 }
 
-/// What a webhook is sent, as JSON.
+/// The JSON body of a webhook's notice.
 #[derive(Debug, Serialize)]
 struct Notice<'a> {
     server: &'a str,
@@ -94,7 +94,7 @@ impl Notice<'_> {
 struct Told(BTreeMap<(String, String), HealthIssue>);
 
 impl Told {
-    /// What is new and what is gone.
+    /// Returns new and resolved issues.
     fn changes<'a>(&'a self, report: &'a HealthReport) -> (Vec<&'a HealthIssue>, Vec<&'a HealthIssue>) {
         let is_new = |issue: &&HealthIssue| {
             self.0
@@ -113,7 +113,8 @@ impl Told {
     }
 }
 
-/// What is yet to be delivered. Bounded by what can be wrong: an issue is in it once, however often it came and went.
+/// Issues yet to be delivered. Bounded by the number of possible issues: each is in it once, however
+/// often it came and went.
 #[derive(Debug, Default, Clone)]
 struct Pending {
     appeared: BTreeMap<(String, String), HealthIssue>,
@@ -165,12 +166,12 @@ impl Pending {
     }
 }
 
-/// What the looks hand to the one who delivers.
+/// Mailbox between the health check and the delivery to one receiver.
 #[derive(Default)]
 struct Outbox {
     pending: Mutex<Pending>,
     filled: Notify,
-    /// The receiver is another one now: the next try is due.
+    /// Wakes the delivery when the receiver has changed: its next try is due at once.
     redirected: Notify,
 }
 

@@ -14,9 +14,11 @@ pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The receiver of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receiver {
-    /// The API of a server, which is sent the administrator's token: never through a proxy, whatever the environment names.
+    /// The API of a server. Its requests carry the administrator's token, so they ignore proxies in the
+    /// environment.
     Api,
-    /// A receiver of notices, often outside of the network: through the proxy that the daemon's environment names, if any.
+    /// A receiver of notices, often outside of the network: through the proxy that the daemon's environment
+    /// names, if any.
     Webhook,
 }
 

@@ -1,7 +1,8 @@
 //! Answers of the whole cluster: the server that is asked asks all others at once, puts the parts together, and says who did not answer.
 //!
 //! Promises: a part is what one server knows, and a server that was asked by another one answers for itself alone; all servers put the same parts
-//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. What no server that answered knows is absent.
+//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. An item that
+//! no answering server knows is absent.
 
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
@@ -101,7 +102,7 @@ impl List {
         };
         let parts = self.gather(management, own, has_more).await;
         let disks = match self {
-            // What a pool has given is what its disks have.
+            // A pool's figures are sums over its disks.
             Self::Pools => Some(disks_of(management).await),
             _ => None,
         };
@@ -296,7 +297,7 @@ async fn whole_of<T: Serialize + DeserializeOwned>(
     (serde_json::from_value(list.merge(parts, None)).ok(), unanswered)
 }
 
-/// What pages show of the whole cluster.
+/// The whole cluster, as pages show it.
 #[derive(Debug, Clone)]
 pub struct Whole {
     pub health: HealthReport,

@@ -77,14 +77,15 @@ impl ApiError {
 /// An answer to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
 
-/// What is asked of a server in the rebalance of a pool. Its job lies with the server that was asked for it, which the API conducts.
+/// One step in the rebalance of a pool by all servers. The server that was asked for it owns the job,
+/// and its API conducts the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RebalanceStep {
     /// Moves what belongs to the volumes that this server serves, as a job of its own.
     Own(PoolId),
     /// Begins the job that stands for all servers' parts.
     Begin(PoolId),
-    /// How far that job is: bytes done and in all, and words.
+    /// Notes the job's progress: bytes done and in all, and words.
     Note {
         job: u64,
         bytes: (u64, u64),
@@ -104,13 +105,13 @@ pub struct RebalanceJob {
     pub is_wanted: bool,
 }
 
-/// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
+/// Operations that the API asks of the daemon, which resolves names ignoring case.
 pub trait Management: Send + Sync + 'static {
     /// Everything there is to show, but what clients have open.
     fn figures(&self) -> Answer<'_, Box<Snapshot>>;
     /// A part of what clients have open: with higher numbers than `after`, at most `most`, and no more than it likes to show at once.
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
-    /// Where whoever looks at the server each second notes what it saw.
+    /// Returns the figures of the last second, which a task notes each second.
     fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
@@ -122,7 +123,7 @@ pub trait Management: Send + Sync + 'static {
     /// The name of another server of the cluster, if only that one can do what is asked of this.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
-    /// `by`: the role of whoever asks, which decides where a disk may be.
+    /// `by`: the caller's role, which decides where a disk may be.
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
@@ -196,7 +197,7 @@ pub trait Management: Send + Sync + 'static {
     }
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     Disk(DiskId),
@@ -245,9 +246,9 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, also if some are not served while that server is away.
     fn force_draining(&self, name: String) -> Answer<'_, ()>;
-    /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
+    /// Returns the issues of the cluster that this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
-    /// What metrics tell of the cluster; `None`: this is a single server. Waits for nobody.
+    /// Returns the cluster's figures for metrics; `None`: this is a single server. Waits for nobody.
     fn figures(&self) -> Option<ClusterFigures> {
         None
     }

@@ -9,14 +9,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whatever begins so is one thing of the cluster, of which several servers may tell the same.
+/// Prefixes of issues' targets that belong to the cluster, so that several servers may report the same
+/// one.
 const OF_THE_CLUSTER: [&str; 5] = ["cluster ", "server ", "volume ", "pool ", "disk "];
 
 /// The parts of an answer, by the name of the server that gave each, and the servers that gave none; both in the order of names.
 pub(crate) struct Parts {
     pub told: Vec<(String, Value)>,
     pub unanswered: Vec<String>,
-    /// Servers that have more than their part has.
+    /// Servers that know more than their part contains.
     pub more: Vec<String>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn clients(parts: Parts) -> Value {
     joined(parts, "client")
 }
 
-/// What the servers told that is understood, with their names.
+/// Returns the parts that can be parsed, each with its server's name.
 fn read<T: DeserializeOwned>(parts: Parts) -> impl Iterator<Item = (String, T)> {
     parts.told.into_iter().filter_map(|(server, part)| Some((server, serde_json::from_value(part).ok()?)))
 }
@@ -230,7 +231,7 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
     // A server that some other one reaches, or that answers itself, serves what it has.
     all.retain(|key, _| key.1 != VOLUME_UNREACHED || of_one.get(key).is_some_and(|by| by.len() == all_told));
     for (key, issue) in &mut all {
-        // What several tell is the cluster's.
+        // An issue that several servers report belongs to the cluster.
         issue.server = match of_one.get(key).map(|servers| servers.iter().collect::<Vec<_>>()).as_deref() {
             Some([one]) if !one.is_empty() => Some((*one).clone()),
             _ => None,

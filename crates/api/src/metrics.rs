@@ -25,7 +25,7 @@ pub fn text(snapshot: &Snapshot, of_cluster: Option<&OfCluster>) -> String {
     let mut families = Families::default();
     disks(snapshot, &mut families);
     let whole = of_cluster.and_then(|found| found.whole.as_ref());
-    // What is of no server is told by one.
+    // One server exports the figures that belong to no server.
     let is_told_here = of_cluster.is_none_or(|found| found.figures.shared.is_some());
     if is_told_here {
         pools(whole.map_or(&snapshot.pools, |whole| &whole.pools), &mut families);
@@ -68,7 +68,7 @@ fn word(value: impl Serialize) -> String {
 }
 
 fn disks(snapshot: &Snapshot, families: &mut Families) {
-    // What another server knows of its disks is exported there.
+    // Another server exports the counters of its own disks.
     for disk in snapshot.disks.iter().filter(|disk| disk.counters.is_some()) {
         let id = disk.id.to_string();
         let pool = snapshot.pools.iter().find(|pool| disk.pool == Some(pool.id));

@@ -29,13 +29,13 @@ pub enum Health {
 pub enum DiskStatus {
     #[default]
     Ok,
-    /// Its path does not lead to it, or it stopped answering.
+    /// The disk's path does not lead to it, or it stopped answering.
     LostCommunication,
-    /// A write or flush failed: it takes no writes until it is verified (I9).
+    /// A write or flush failed: the disk takes no writes until it is verified (I9).
     IoError,
-    /// Its label or its records are damaged.
+    /// The disk's label or records are damaged.
     UnrecognizedMetadata,
-    /// Its slabs move to other disks.
+    /// The disk's slabs move to other disks.
     Retiring,
 }
 
@@ -106,11 +106,11 @@ pub struct DiskCounters {
 /// A device's own report; `None`: the device does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceHealth {
-    /// Its own verdict: `false` predicts that it fails.
+    /// The device's own verdict: `false` predicts that it fails.
     pub passed: Option<bool>,
-    /// Of the writes it is made for; may exceed 100.
+    /// Share used of the writes that the device is made for; may exceed 100.
     pub used_percent: Option<u32>,
-    /// Left of its spare blocks.
+    /// Share left of the device's spare blocks.
     pub spare_percent: Option<u32>,
     /// Fewer spare blocks, and it predicts its failure.
     pub spare_threshold_percent: Option<u32>,
@@ -187,7 +187,7 @@ pub enum VolumeStatus {
     NoRedundancy,
     /// A structure is damaged on all copies: files can be read, nothing can be changed.
     ReadOnly,
-    /// It cannot be served, or the server that has it does not answer.
+    /// The volume cannot be served, or the server that has it does not answer.
     Detached,
 }
 
@@ -291,7 +291,7 @@ pub struct Session {
     pub dialect: String,
     /// Such as `TCP` or `iWARP`; with several, of the first channel.
     pub transport: String,
-    /// Its connections.
+    /// Connections of the session.
     pub channels: Vec<Channel>,
     /// Algorithm, or empty if messages are not signed.
     pub signing: String,
@@ -310,7 +310,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// It is another server's of the cluster: it has connected to the share of the storage bus, which no client may.
+    /// Tells whether another server of the cluster has the session: it is connected to the share of the
+    /// storage bus, which clients may not use.
     pub fn is_of_server(&self) -> bool {
         self.shares.iter().any(|share| share.eq_ignore_ascii_case("bus$"))
     }
@@ -594,11 +595,12 @@ pub struct ShareFigures {
 /// How long reads and writes of a client took.
 #[derive(Debug, Clone)]
 pub struct ClientFigures {
-    /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
+    /// Address of the client; of IPv6 the network of 64 bits. `None`: all clients beyond those that are
+    /// kept apart.
     pub client: Option<String>,
-    /// Those that it has now.
+    /// Current sessions of the client.
     pub sessions: usize,
-    /// Of those that did not wait for another client, since the client was first seen.
+    /// Times of reads and writes that did not wait for another client, since the client was first seen.
     pub latency: LatencyHistogram,
 }
 

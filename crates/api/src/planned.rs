@@ -1,4 +1,4 @@
-//! What `plan` prints as JSON: a pool that there may be one day.
+//! The JSON of `plan`: a pool that may be built.
 //!
 //! Owns data only.
 
@@ -23,7 +23,7 @@ pub struct Plan {
     pub memory: PlanMemory,
     /// Nodes that may fail at once with the cluster's state still to be had.
     pub state_survives_nodes: u32,
-    /// What goes for it, and where it differs from Storage Spaces Direct.
+    /// Assumptions of the plan, and differences from Storage Spaces Direct.
     pub notes: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub struct PlanChoice {
     /// As `volume create --resiliency` has it.
     pub resiliency: String,
     pub copies: u8,
-    /// What copies are kept apart by: `disk`, `enclosure`, `node` or `rack`; one copy by `nothing`.
+    /// Fault domain that keeps copies apart: `disk`, `enclosure`, `node` or `rack`; `nothing` for one copy.
     pub apart_by: String,
     pub usable_bytes: u64,
     /// Of the raw bytes.
@@ -78,7 +78,7 @@ pub struct PlanMemory {
     pub least_bytes: u64,
 }
 
-/// What Storage Spaces Direct has for so many servers, by its published tables.
+/// One choice of Storage Spaces Direct for this number of servers, by its published tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct S2dChoice {
     pub resiliency: String,

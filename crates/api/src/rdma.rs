@@ -1,4 +1,4 @@
-//! What is shown of RDMA: where it is to be had, its connections, and the counters that Windows keeps as "RDMA Activity" and
+//! RDMA for people: devices, connections, and the counters that Windows keeps as "RDMA Activity" and
 //! "SMB Direct Connection".
 
 use serde::{Deserialize, Serialize};
@@ -92,10 +92,10 @@ pub struct Channel {
     pub rdma: Option<ChannelRdma>,
 }
 
-/// What a channel over SMB Direct adds.
+/// Further figures of a channel over SMB Direct.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ChannelRdma {
-    /// What `rdma trace` takes.
+    /// The number that `rdma trace` takes.
     pub connection: u64,
     /// Transfers that the server may send.
     pub send_credits: u16,
@@ -167,7 +167,7 @@ pub struct RdmaDevice {
     pub reason: String,
 }
 
-/// What the data plane shows.
+/// RDMA figures of the data plane.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct RdmaState {
     pub listeners: Vec<RdmaListener>,

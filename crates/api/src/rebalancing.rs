@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::PoolId;
 
-/// Between two looks at a server's part.
+/// Interval between polls of a server's part.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks in a row that a server does not answer, after which its part is given up: about as long as a server takes to start again.
+/// Unanswered polls in a row after which a server's part is given up: about as long as a server takes
+/// to start again.
 const SILENT_LOOKS_MAX: u32 = 30;
-/// How long one question may take.
+/// Timeout of one request to a server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The parts of the job that have ended.
@@ -69,7 +70,7 @@ impl Tally {
     }
 }
 
-/// What came of one server's part.
+/// Outcome of one server's part.
 enum Part {
     Over,
     Cancelled,

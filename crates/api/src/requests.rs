@@ -133,7 +133,7 @@ pub struct ErasedDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
-    /// Its name or id; may be left out if the disks of one pool only are found.
+    /// Name or id of the pool; may be left out if only one pool's disks are found.
     #[serde(default)]
     pub pool: Option<String>,
     /// Absolute paths of disks.
@@ -359,7 +359,7 @@ pub struct UserView {
     pub full_name: String,
     pub groups: Vec<String>,
     pub password_set_unix_s: u64,
-    /// It was imported without the key that opens its password: set a new one.
+    /// The import lacked the key that opens the password: set a new one.
     pub password_lost: bool,
 }
 
@@ -457,10 +457,10 @@ pub struct AclEntry {
     /// Directories below inherit it.
     #[serde(default)]
     pub container_inherit: bool,
-    /// It holds for what is below only.
+    /// The entry holds for things below only.
     #[serde(default)]
     pub inherit_only: bool,
-    /// It came from above.
+    /// The entry was inherited from above.
     #[serde(default)]
     pub inherited: bool,
 }
@@ -504,7 +504,7 @@ pub enum Below {
     /// Files and directories below get their inherited entries anew. Their own entries stay, and those that inherit nothing stay as they are.
     #[default]
     Follow,
-    /// Their own entries go, and all inherit again.
+    /// Entries of their own go, and all inherit again.
     Replace,
 }
 

@@ -128,7 +128,7 @@ fn only<T>(all: Vec<T>, kind: &str, name: &str, is: impl Fn(&T) -> bool) -> Repl
     found.ok_or_else(|| ApiError::new(ErrorKind::NotFound, format!("there is no {kind} '{name}'")))
 }
 
-/// Names are the same whatever their case.
+/// Compares names, ignoring case.
 fn same(left: &str, right: &str) -> bool {
     left.to_lowercase() == right.to_lowercase()
 }
@@ -314,7 +314,7 @@ async fn check_volume(
     Body(body): Body<CheckVolume>,
 ) -> Reply<Started> {
     if body.repair {
-        // It decides which of two copies stays.
+        // A repair decides which of two copies stays.
         let lacking = peer.caller.lacks(Role::Administrator);
         lacking.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Forbidden, why)))?;
     }
@@ -464,7 +464,8 @@ async fn set_acl(
     audited(&m, peer, "acl set", &target, m.set_acl(name, at.path, body)).await
 }
 
-// --- What goes on ---------------------------------------------------------------------------------------------------
+// --- Running work
+// ---------------------------------------------------------------------------------------------------
 
 /// Lists the sessions of clients.
 #[utoipa::path(get, path = "/sessions", responses((status = OK, description = "All sessions", body = Vec<Session>)))]
@@ -501,7 +502,7 @@ async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaT
 #[serde(deny_unknown_fields)]
 struct FilesAfter {
     after: Option<u64>,
-    /// Whose: of a cluster's servers this one, or another one, which has been asked then.
+    /// `true`: opens of one server alone. Middleware reads it, which may have handed the request on.
     #[serde(rename = "local")]
     _local: Option<bool>,
 }

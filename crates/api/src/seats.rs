@@ -43,10 +43,10 @@ struct Work {
 struct Table {
     admission: Admission<SeatId>,
     proofs: HashMap<SeatId, Proof>,
-    /// Of connections with a request whose answer has not left.
+    /// Requests whose answer has not left, by connection.
     work: HashMap<SeatId, Work>,
     uses: u64,
-    /// Of connections that have a seat: what ends them.
+    /// Handles that end connections with a seat.
     tasks: HashMap<SeatId, AbortHandle>,
     taken: u64,
 }
@@ -136,7 +136,7 @@ impl Table {
 }
 
 impl Seat {
-    /// The task that serves the connection: it ends when the connection has to make room.
+    /// Notes the task that serves the connection: it is aborted when another one needs the seat.
     pub fn is_of(&self, task: AbortHandle) {
         let table = &mut *self.seats.table();
         table.tasks.insert(self.id, task);
@@ -149,28 +149,29 @@ impl Seat {
         }
     }
 
-    /// It is one of those for whom there are seats, and stays so.
+    /// Marks the connection for good as one of those that seats are meant for.
     pub fn prove(&self) {
         self.seats.table().admission.prove(self.id);
     }
 
-    /// It has shown a token (`None`: the server's token file), which allows what is asked.
+    /// Notes that the connection has shown a token that allows the request (`None`: the server's token
+    /// file).
     pub(crate) fn prove_by(&self, token: Option<TokenHash>) {
         self.seats.table().prove(self.id, token);
     }
 
-    /// It was refused.
+    /// Notes that a request on the connection was refused.
     pub(crate) fn unprove(&self) {
         self.seats.table().unprove(self.id);
     }
 
-    /// Something is asked on it, until the answer has left.
+    /// Begins a request on the connection, which lasts until its answer has left.
     pub(crate) fn begin(self: &Arc<Self>) -> AtWork {
         self.seats.table().work.insert(self.id, Work { leaving: None });
         AtWork(self.clone())
     }
 
-    /// Whether its client does not take its answer.
+    /// Tells whether the client does not take its answer.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         let table = self.seats.table();
         let leaving = table.work.get(&self.id).and_then(|work| work.leaving);

@@ -44,12 +44,12 @@ use utoipa::openapi::OpenApi;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a client takes its answer.
+/// Interval between checks that a client takes its answer.
 const STALL_LOOK: Duration = Duration::from_secs(2);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Who may ask for what without the token.
+/// Paths that are served without the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// Everything that is not under `/api/`.
@@ -121,11 +121,12 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
         let app = app.clone().layer(axum::Extension(PeerAddress(peer))).layer(axum::Extension(seat.clone()));
         let (tls, refusals, its_seat) = (tls.clone(), refusals.clone(), seat.clone());
         let task = tokio::spawn(async move {
-            // It holds the seat: free when the connection has ended, not when its last request has.
+            // The task holds the seat: it becomes free when the connection has ended, not when its last
+            // request has.
             let Some(tls) = tls else { return converse(stream, app, peer, &its_seat).await };
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
                 Ok(Ok(stream)) => converse(stream, app, peer, &its_seat).await,
-                // It was opened and closed: somebody looks whether the port answers.
+                // Opened and closed: a check that the port answers.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     tracing::debug!(%peer, %error, "API connection without TLS");
                 }

@@ -731,7 +731,7 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
             .status,
         200
     );
-    // What another server's dashboard asks each second.
+    // Another server's dashboard asks for this each second.
     let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""), Caller::of_token_file());
     assert_eq!(asked().await.status, 503);
     for uptime_us in [1, 2] {

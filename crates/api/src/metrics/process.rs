@@ -1,9 +1,11 @@
-//! What the kernel tells of this process (proc(5)), under the names that all of Prometheus' client libraries use.
+//! The kernel's figures of this process (proc(5)), under the names that all of Prometheus' client
+//! libraries use.
 
 use super::exposition::Families;
 use std::fs::{read_dir, read_to_string};
 
-/// The unit of times in /proc/PID/stat: the kernel's interface to programs has 100 to a second, whatever its own clock does.
+/// The unit of times in /proc/PID/stat: the kernel always presents 100 ticks a second to programs, at
+/// any rate of its own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Adds what can be read; the rest is left out.

@@ -118,7 +118,7 @@ pub(super) fn router() -> Routes {
         .administrator(routes!(create_cluster))
         .administrator(routes!(new_token))
         .administrator(routes!(join_cluster))
-        // It asks addresses of the caller's choice.
+        // The test connects to addresses of the caller's choice.
         .administrator(routes!(test_cluster))
         .reader(routes!(nodes))
         .reader(routes!(node))
