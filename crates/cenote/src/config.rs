@@ -499,7 +499,7 @@ impl Config {
         }
     }
 
-    /// What may be told of the interfaces.
+    /// Returns the rules for the interfaces that clients may learn of.
     pub fn interface_rules(&self) -> Vec<InterfaceRule> {
         self.smb.interfaces.iter().filter_map(|rule| rule.parse().ok()).collect()
     }

@@ -35,7 +35,7 @@ use volume::security::OwnEntries;
 /// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
-/// What the control plane asks of the data plane.
+/// Commands of the control plane to the data plane.
 #[derive(Debug)]
 pub enum Command {
     /// Everything there is to show, but what clients have open.
@@ -71,21 +71,21 @@ pub enum Command {
         pipe: u64,
         outcome: Result<RpcDone, RpcRefusal>,
     },
-    /// What clients are told of the server's interfaces from now on.
+    /// Sets the interfaces that clients learn of from now on.
     Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
     Drain {
         within: Duration,
         reply: oneshot::Sender<()>,
     },
-    /// What is asked of the node's disks, pools and volumes.
+    /// Commands about the node's disks, pools and volumes.
     Storage(StorageCommand),
     Files(FileCommand),
     /// Of a cluster's node only.
     Cluster(ClusterCommand),
 }
 
-/// What the control plane tells the data plane of other nodes.
+/// Commands of the control plane about the cluster.
 #[derive(Debug)]
 pub enum ClusterCommand {
     /// All other nodes, as they are recorded. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
@@ -95,11 +95,11 @@ pub enum ClusterCommand {
     Nodes(BTreeMap<NodeId, node::NodeLife>),
     /// The single server is about to become a node: changes of disks, pools and volumes are refused from now on. Refused itself while there are some.
     ReadyToJoin { reply: Reply<()> },
-    /// It stays a single server after all.
+    /// Stays a single server after all.
     Stay,
-    /// It becomes the first node of a cluster, whose state the records have moved to. Answered when others may be let in.
+    /// Becomes the first node of a cluster that now holds the records. Replies when others may be let in.
     Join { options: Box<ClusterOptions>, reply: Reply<()> },
-    /// What there is of the connections to other nodes, and what was counted of each.
+    /// Reports the connections to other nodes, and the counters of each.
     Bus { reply: oneshot::Sender<Vec<(bus::PeerStatus, space::coordinator::LateReads)>> },
 }
 
@@ -109,16 +109,16 @@ impl From<ClusterCommand> for Command {
     }
 }
 
-/// What makes a server a node of a cluster.
+/// Options that make a server a node of a cluster.
 pub struct ClusterOptions {
     pub node: NodeId,
-    /// Its name, which the fault domains of its disks have.
+    /// Name of the node in the fault domains of its disks.
     pub name: String,
     /// For how long a majority of the nodes lets one answer for its volumes.
     pub lease: Duration,
-    /// How other nodes are reached.
+    /// The way to other nodes.
     pub bus: bus::RemoteOptions,
-    /// What the heartbeats tell of this node's lease, and are told.
+    /// State that the data plane and the heartbeats share, such as this node's lease.
     pub heartbeats: Link,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for ClusterOptions {
     }
 }
 
-/// What the control plane asks of disks.
+/// Commands about disks.
 #[derive(Debug)]
 pub enum DiskCommand {
     /// Adds a disk that holds nothing to the pool.
@@ -153,7 +153,7 @@ impl From<DiskCommand> for Command {
     }
 }
 
-/// What the control plane asks of disks, pools and volumes.
+/// Commands about disks, pools and volumes.
 #[derive(Debug)]
 pub enum StorageCommand {
     Disk(DiskCommand),
@@ -219,7 +219,7 @@ pub enum StorageCommand {
         repair: bool,
         reply: Reply<u64>,
     },
-    /// What has no intact copy, by file.
+    /// Lists data without an intact copy, by file.
     VolumeDamage {
         volume: VolumeId,
         reply: Reply<VolumeDamage>,
@@ -228,14 +228,14 @@ pub enum StorageCommand {
         job: u64,
         reply: Reply<()>,
     },
-    /// A job that was stopped goes on.
+    /// Resumes a job that was stopped.
     ResumeJob {
         job: u64,
         reply: Reply<()>,
     },
 }
 
-/// What the control plane asks of the files on a volume.
+/// Commands about the files on a volume.
 #[derive(Debug)]
 pub enum FileCommand {
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
@@ -314,7 +314,7 @@ fn ended() -> CommandError {
     )
 }
 
-/// What the SMB server demands of its clients.
+/// Demands of the SMB server on its clients.
 #[derive(Debug, Clone, Default)]
 pub struct SmbPolicy {
     /// NetBIOS-style name of the server, as NTLM and srvsvc show it.
@@ -327,11 +327,11 @@ pub struct SmbPolicy {
     pub require_encryption: bool,
     /// iWARP in software does without CRC if the client does.
     pub rdma_crc_optional: bool,
-    /// What clients are told of the server's interfaces.
+    /// Interfaces that clients learn of.
     pub interfaces: Vec<NetworkInterface>,
 }
 
-/// What the data plane is started with.
+/// Options to start the data plane with.
 pub struct DataPlaneOptions {
     /// Bound and listening already, so that a taken port is found before any disk is touched.
     pub smb_listeners: Vec<TcpListener>,

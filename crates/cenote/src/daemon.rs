@@ -183,23 +183,23 @@ pub struct Daemon {
     token: Arc<api::Token>,
     drain: Duration,
     interfaces: Interfaces,
-    /// What clients were told of the interfaces when the server started.
+    /// Interfaces that clients learned of when the server started.
     told: Vec<NetworkInterface>,
     pulse: Pulse,
     cluster: Arc<ClusterControl>,
     /// Of a server that is in a cluster.
     cluster_port: Option<TcpListener>,
     server: Arc<DaemonServer>,
-    /// What administrators ask for through named pipes.
+    /// Changes that administrators request through named pipes.
     pipe_changes: tokio::sync::mpsc::Receiver<PipeChange>,
 }
 
 /// Why a server that served has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// Stopped by request.
     Stopped,
-    /// It is a part of a cluster now, and starts again as that.
+    /// Became part of a cluster, and starts again as such.
     IntoCluster,
 }
 
@@ -435,7 +435,7 @@ fn listened_on(config: &Config, listeners: &Listeners) -> (Interfaces, RdmaDevic
     (interfaces, rdma_devices)
 }
 
-/// What a server, or its cluster, has on record, and the key to it.
+/// The records of a server or its cluster, and the key to them.
 struct Records {
     /// `None`: a single server.
     identity: Option<Identity>,
@@ -520,7 +520,7 @@ fn spawn_api_over_tls(
     Ok(())
 }
 
-/// What goes on beside the API in a server that is in a cluster.
+/// Spawns the tasks that run beside the API in a server of a cluster.
 fn spawn_cluster_tasks(
     tasks: &mut tokio::task::JoinSet<()>,
     cluster: &Arc<ClusterControl>,

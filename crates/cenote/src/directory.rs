@@ -82,11 +82,11 @@ impl Directory {
         self.volumes.get(&volume).map(String::as_str)
     }
 
-    /// A user by name, whatever its case; disabled ones too.
+    /// Finds a user by name, ignoring case; disabled ones too.
     pub fn user(&self, name: &str) -> Option<&UserSecret> {
         self.users.get(&fold(name))
     }
-    /// A share by name, whatever its case.
+    /// Finds a share by name, ignoring case.
     pub fn share(&self, name: &str) -> Option<&Arc<Share>> {
         self.shares.get(&fold(name))
     }
@@ -109,7 +109,7 @@ impl Directory {
         found.map(|(name, kind)| entry(sid, name, *kind))
     }
 
-    /// An account or group of this server by its name, whatever its case.
+    /// Finds an account or group of this server by name, ignoring case.
     pub fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
         if let Some(secret) = self.user(name) {
             return Some(entry(&secret.user.sid, &secret.user.name, AccountKind::User));
@@ -134,7 +134,7 @@ impl Directory {
         name.parse().ok().or_else(|| self.account_by_name(name).map(|found| found.sid)).or_else(well_known)
     }
 
-    /// Every group that `member` is in, directly or through groups, and the well-known ones of whoever logs on by network.
+    /// Every group of `member`, direct or through groups, and the well-known ones of logons by network.
     pub fn groups_of(&self, member: &Sid) -> Vec<Sid> {
         let well_known = [Sid::everyone(), Sid::authenticated_users(), Sid::network(), Sid::users()];
         let mut found = BTreeSet::from(well_known.clone());
@@ -150,7 +150,7 @@ impl Directory {
         found.into_iter().collect()
     }
 
-    /// Whom a user acts as.
+    /// Returns the token that a user acts with.
     pub fn token(&self, user: &Sid) -> AccessToken {
         let groups = self.groups_of(user);
         let backup_operators = Sid::new(5, &[32, 551]).ok();

@@ -1,4 +1,4 @@
-//! What the program does itself: it runs a server, and knows the configuration. All other commands are in `cli`.
+//! Commands of the program itself: running a server, and the configuration. All others are in `cli`.
 
 use crate::config::Config;
 use crate::logging;

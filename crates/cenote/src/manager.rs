@@ -1,4 +1,4 @@
-//! What the API asks of the daemon, carried out: accounts and shares in the cluster state, everything else in the data plane.
+//! Carries out requests of the API: accounts and shares in the cluster state, all else in the data plane.
 //!
 //! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
 //! one at a time. Never touches disks.
@@ -90,7 +90,7 @@ impl Manager {
         self.devices.clone()
     }
 
-    /// What is told of the room that the data directory has.
+    /// Issues of free space in the data directory.
     pub fn room(&self) -> Arc<DataRoom> {
         self.room.clone()
     }
@@ -233,7 +233,7 @@ impl Management for Manager {
     }
 
     fn config_values(&self) -> Configuration {
-        // It is written from values, and reads back.
+        // A configuration written from values parses back.
         toml::from_str(&self.config()).unwrap_or_default()
     }
 
@@ -344,7 +344,7 @@ impl Management for Manager {
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
             self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
-            // Its shares are gone.
+            // Publishes that the pool's shares are gone.
             self.change(|_| Ok(())).await
         })
     }

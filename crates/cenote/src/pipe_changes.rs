@@ -44,7 +44,7 @@ pub async fn carry_out(mut changes: Receiver<PipeChange>, manager: Arc<Manager>)
     }
 }
 
-/// What the audit log calls a change, and what it is of.
+/// Names a change and its object for the audit log.
 fn named(change: &RpcChange) -> (&'static str, String) {
     match change {
         RpcChange::CreateShare { name, .. } => ("share create", name.clone()),
@@ -72,7 +72,7 @@ async fn answer(manager: &Manager, change: RpcChange) -> Result<RpcDone, ApiErro
         RpcChange::CloseSessions { sessions } => {
             for session in sessions {
                 match manager.close_session(session).await {
-                    // It has gone by itself.
+                    // The session has ended by itself.
                     Err(error) if error.kind == ErrorKind::NotFound => {}
                     done => done?,
                 }

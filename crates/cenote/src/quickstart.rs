@@ -42,7 +42,7 @@ pub fn run(
     let mut config = Config::default();
     let http = options.http.socket("--http").map_err(DaemonError::Setup)?;
     config.api.listen = http;
-    // Its disks are files of a file system that others keep busy too.
+    // The disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
     config.smb.rdma_crc = !options.rdma_no_crc;
     config.smb.require_signing = !options.allow_unsigned;
@@ -136,7 +136,7 @@ struct Places {
     http: SocketAddr,
 }
 
-/// What is known of the user's password.
+/// Source of the user's password.
 enum Password {
     Generated(String),
     Given,
@@ -173,7 +173,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
         && let Some(pool) = snapshot.pools.first()
     {
         let resiliency = if pool.disks < 2 { Resiliency::Simple } else { Resiliency::TwoWayMirror };
-        // What fits with all copies, and a disk's worth of room to repair into.
+        // Space for all copies, less a disk's worth to repair into.
         let size_bytes = pool.size_bytes.saturating_sub(pool.reserve_bytes) / u64::from(resiliency.copies());
         let size_bytes = size_bytes / pool.slab_bytes.max(1) * pool.slab_bytes.max(1);
         let request = CreateVolume {

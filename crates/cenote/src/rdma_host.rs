@@ -12,7 +12,7 @@ use std::path::Path;
 const NETWORK: &str = "/sys/class/net";
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// What `rdma list` shows, on top of what the data plane knows.
+/// Adds the machine's devices and interfaces to the data plane's state, for `rdma list`.
 pub fn describe(state: RdmaState) -> Rdma {
     let listeners: Vec<SocketAddr> =
         state.listeners.iter().filter_map(|listener| listener.address.parse().ok()).collect();

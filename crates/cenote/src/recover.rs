@@ -30,7 +30,7 @@ pub fn recover(
     if !data.exists() {
         return Err(setup(format!("there is no data directory {}", data.display())));
     }
-    // It must not run: its member would be started twice.
+    // Locks the directory: a running server would start its member twice.
     let directory = DataDirectory::open_or_create(data)?;
     let mut identity = member::open_identity(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
@@ -111,7 +111,7 @@ fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result
     Ok(count)
 }
 
-/// What was done, and what is to be done next.
+/// Tells people what was done, and the next steps.
 fn told(facts: &Facts, (records, tokens): (usize, usize), others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
     let waiting = if unopened.is_empty() {

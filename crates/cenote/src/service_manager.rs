@@ -1,6 +1,6 @@
-//! What systemd gives a server that it runs, and is told by it: sign of life, time for the start, credentials, run-time directory, log.
+//! Talks with systemd, if it runs the server: watchdog, start timeout, credentials, run-time directory, log.
 //!
-//! Promises: the watchdog is fed, and time for the start asked for, only while the data plane's loop turns. If no service manager
+//! Promises: feeds the watchdog, and asks for time to start, only while the data plane's loop turns. If no service manager
 //! runs the server, nothing here does anything.
 
 use crate::control::ControlHandle;

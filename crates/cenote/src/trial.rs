@@ -99,7 +99,7 @@ async fn attend(options: &Quickstart, plans: &[Plan], processes: &mut Processes)
             }
         }
     };
-    // It holds nothing, but waits for servers that are about to end.
+    // Furnishing holds nothing, but waits for servers that are about to end.
     given_up.store(true, Ordering::Release);
     ended
 }
@@ -130,7 +130,7 @@ fn plan(options: &Quickstart, data: &Path) -> Result<Vec<Plan>, String> {
     };
     let rdma = options.rdma.map_or(Ok(RDMA_PORT), |place| place.port("--rdma"))?;
     let http = match options.http {
-        // What is the default for one server is the default here, too.
+        // The default of one server is the default here, too.
         ListenPlace::Socket(address) if address.to_string() == "127.0.0.1:9445" => address.port(),
         place => place.port("--http")?,
     };
@@ -160,7 +160,7 @@ fn write_config(options: &Quickstart, plan: &Plan, count: usize) -> Result<(), D
     config.smb.require_signing = !options.allow_unsigned;
     config.api.listen = plan.api;
     config.cluster.listen = SocketAddr::new(plan.address, CLUSTER_PORT).to_string();
-    // They share the machine's memory, and its disks with others.
+    // The servers share the machine's memory, and their disks with others.
     config.limits.cache_bytes /= count as u64;
     config.limits.disk_timeout_ms = 30_000;
     config.log.level = "info".into();

@@ -1,4 +1,4 @@
-//! What the API says while a server of a cluster waits for the cluster's state: for whom, on every path, as 503.
+//! Answers API requests while a server waits for the cluster's state: 503, with the reason.
 //!
 //! Promises: it answers only once the wait has lasted, so that an ordinary start is not in its way; one request at a time, each within a second, and of
 //! bounded size. It needs no token, as it says what `/healthz` says.

@@ -56,7 +56,7 @@ pub enum LivenessError {
     Seal(#[from] SealError),
 }
 
-/// What the thread and the data plane share.
+/// State that the thread and the data plane share.
 #[derive(Clone, Default)]
 pub struct Shared {
     /// The nodes that may use the bus, and their certificates.
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// What it works with.
+/// Everything that [`Liveness`] works with.
 pub struct LivenessParts {
     pub facts: Facts,
     /// The data directory, whose certificate the node shows.
@@ -160,7 +160,7 @@ impl Liveness {
 impl Drop for Liveness {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
-        // It may have ended.
+        // A thread that has ended hears nothing.
         let _ = self.wake.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -234,7 +234,7 @@ impl Following {
                     Err(_) => {}
                 }
             }
-            // What the verdicts are told about is what was read at least once.
+            // The verdicts are about records: wait until they were read once.
             if !self.members.is_empty() {
                 self.try_to_tell_certificates();
                 self.tell_peers();

@@ -76,7 +76,7 @@ impl Bus {
         Ok(Self { remote, heartbeats: options.heartbeats.clone() })
     }
 
-    /// What makes the server a node, whose pools reach other nodes' disks by this bus.
+    /// Returns the options of a node whose pools reach other nodes' disks by this bus.
     pub fn membership(&self, options: &ClusterOptions) -> Membership {
         let remote = self.remote.clone();
         let ClusterOptions { node, name, lease, .. } = options;
@@ -85,7 +85,7 @@ impl Bus {
         Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
-    /// How other nodes are reached, and how late their disks were.
+    /// Reports the connections to other nodes, and how late their disks were.
     pub fn peers(&self, node: &Node) -> Vec<(bus::PeerStatus, LateReads)> {
         let late = node.late_reads();
         let of = |peer: bus::PeerStatus| {

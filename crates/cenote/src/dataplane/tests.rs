@@ -224,7 +224,7 @@ fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_n
         let damage = cluster::DiskDamage { disk, corrupt_blocks: 3, ..cluster::DiskDamage::none(disk) };
         state.write(&damage, 0).expect("a record");
     });
-    // What an administrator has taken notice of is counted, and is no issue any more, after a restart neither.
+    // An acknowledged block is counted, but is no issue any more, also after a restart.
     for round in ["acknowledged", "still acknowledged"] {
         let plane = start_in(directory.path());
         if round == "acknowledged" {
@@ -353,7 +353,7 @@ fn a_volume_that_was_being_made_when_the_server_ended_is_removed_by_the_next_sta
     let plane = start_in(directory.path());
     until_shown(&plane, "it is gone", |snapshot| snapshot.volumes.is_empty());
     let begun = std::time::Instant::now();
-    // Its name is free as soon as its record is gone.
+    // The name is free as soon as the volume's record is gone.
     while runtime().block_on(make(&plane.control, pool, "volume", 256 << 20)).is_err() {
         assert!(begun.elapsed() < PATIENCE, "the name stays taken");
         std::thread::sleep(Duration::from_millis(50));
@@ -447,7 +447,7 @@ fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volu
         }
         let labelled = plane.control.call(|reply| StorageCommand::DeletePool { pool, reply }).await;
         assert_eq!(labelled.expect("a deletion"), Vec::<String>::new());
-        // Its disks hold nothing: they make another pool.
+        // The pool's disks hold nothing: they make another pool.
         make_pool(&plane.control, directory.path()).await;
     });
     drain(plane);

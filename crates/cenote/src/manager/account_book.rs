@@ -39,7 +39,7 @@ pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
 /// Pause before the state is read again if that failed after a change.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 
-/// What a change of accounts needs; one at a time holds `changing`.
+/// Everything that a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
     pub state: State,
     /// By which accounts and shares are changed.
@@ -69,8 +69,8 @@ impl AccountBook {
         load(&self.state, &self.key).map(|now| self.directory.replace(now))
     }
 
-    /// Publishes as soon as the state can be read: whoever was disabled, or lost a password or a right, must not keep it because
-    /// the state's file failed in that moment.
+    /// Publishes as soon as the state can be read: a user that was disabled, or lost a password or a right,
+    /// must not keep it because the state's file failed in that moment.
     pub fn catch_up(self: Arc<Self>, control: ControlHandle) {
         if self.is_behind.swap(true, Ordering::AcqRel) {
             return;
@@ -175,7 +175,7 @@ impl AccountBook {
     }
 }
 
-/// What an administrator is told of an import.
+/// The report of an import for the administrator.
 pub(super) fn imported(name: String, report: import::Report, not_served: Vec<String>) -> ImportedPool {
     let import::Report { volumes, shares, users, passwords_lost, missing_disks, administrators, notes } =
         report;

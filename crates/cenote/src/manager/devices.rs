@@ -1,4 +1,4 @@
-//! What devices say of themselves, in the list of disks and in health.
+//! Devices' reports of themselves, in the list of disks and in health.
 
 use super::Manager;
 use crate::config::Config;

@@ -20,8 +20,8 @@ impl Manager {
     }
 }
 
-/// Shows what a server knows that hears no majority. Whatever is known of the volumes, no client is answered; of others it cannot tell that they live,
-/// since a majority decides that.
+/// Adapts the snapshot of a server that hears no majority: its volumes answer no client, and it cannot
+/// tell that others live, since a majority decides that.
 pub(super) fn withhold(snapshot: &mut Snapshot) {
     for volume in &mut snapshot.volumes {
         (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);

@@ -43,8 +43,8 @@ impl Manager {
         Ok((share.volume, names.join("\\")))
     }
 
-    /// The name of another server, if only that one can do what is asked of `what`. What nobody knows is refused here, with the reason; so is
-    /// what another server has while the state does not answer.
+    /// The name of another server if only that one can act on `what`. `None`: this one acts, or refuses
+    /// objects that nobody knows, and others' while the state does not answer, with the reason.
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
         let what = match what {
             Subject::Share(name) => {

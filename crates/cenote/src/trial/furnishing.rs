@@ -1,4 +1,4 @@
-//! What a trial cluster is furnished with at its first start: the cluster, a pool over all disks, a volume, a user and a share.
+//! Furnishes a trial cluster at its first start: the cluster, a pool of all disks, a volume, a user, a share.
 //!
 //! Promises: asks the API as an administrator would, one step after the other; a step that was done is not done again, so that a start which was
 //! cut off is finished by the next one.
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// One request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(90);
 
-/// What came of it.
+/// Result of the furnishing.
 pub(super) struct Furnished {
     /// If it was generated now.
     pub password: Option<String>,
@@ -195,8 +195,8 @@ impl Work<'_> {
             2 => (Resiliency::TwoWayMirror, 2),
             _ => (Resiliency::ThreeWayMirror, 3),
         };
-        // What fits with all copies, and two disks' worth of room to repair into; by what was asked for, and not by what is known of disks of
-        // other servers so far.
+        // Space for all copies, less two disks' worth to repair into. Computed from the options, since not
+        // all other servers' disks are known so far.
         let slab = pool.slab_bytes.max(1);
         let disks = u64::from(self.options.disks) * self.plans.len() as u64;
         let usable = self.options.disk_size / slab * slab * (disks - disks.min(2)).max(1);

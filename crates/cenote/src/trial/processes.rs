@@ -119,7 +119,7 @@ impl Processes {
 fn tell(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = kill_process(pid, signal);
     }
 }
@@ -128,7 +128,7 @@ fn log_of(plan: &Plan) -> String {
     plan.config.with_extension("log").display().to_string()
 }
 
-/// What a server said last, for people.
+/// Returns the last line of a server's log, for people.
 fn last_line(log: &str) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     text.lines().last().map_or_else(|| format!("{log} is empty"), str::to_owned)

@@ -56,13 +56,13 @@ impl Server {
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let server = Self { process, smb_port, rdma_port, directory };
-        // Its end closes the pipe: the wait has an end too.
+        // The pipe closes when the process ends, so the wait ends too.
         let ready = output.lines().map_while(Result::ok).any(|line| line == "ready");
         assert!(ready, "the server did not start");
         server
     }
 
-    /// What a command for this server prints, which must succeed.
+    /// Runs a command for this server, which must succeed, and returns its output.
     pub fn cenote(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         let output =

@@ -87,7 +87,7 @@ fn carry(
             break;
         }
     }
-    // What the server has, it may do; its answer does not arrive.
+    // The server may carry out requests that it has; its answer does not arrive.
     let _ = client.shutdown(Shutdown::Both);
     let _ = server.shutdown(Shutdown::Write);
 }

@@ -47,7 +47,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
     let (server, path, id) = (&record.fault_domain.node, &record.path, record.id);
     if let Some(why) = refusal {
         return HealthIssue {
-            // What several servers tell of it is told once: that one refused it counts.
+            // Unhealthy wins when several servers' issues are merged: a refusal by one counts.
             health: Health::Unhealthy,
             code: "disk_left_behind".to_owned(),
             target: format!("disk {id}"),

@@ -45,7 +45,7 @@ pub(super) fn show_performance(
     }
 }
 
-/// What other servers of the cluster asked of this one's disks. They are no clients: what they ask is what clients asked of them.
+/// Other servers' requests to this one's disks, apart from clients' requests that caused them.
 fn of_other_servers(shares: &[ShareFigures]) -> ShareFigures {
     let is_theirs = |share: &&ShareFigures| share.volume == Some(bus::VOLUME);
     shares.iter().find(is_theirs).cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What the control plane is shown: everything as of one moment, in the words of the API.
+//! Everything that the control plane shows, as of one moment, in the words of the API.
 
 mod cluster_issues;
 mod disk_issues;

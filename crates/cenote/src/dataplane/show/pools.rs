@@ -77,7 +77,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
                 && volume.provisioning == Provisioning::Thin
                 && volume.status != VolumeStatus::Detached
                 && volume.footprint_bytes.is_some_and(|taken| taken < all * pool.slab_bytes)
-                // Whoever has a volume knows how it grows.
+                // Only the owner of a volume knows how it grows.
                 && !node.volumes.is_elsewhere(volume.id)
         };
         let thin: Vec<&Volume> = volumes.iter().filter(grows).collect();

@@ -40,7 +40,7 @@ pub(super) fn degraded_volume(
     }
 }
 
-/// Tells that the volume is used to more than its threshold, or takes nothing more, whatever is used.
+/// Reports a volume filled above its threshold, or one that takes nothing more at any fill level.
 pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<HealthIssue> {
     if found.lacks_metadata_room {
         return Some(volume_without_metadata_room(record, found));
