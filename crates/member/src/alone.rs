@@ -10,10 +10,10 @@ use cluster::clock::unix_now_s;
 use cluster::identity::{Identity, IdentityError};
 use std::path::Path;
 
-/// Who the server of a data directory is in its cluster, with a certificate whose time is not over.
+/// Opens the identity of a data directory's server in its cluster, with a certificate whose time is not over.
 ///
 /// # Errors
-/// [`IdentityError`]. That a certificate cannot be renewed is told in the log, and is in the way of what needs one.
+/// [`IdentityError`]. A certificate that cannot be renewed is only logged: its users fail later.
 pub fn open_identity(data: &Path) -> Result<Option<Identity>, IdentityError> {
     let Some(mut identity) = Identity::open(data)? else { return Ok(None) };
     if let Err(why) = renew_if_ended(&mut identity, unix_now_s()) {

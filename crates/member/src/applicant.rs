@@ -1,4 +1,4 @@
-//! What this server tells a cluster of itself.
+//! This server's description of itself for a cluster.
 
 use cluster::admission::{Applicant, EtcdAddresses};
 use cluster::authority::ProvenKey;
@@ -7,7 +7,7 @@ use cluster::etcd::process::free_ports;
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
-/// What the configuration says of this server's part in a cluster.
+/// This server's part in a cluster, as configured.
 #[derive(Debug, Clone)]
 pub struct ClusterKeys {
     /// `server.name`.
@@ -23,7 +23,7 @@ pub struct ClusterKeys {
     pub api: SocketAddr,
     pub rack: String,
     pub chassis: String,
-    /// It votes only: it has no SMB server.
+    /// Whether the server only votes, without an SMB server.
     pub is_witness: bool,
     /// `cluster.etcd` names an etcd that somebody else runs.
     pub uses_other_etcd: bool,

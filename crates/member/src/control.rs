@@ -1,8 +1,9 @@
-//! What the API asks of the cluster, carried out.
+//! Carries out the API's requests on the cluster.
 //!
-//! Promises: changes of the cluster happen one at a time, and what was begun is done whether or not somebody waits; who joins starts again as a part of
-//! the cluster, by [`ClusterControl`]'s signal; who founds one serves on; what is refused changed nothing, or what it had begun is taken back. Never decides
-//! who is let in: `cluster::admission` does.
+//! Promises: changes of the cluster happen one at a time, and complete even if the client disconnects.
+//! A server that joins starts again as a part of the cluster, by [`ClusterControl`]'s signal; one that
+//! founds a cluster serves on. A refused request has changed nothing, or its steps were taken back.
+//! Never decides admission: `cluster::admission` does.
 
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, LOOK_TIMEOUT, ask, ask_node, clock_ms, see, target_of};
@@ -63,7 +64,7 @@ pub struct ClusterControl {
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) issues: Issues,
     pub(crate) own_etcd: OwnEtcd,
-    /// What was last read of the records that `cluster status` shows.
+    /// The records that `cluster status` shows, as last read.
     pub(crate) last_read: Mutex<Option<LastRead>>,
     /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
     pub(crate) revoked_written: AtomicU64,
@@ -74,7 +75,7 @@ pub struct ClusterControl {
     me: Weak<Self>,
 }
 
-/// What a [`ClusterControl`] works with.
+/// Everything that a [`ClusterControl`] works with.
 pub struct ClusterParts {
     pub data: PathBuf,
     pub keys: ClusterKeys,
@@ -113,12 +114,12 @@ impl ClusterControl {
         }))
     }
 
-    /// Who this server proves to be, if it is in a cluster.
+    /// Returns this server's credentials, if it is in a cluster.
     pub fn credentials(&self) -> Option<Arc<Credentials>> {
         self.membership.get().cloned()
     }
 
-    /// What keeps the records.
+    /// Returns the engine that keeps the records.
     pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -160,7 +161,7 @@ impl ClusterControl {
         off_the_loop(move || Ok(nodes::members(&state)?.into_iter().map(|node| node.value).collect())).await
     }
 
-    /// What this server tells others of itself.
+    /// Collects the facts that this server reports to others.
     pub(crate) async fn facts(&self) -> Result<Facts, ControlError> {
         let members = self.members().await?;
         let listen = self.keys.listen;
@@ -184,7 +185,7 @@ impl ClusterControl {
         })
     }
 
-    /// What is on record of its disks; a witness has none, and neither has a server that is in no cluster.
+    /// Sums up the server's recorded disks; `None` for a witness and for a server that is in no cluster.
     async fn storage(&self, own: Option<&IdentityFacts>) -> Result<Option<Storage>, ControlError> {
         let Some(node) = own.filter(|facts| !facts.is_witness).map(|facts| facts.node) else {
             return Ok(None);
@@ -335,7 +336,7 @@ impl ClusterControl {
             Ok((identity, engine))
         })
         .await?;
-        // It runs etcd: whatever comes, that is not to end.
+        // The engine runs etcd, which must not end even if a later step fails.
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
         let facts = identity.facts.clone();
         let credentials = Credentials::new(identity).map_err(internal)?;
@@ -450,7 +451,7 @@ impl ClusterControl {
         for address in addresses {
             match ask(tls.clone(), *address, question, within).await {
                 Ok((told, _)) => return Ok(told),
-                // Whoever answers decides for the cluster; whoever does not is not asked again.
+                // A refusal decides for the cluster; a server that does not answer is not asked again.
                 Err(error @ AskError::Refused(_)) => return Err(error.into()),
                 Err(error) => last = Some(error),
             }

@@ -1,4 +1,5 @@
-//! Who this server proves to be, and what it keeps of its cluster; a renewed certificate is shown from the next connection on.
+//! This server's credentials, and the files that it keeps of its cluster. New connections show a
+//! renewed certificate.
 
 use crate::tls::{self, ClusterTlsError};
 use cluster::authority::Unrecorded;
@@ -47,7 +48,7 @@ impl Credentials {
         self.shown().identity.authority.clone()
     }
 
-    /// Its own key, in PEM form.
+    /// The server's own key, in PEM form.
     pub fn key(&self) -> zeroize::Zeroizing<String> {
         self.shown().identity.key.clone()
     }

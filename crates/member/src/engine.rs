@@ -1,4 +1,4 @@
-//! What keeps the records: redb on a single server, etcd in a cluster, and the members of etcd.
+//! The engine of the records: redb on a single server, etcd in a cluster, and the members of etcd.
 //!
 //! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
 //! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
@@ -79,7 +79,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Why they cannot be used; then those before are.
     fn reconfigure(&self, endpoints: Vec<String>, tls: TlsIdentity) -> Result<(), String>;
 
-    /// What etcd itself raised an alarm about, as far as it answers.
+    /// Returns the alarms that etcd itself raised, as far as it answers.
     fn alarms(&self) -> Vec<EtcdAlarm>;
 
     /// The members, as etcd's majority has them and as each of them says of itself; none on a single server.
@@ -88,7 +88,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Why etcd's majority did not say.
     fn members(&self) -> Result<Vec<MemberHealth>, String>;
 
-    /// As [`Engine::members`]; each member has so much time to say how it is.
+    /// As [`Engine::members`], with a timeout for each member's answer.
     ///
     /// # Errors
     /// As [`Engine::members`].
@@ -96,10 +96,11 @@ pub trait Engine: Send + Sync + 'static {
         self.members()
     }
 
-    /// What the member that this server runs does.
+    /// Returns the state of the member that this server is to run.
     fn own_member(&self) -> OwnMember;
 
-    /// What the process of this server's member does, and what it says of itself within so much time; `None`: it runs none.
+    /// Returns the state of the own member's process, and the member's own answer within a timeout; `None`:
+    /// this server runs none.
     fn ask_own(&self, _patience: Duration) -> Option<OwnAnswer> {
         None
     }
@@ -336,7 +337,7 @@ fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
 /// Makes a server that waits another certificate if the time of the one on its disk is over, and shows that one to etcd.
 fn renew_waiting(etcd: &EtcdState, identity: &Identity) {
     let Some(data) = identity.directory.parent() else { return };
-    // It tells in the log why there is none.
+    // `open_identity` logs why there is none.
     let Ok(Some(found)) = open_identity(data) else { return };
     if found.facts.certified_unix_s != identity.facts.certified_unix_s
         && let EtcdOptions { endpoints, tls, .. } = etcd_options(&found)
@@ -400,7 +401,7 @@ fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
         let own = members.iter().find(|member| member.member.peer_urls.iter().any(|url| url == peer_url));
         match own.map(|own| (own, agrees_with_leader(&members, own))) {
             Some((own, _)) if !own.member.is_learner => return,
-            // Its seat has another one made in its place.
+            // The member differs from the leader: its seat has another one made in its place.
             Some((_, Some(false))) => looks = 0,
             Some((_, None)) if looks < LOOKS_MAX => looks += 1,
             // Refused until it has caught up.
@@ -437,7 +438,7 @@ impl Engine for SingleServer {
         if !self.places.uses_other() {
             return Ok(());
         }
-        // It only asks: what others have in there is theirs to drop.
+        // Connects to ask only: what others have in there is theirs to drop.
         let options = EtcdOptions { kept_revisions: None, ..self.places.other.options(cluster)? };
         match EtcdState::connect(options)?.is_formed()? {
             true => Err(CarryError::Exists(cluster.to_owned()).into()),

@@ -11,12 +11,12 @@ use std::time::Duration;
 const ETCD_LOOK: Duration = Duration::from_millis(600);
 const ETCD_LOOK_WHOLE: Duration = Duration::from_millis(900);
 
-/// What etcd's members said.
+/// Answers of etcd's members.
 pub(crate) struct Heard {
     /// Or why nothing is known of them.
     pub members: Result<Vec<MemberHealth>, String>,
     pub alarms: Vec<EtcdAlarm>,
-    /// That it was not said just now.
+    /// Says that the answers are older.
     pub remark: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! What is wrong with the cluster, for health.
+//! Issues of the cluster, for health.
 //!
-//! Promises: who is up is as heartbeats say at the moment of the question; what etcd and the records say is as of the last look, which nobody
-//! waits for.
+//! Promises: heartbeats at the moment of the request tell which servers are up; reports of etcd and the
+//! records are as of the last check, which nobody waits for.
 
 use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
@@ -26,17 +26,17 @@ pub(crate) const MEMBER_CODE: &str = "cluster_state_member";
 /// When each issue was first seen, by code and target.
 type Since = BTreeMap<(String, String), u64>;
 
-/// What the last look found out of etcd.
+/// Findings of the last check of etcd.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
     /// The members of etcd, as they are; none if that is not known.
     pub etcd: Vec<MemberHealth>,
-    /// `None`: there was no look yet.
+    /// `None`: there was no check yet.
     pub at: Option<Instant>,
 }
 
-/// What issues are found from, and since when each is there.
+/// Inputs of the issues, and since when each issue is there.
 #[derive(Default)]
 pub(crate) struct Issues {
     looked: Mutex<Looked>,
@@ -44,7 +44,7 @@ pub(crate) struct Issues {
 }
 
 impl Issues {
-    /// Takes what a look found out.
+    /// Notes the findings of a check.
     pub fn note(&self, looked: Looked) {
         *lock(&self.looked) = looked;
     }
@@ -73,7 +73,7 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a look sees.
+/// Everything that a check sees.
 pub(crate) struct Seen<'a> {
     pub cluster: &'a str,
     pub members: &'a [NodeRecord],

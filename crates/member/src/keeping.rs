@@ -1,7 +1,8 @@
-//! What a server of a cluster sees to by itself, whenever the records of servers change, and every few seconds.
+//! A server's own upkeep in its cluster, whenever the records of servers change, and every few seconds.
 //!
-//! It renews its certificate, has its member of etcd refuse those that were revoked, remembers where etcd's members are, keeps its seat among
-//! them, records that it is drained, and looks what is wrong. Promises: what fails is tried again, and said once.
+//! Renews the server's certificate, has its member of etcd refuse revoked ones, remembers where etcd's
+//! members are, keeps its seat among them, records that it is drained, and looks for issues. Promises:
+//! retries failures, and logs each once.
 
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
@@ -92,12 +93,12 @@ fn told(error: impl std::fmt::Display) -> String {
 }
 
 impl ClusterControl {
-    /// What was last read of the records; `None`: nothing since the start, or this is a single server.
+    /// Returns the records as last read; `None`: not since the start, or this is a single server.
     pub(crate) fn last_read(&self) -> Option<LastRead> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows what health is found from, as of now, without asking anybody. `None`: this is a single server.
+    /// Passes the inputs of health, as of now, without asking anybody. `None`: this is a single server.
     pub(crate) fn with_seen<T>(&self, look: impl FnOnce(&issues::Seen<'_>) -> T) -> Option<T> {
         let facts = self.credentials()?.facts();
         let (read, looked, unserved) = (self.last_read(), self.issues.looked(), self.unserved());
@@ -115,7 +116,7 @@ impl ClusterControl {
         }))
     }
 
-    /// What metrics tell now; `None`: this is a single server.
+    /// Returns the figures for metrics, as of now; `None`: this is a single server.
     pub(crate) fn current_figures(&self) -> Option<ClusterFigures> {
         let facts = self.credentials()?.facts();
         let read = self.last_read();
@@ -167,7 +168,7 @@ impl ClusterControl {
         let facts = credentials.facts();
         let alarms = self.engine().alarms();
         self.issues.note(Looked { alarms, etcd: etcd.unwrap_or_default(), at: Some(Instant::now()) });
-        // What begins now has begun now, whether or not somebody asks.
+        // Notes the start of new issues now, whether or not somebody asks.
         self.current_issues();
         let all_vote =
             self.with_seen(|seen| issues::members_without_vote(seen).next().is_none()).unwrap_or(true);

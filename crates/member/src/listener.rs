@@ -1,8 +1,9 @@
-//! The cluster's port: who joins, and what servers ask each other.
+//! The cluster's port: joins, and questions of servers to each other.
 //!
-//! Promises: at most [`SEATS`] connections, half of them of strangers, who make room for others; no address has more than a part of either, and
-//! who is not a server of the cluster, or is none any more, is a stranger. One that says nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
-//! ends after [`STRANGER_TIME`] whatever it says. A question is answered in order. Never decides: that is [`Host`]'s.
+//! Promises: at most [`SEATS`] connections, half of them of strangers, who make way for others; no
+//! address has more than a part of either. A peer that is not a server of the cluster, or no longer, is
+//! a stranger. A connection that sends nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
+//! always after [`STRANGER_TIME`]. Answers questions in order. Never decides: that is [`Host`]'s.
 
 use crate::credentials::Credentials;
 use cluster::authority::Fingerprint;
@@ -29,7 +30,7 @@ const SEATS: AdmissionLimits =
 /// A join, which adds a member to etcd, takes half a minute at most.
 const STRANGER_TIME: Duration = Duration::from_secs(45);
 
-/// Who answers questions.
+/// The server that answers questions.
 pub trait Host: Send + Sync + 'static {
     /// Whether it is the certificate of a server that is in the cluster now.
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;

@@ -1,4 +1,4 @@
-//! What this server's member of etcd is started with, and by which addresses and certificates etcd is asked.
+//! Options to start this server's member of etcd with, and addresses and certificates to ask etcd by.
 
 use cluster::StateError;
 use cluster::etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
@@ -57,7 +57,7 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
     let facts = &identity.facts;
     let file = |name: &str| identity.directory.join(name);
     let members = facts.initial_members.clone();
-    // It is called for servers that run a member.
+    // Callers ask only for servers that run a member.
     let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     EtcdProcessOptions {
         program,

@@ -17,7 +17,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// One that says nothing for longer is told of: three questions, on a loaded machine.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
 
-/// What is known of this server's member of etcd from its process and from itself.
+/// The state of this server's member of etcd, by its process and by its own answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnAnswer {
     pub process: EtcdProcessState,
@@ -28,14 +28,14 @@ pub struct OwnAnswer {
 /// The state of the member of etcd that this server is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMember {
-    /// It was not started: there is none, or it has no data.
+    /// Not started: there is none, or it has no data.
     Absent,
     Runs,
-    /// The other members removed it, and it has ended.
+    /// Removed by the other members, and ended.
     Removed,
 }
 
-/// What was found out last.
+/// Findings of the last check.
 #[derive(Default)]
 pub(crate) struct OwnEtcd(Mutex<Watched>);
 
@@ -53,7 +53,7 @@ struct Silence {
     since_unix_s: u64,
 }
 
-/// When a look was, and whose member it was at.
+/// Time and server of a check.
 struct Look<'a> {
     server: &'a str,
     asked_at: Instant,
@@ -121,7 +121,7 @@ impl Watched {
     }
 }
 
-/// What is wrong, what that means, and what to do.
+/// Returns the issue's description, meaning and remedy.
 fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
     let server = look.server;
     let (what, action) = match process {
@@ -172,7 +172,8 @@ mod tests {
 
     const RUNS: EtcdProcessState = EtcdProcessState::Running { pid: 7 };
 
-    /// What is told after looks at these seconds: whether the member answers, and the letter of its process.
+    /// Returns the issue after checks at these seconds: whether the member answers, and the letter of its
+    /// process.
     fn told(looks: &[(u64, EtcdProcessState, bool)], letter: char) -> Option<HealthIssue> {
         let (began, mut watched) = (Instant::now(), Watched::default());
         for (second, process, answers) in looks {

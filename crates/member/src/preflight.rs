@@ -1,4 +1,5 @@
-//! What is looked at before servers become a cluster, and whenever an administrator asks: facts of each server, and the way between each two.
+//! Checks before servers become a cluster, and whenever an administrator asks: facts of each server,
+//! and the way between each two.
 //!
 //! Promises: nothing is changed; every line says what was found, and if it is not good, what to do. Owns the judgement; the figures come from
 //! the servers themselves.
@@ -13,7 +14,7 @@ use types::size::show_size;
 
 /// Clocks that NTP keeps differ by less.
 const CLOCK_WARNING_MS: u64 = 1000;
-/// What one way may take before it is called slow: servers of a cluster are in one room, or two.
+/// Time from which one way counts as slow: servers of a cluster are in one room, or two.
 const TCP_WARNING_US: f64 = 5000.0;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PINGS: u32 = 50;

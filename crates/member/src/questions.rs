@@ -1,7 +1,8 @@
-//! What other servers ask of this one on the cluster's port, and who of them may.
+//! Questions of other servers on the cluster's port, and who may ask them.
 //!
-//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger, and is told that it was removed. Who was let in, who was
-//! not, and who showed a token that is none is in the audit log and in the log, with the address.
+//! Promises: a stranger may only join and check whether it could, by a token; a server that was removed
+//! is a stranger, and learns that it was removed. Admissions, refusals and wrong tokens are in the
+//! audit log and in the log, with the address.
 
 use crate::control::{ClusterControl, revocation_list};
 use crate::failure::{ControlError, conflict, internal, off_the_loop};
@@ -206,7 +207,7 @@ impl ClusterControl {
                     "GET" => self.demand_asker(from).await?,
                     _ => self.demand_member(from).await?,
                 };
-                // It votes, and administers nothing.
+                // A witness votes, and administers nothing.
                 if asker.is_witness {
                     let why = "a witness hands no requests on";
                     return Err(ControlError(ApiError::new(ErrorKind::Unauthorized, why)));
@@ -233,7 +234,7 @@ impl ClusterControl {
 impl Host for ClusterControl {
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async move {
-            // It gives a place only: what it may ask is looked at when it does.
+            // Membership gives a place only: each question is checked when it comes.
             let shown = from.to_string();
             let is_it = |node: &NodeRecord| node.has_certificate(&shown);
             self.last_read().is_some_and(|read| read.members.iter().any(is_it))

@@ -49,8 +49,8 @@ fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Resul
     state.write(&dated, found.revision).map(|_| ()).map_err(told)
 }
 
-/// Does nothing if there is time left; `true`: another certificate is shown from now on. What cannot be done now is tried again by the next
-/// call: the certificate before stays good.
+/// Does nothing if there is time left; `true`: another certificate is shown from now on. The next call
+/// retries a failed renewal: the certificate before stays good.
 ///
 /// # Errors
 /// Why it was not renewed.

@@ -5,7 +5,8 @@
 //! server speaks again. Promises:
 //!
 //! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
-//! 2. What it has acknowledged is in its log, which it begins anew with; what it had only proposed nobody was told of.
+//! 2. The member's log has everything that it acknowledged, and it begins anew with that log; mere
+//!    proposals were reported to nobody.
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
 
 use crate::control::ClusterControl;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// For how long the others may be without a majority of etcd: they elect a leader anew.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,11 +1,12 @@
 //! This server's seat among the members of etcd.
 //!
-//! What counts is what the members say: the list that a majority of them agrees on, and each one's own answer. A record that names a member says
-//! only that there ought to be one. Promises:
+//! The members decide: the list that a majority of them agrees on, and each one's own answer. A record
+//! that names a member says only that there ought to be one. Promises:
 //!
 //! 1. A member whose data are gone never runs again under its number. It may have voted, and acknowledged entries, which it would have forgotten:
 //!    Raft counts on that memory. It is removed, and another one is added in its place, which begins without a vote.
-//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd goes on whatever comes of it.
+//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd
+//!    goes on in any case.
 //! 3. Data of a member that was removed are put aside, not deleted.
 //! 4. A member that has made another state of the same entries than the leader is not kept: it is removed as one that has lost its data, if
 //!    the others, which agree with the leader, have a majority.
@@ -88,7 +89,7 @@ impl Seat<'_> {
             // etcd has one member at least: no list is no answer.
             _ if self.listed.is_empty() => Ok(()),
             (OwnMember::Runs, Some(member)) if !is_another(member) && member.differs_from.is_none() => Ok(()),
-            // It was added, and never ran.
+            // Added, and never ran.
             (OwnMember::Absent, Some(member)) if !member.has_run() => self.sit(own, addresses),
             (_, listed) => {
                 let id = listed.map_or(NO_MEMBER, |member| member.member.id);
@@ -159,7 +160,7 @@ impl Seat<'_> {
         let facts = self.credentials.facts();
         self.credentials.remember(Facts { etcd: Some(addresses), initial_members, ..facts }).map_err(told)?;
         let identity = self.identity()?;
-        // What is there is of a member that etcd does not have: a new one does not go on from it.
+        // Old data are of a member that etcd does not have: a new one does not continue from them.
         clear(&identity)?;
         self.engine.run_member(&identity)?;
         tracing::info!(

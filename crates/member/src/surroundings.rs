@@ -1,4 +1,4 @@
-//! What the daemon tells of this server, and does for others.
+//! The daemon's side of this server: reports, and services for others.
 
 use api::cluster::{BusPeer, Carried, Errand};
 use api::{Answer, Caller};
@@ -37,7 +37,7 @@ pub trait OwnServer: Send + Sync + 'static {
     /// Readies the rest of a single server for becoming the first of a cluster while it serves: until [`OwnServer::stay`] or [`OwnServer::join`]
     /// nothing is recorded as a single server records it. Refused if something is being changed, or the cluster's port cannot be had.
     fn ready_to_join(&self) -> Answer<'_, ()>;
-    /// It stays a single server after all.
+    /// Stays a single server after all.
     fn stay(&self);
     /// Makes the rest a part of the cluster, which has the records. Done when others may be let in.
     fn join(&self, facts: Facts) -> Answer<'_, ()>;

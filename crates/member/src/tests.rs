@@ -128,7 +128,7 @@ impl OwnServer for Rest {
     }
 }
 
-/// What a member of etcd says that votes, and leads.
+/// Status of a member of etcd that votes, and leads.
 pub(crate) fn status(id: u64) -> EtcdStatus {
     EtcdStatus {
         id,
@@ -271,7 +271,7 @@ async fn a_server_joins_by_a_token_and_is_one_of_the_cluster() {
     let token = control.new_token().await.unwrap().token;
     let joined = join(&second, &token).await.unwrap();
     assert_eq!((joined.name.as_str(), joined.id.0), ("node-2", 2));
-    // It has the cluster's key, so that it reads what is sealed.
+    // The second server has the cluster's key, so that it reads sealed secrets.
     let identity = Identity::open(second.data.path()).unwrap().unwrap();
     let sealed = first.key.seal("x", b"secret").unwrap();
     assert_eq!(*identity.seal_key().unwrap().open("x", &sealed).unwrap(), b"secret");
@@ -348,7 +348,7 @@ async fn strangers_and_removed_servers_are_told_nothing() {
     control.remove_node("node-2".into()).await.unwrap();
     let refused = facts_asked(&second, first.address()).await;
     assert!(matches!(refused, Err(AskError::Refused(_))), "{refused:?}");
-    // Whoever has no certificate may only join.
+    // A server without a certificate may only join.
     let parsed: JoinToken = token.parse().unwrap();
     let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
     for question in [Ask::Facts, Ask::Probe { targets: Vec::new() }] {
@@ -658,7 +658,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     let removed = Arc::new(tls::asking(&Identity::open(second.data.path()).unwrap().unwrap()).unwrap());
     let told = ask(removed.clone(), first.address(), &question(), PATIENCE).await;
     assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
-    // It is told that it was removed, and when.
+    // The server learns that it was removed, and when.
     let told = ask(removed, first.address(), &Ask::Standing, PATIENCE).await;
     let Ok((Tell::Standing { is_member: false, removed_unix_s: Some(removed) }, _)) = told else {
         panic!("{told:?}")
@@ -714,7 +714,7 @@ async fn a_certificate_is_renewed_while_the_server_runs_and_both_are_good_until_
     assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(false));
     let after = Identity::open(second.data.path()).unwrap().unwrap();
     assert_ne!(after.certificate, before.certificate);
-    // It shows the new one without having been started again, and the first one knows it.
+    // The server shows the new certificate without a restart, and the first server knows it.
     let tls = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
     let (_, shown) = ask(tls, second.address(), &Ask::Facts, PATIENCE).await.unwrap();
     assert_eq!(shown, tls::fingerprint(&after.certificate).unwrap());

@@ -31,9 +31,9 @@ pub(crate) fn take_back(data: &Path, state: &State) -> Result<(), IdentityError>
     Ok(())
 }
 
-/// What a server is behind a founding that did not come to its end.
+/// State of a server after a founding that was not completed.
 pub(crate) enum Left {
-    /// The single server that it was; the founding is taken back.
+    /// The single server of before; the founding is taken back.
     Single,
     /// A founder, perhaps: a start anew goes on with it.
     Founder,
@@ -74,7 +74,8 @@ pub(crate) async fn leave_founding(
     (Left::Founder, ApiError::new(ErrorKind::Unavailable, message))
 }
 
-/// Removes the records of a founding that was not finished: this server is in no cluster, whatever its own state says.
+/// Removes the records of a founding that was not finished: this server is in no cluster, even if its
+/// own state names one.
 pub(crate) fn forget_founding(state: &State) -> Result<(), StateError> {
     let mut transaction = Transaction::default();
     if let Some(Stored { revision, value }) = ClusterRecord::find(state)? {

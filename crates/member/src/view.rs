@@ -19,12 +19,12 @@ pub struct Holdings {
     volumes: Vec<VolumeRecord>,
 }
 
-/// What a server that is to drain must leave.
+/// Condition on which a server may be drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// Every volume is served while the server is away.
     Service,
-    /// The administrator knows which are not.
+    /// None: the administrator knows which volumes are not served.
     Nothing,
 }
 
@@ -232,7 +232,7 @@ pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
     }
 }
 
-/// What would be lost if one more server died, a sentence each.
+/// Returns, in a sentence each, what would be lost if one more server died.
 pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
     let mut sentences = Vec::new();
     if nodes.is_empty() {

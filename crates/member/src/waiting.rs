@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// For which another server may take to answer, or its etcd to take a connection.
+/// Timeout of another server's answer, and of a connection to its etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a look found.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waits {
     /// Another server says that this one was removed from the cluster, and when, as far as that is known.

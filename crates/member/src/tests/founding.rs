@@ -75,7 +75,7 @@ impl Founder {
         assert!(self.identity().unwrap().is_founding());
     }
 
-    /// It is the single server that it was, with its disk on record and nothing of the founding.
+    /// Asserts the single server of before, with its disk on record and nothing of the founding.
     fn is_single(&self, state: &State, engine: &Arc<dyn Engine>) {
         assert!(self.identity().is_none());
         assert_eq!((state.etcd().is_none(), engine.view(&Ok(Vec::new()), &[]).name), (true, "redb".into()));

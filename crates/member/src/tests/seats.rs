@@ -95,7 +95,7 @@ async fn a_member_that_lost_its_data_or_was_removed_is_made_anew_under_another_n
     let mut servers = three().await;
     let before = servers[0].number_of("node-2").await;
     let second = servers.remove(1).stop().await;
-    // What counts is what its process says, and not that there is a record of it.
+    // The answer of its process counts, and not a record of the member.
     let view = servers[0].view().await;
     assert_eq!(view.engine.members_down, ["node-2"]);
     assert!(view.at_risk.iter().any(|what| what.contains("one more of node-1, node-3")), "{view:?}");
