@@ -62,7 +62,7 @@ pub enum Command {
     },
     /// Print a profile as XML, to be changed and used as one's own
     Profile {
-        /// Its name; without one, all are listed
+        /// Name of the profile; without one, all are listed
         name: Option<String>,
         #[command(flatten)]
         shape: Shape,
@@ -148,7 +148,7 @@ fn name(text: &str) -> Result<String, String> {
     if is_good { Ok(text.to_owned()) } else { Err("1 to 15 letters, digits and '-'".into()) }
 }
 
-/// What workers may take, and how they work.
+/// Limits of workers, and the way they run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Limits {
     /// VMFleet's compute template: A1v2, A2v2, A4v2, A8v2, A2mv2, A4mv2, A8mv2
@@ -175,7 +175,7 @@ pub struct Limits {
     /// Kernel of the machines, a bzImage or vmlinux [default: the one that runs here, of /boot]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// Its modules, with modules.dep [default: of /lib/modules; with --kernel: none, all is built in]
+    /// Modules of that kernel, with modules.dep [default: of /lib/modules; with --kernel: none, all built in]
     #[arg(long, value_name = "DIR")]
     pub modules: Option<PathBuf>,
     /// Operations a second of a worker; 0: no limit
@@ -201,7 +201,7 @@ pub struct Set {
     pub limits: Limits,
 }
 
-/// What a named profile is changed to.
+/// Changes of a named profile.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Changes of the profile")]
 pub struct Shape {
@@ -293,7 +293,8 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// What is left out is as in `usual`; with a shorter duration of its own, warm-up and cool-down are short as well.
+    /// Fills omitted times from `usual`; a shorter duration of its own shortens warm-up and cool-down as
+    /// well.
     pub fn times(&self, usual: Times) -> Times {
         let duration_s = self.duration.unwrap_or(usual.duration_s).max(1);
         let is_short = duration_s < usual.duration_s;

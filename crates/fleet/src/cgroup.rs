@@ -45,7 +45,7 @@ impl Groups {
             let parent = root.join(name);
             let failed =
                 |error: io::Error| format!("control group {} could not be made: {error}", parent.display());
-            // Controllers are handed down level by level; whoever runs the machine may have done so already.
+            // Controllers are handed down level by level; an administrator may have done so already.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu +memory");
             fs::create_dir(&parent).map_err(failed)?;
             if let Err(error) = fs::write(parent.join("cgroup.subtree_control"), "+cpu +memory") {
@@ -118,7 +118,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What holds the workers, in words.
+    /// Names the mechanism that holds the workers.
     pub const fn describe(&self) -> &'static str {
         match &self.interface {
             Interface::Unified(_) => "control groups (version 2)",

@@ -1,4 +1,4 @@
-//! What the commands do.
+//! The commands.
 
 mod life;
 mod making;
@@ -210,7 +210,7 @@ fn output_directory(output: &Output, name: &str) -> Result<PathBuf, Failure> {
     made(PathBuf::from(format!("result-{name}-{stamp}")))
 }
 
-/// What the machine is, in a line of a report.
+/// Describes the machine in a line of a report.
 fn machine() -> String {
     let information = diskspd::system::information();
     let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {

@@ -26,9 +26,9 @@ pub struct Experiment {
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
-    /// What the paper ran on, and what it reports.
+    /// The paper's hardware, and its results.
     pub paper: &'static [&'static str],
-    /// What a small machine cannot show.
+    /// Effects that a small machine cannot show.
     pub beyond: &'static [&'static str],
     /// Times of the paper, as far as it says them.
     pub times: Times,
@@ -37,7 +37,7 @@ pub struct Experiment {
     cells: fn(&Choice) -> Vec<Cell>,
 }
 
-/// What the command line chooses.
+/// Choices of the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Choice {
     /// Nodes that there are.
@@ -311,7 +311,7 @@ mod tests {
             target.path = "*1".into();
             target
         };
-        // Its -c20M is the size of the file, which is there already.
+        // The -c20M is the size of the file, which is there already.
         assert_eq!(of("seed-003", "rdma-unbuffered"), theirs("-b64K -o1 -si4k -t8 -w100 -h -fr"));
         let ours = of("seed-001", "44-a-node");
         assert_eq!(

@@ -51,7 +51,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is told by nobody: the run is over.
+        // A directory that cannot be removed stays, silently: the run is over.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -63,7 +63,7 @@ struct Running<'a> {
     files: Files,
     progress: Option<ProgressLine>,
     exit: Option<std::process::ExitStatus>,
-    /// It ran when it was asked to end: its end is no cause.
+    /// Whether the process ran when it was asked to end: its end is no failure then.
     was_asked: bool,
 }
 
@@ -266,7 +266,7 @@ fn ask_to_stop(running: &mut [Running<'_>]) {
     for one in running.iter_mut().filter(|one| one.exit.is_none()) {
         one.was_asked = true;
         if let Some(pid) = i32::try_from(one.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill_process(pid, Signal::INT);
         }
     }

@@ -147,7 +147,7 @@ impl Owners {
             let server = servers.iter().find(|server| server.name == *owner).ok_or_else(|| {
                 OwnersError::Unsettled(format!("{owner}, which has volume {name}, is not up"))
             })?;
-            // What the fleet was told of a server itself, such as a file with a token, is better than what the list gives.
+            // The fleet's own access to a server, such as a file with a token, is better than the list's.
             let api =
                 state.nodes.iter().find(|known| known.name == *owner).and_then(|known| known.api.clone());
             let api = api.or_else(|| server.api.clone());

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Who runs at each node, in the order of the workers' numbers; workers are lettered through.
+    /// Workers that run at each node, in the order of their numbers; workers are lettered through.
     fn groups(nodes: usize, workers: u32, away: u32) -> Vec<String> {
         let mut groups = vec![String::new(); nodes];
         for worker in 0..workers {

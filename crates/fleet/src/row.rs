@@ -6,7 +6,7 @@ use crate::tsv::{self, Table};
 use diskspd::statistics::Histogram;
 use std::fmt::Write;
 
-/// What describes a run beside its figures.
+/// Description of a run beside its figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunDescription {
     pub label: String,
@@ -51,7 +51,7 @@ const OWN: [&str; 6] = [
     "Transport",
     NOTES,
 ];
-/// What a reader must know, several joined by [`NOTES_BETWEEN`].
+/// Facts that readers must know, several joined by [`NOTES_BETWEEN`].
 pub const NOTES: &str = "Notes";
 pub const NOTES_BETWEEN: &str = " | ";
 const BEFORE_KEYS: &str = "RunLabel";
@@ -136,7 +136,7 @@ pub fn line(run: &RunDescription, outcome: &Outcome) -> String {
     tsv::line(values.iter().map(String::as_str))
 }
 
-/// What a search needs of the rows of a table that have these keys, in their order.
+/// The inputs of a search from the rows of a table that have these keys, in their order.
 pub fn measured(table: &Table, keys: &[(String, String)]) -> Vec<Measured> {
     let mut found = Vec::new();
     for row in &table.rows {

@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What a run says of itself while it goes on, in the fleet's directory.
+/// Progress of the current run, in the fleet's directory.
 pub const LIVE_FILE: &str = "live.json";
 /// Processes of a machine, if the fleet does not say how many workers one has.
 const PROCESSES_MAX: u32 = 64;
@@ -61,7 +61,7 @@ pub enum RunError {
     Interrupted,
 }
 
-/// What the caller is shown and asks meanwhile.
+/// The caller's view of a run, and its wish to end it.
 pub struct Watching<'a> {
     pub directory: &'a Path,
     pub is_interrupted: &'a dyn Fn() -> bool,
@@ -137,7 +137,7 @@ fn usual_lead(plan: &Plan<'_>) -> Duration {
         }
 }
 
-/// What a reader must know of workers that run elsewhere.
+/// Notes for readers that workers run elsewhere.
 fn note_of_placement(plan: &Plan<'_>) -> Option<String> {
     let workers = plan.state.running_workers();
     let away = placement::away(workers, plan.alignment_percent);
@@ -309,7 +309,7 @@ fn for_workers(profile: &Profile, workers: usize) -> Result<Profile, RunError> {
 struct Machine {
     name: String,
     child: Child,
-    /// Its end tells the machine to stop.
+    /// Standard input; its end makes the machine stop.
     input: Option<ChildStdin>,
 }
 
@@ -323,7 +323,7 @@ pub fn command(host: Option<&str>) -> io::Result<Command> {
         }
         Some(host) => {
             let mut command = Command::new("ssh");
-            // It asks nothing: whoever runs a fleet has given it keys. `--` ends ssh's own options.
+            // Never prompts: the fleet's user has given ssh keys. `--` ends ssh's own options.
             command.args([
                 "-o",
                 "BatchMode=yes",

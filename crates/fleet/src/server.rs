@@ -1,4 +1,4 @@
-//! What the fleet asks of a node's API: its counters, and the volume, the share and the user of the workers.
+//! Requests of the fleet to a node's API: counters, and the volume, the share and the user of the workers.
 
 use crate::outcome::{Side, VolumeFigures};
 use crate::state::ApiAccess;
@@ -60,7 +60,7 @@ impl Server {
         self.0.get("/perf?local=true").map_err(told)
     }
 
-    /// What the server counted in its last second, as its dashboard shows it.
+    /// Returns the server's counters of its last second, as its dashboard shows them.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -76,7 +76,7 @@ impl Server {
         self.0.post("/dashboard/fleet", progress).map_err(told)
     }
 
-    /// What `node list --json` shows; `None` if the server knows no nodes.
+    /// Returns the output of `node list --json`; `None` if the server knows no nodes.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -248,7 +248,8 @@ fn side(sample: &OperationSample) -> Side {
     Side { iops: sample.operations_per_s, bytes_per_s: sample.bytes_per_s }
 }
 
-/// What a node's counters say of the time between two looks. `processors`: of the node's machine, if they are known.
+/// Computes a node's figures between two readings of its counters. `processors`: of the node's machine,
+/// if they are known.
 pub fn figures(before: &Counters, after: &Counters, processors: Option<usize>) -> VolumeFigures {
     let sample = PerformanceSample::between(&before.performance, &after.performance);
     let cpu = before.cpu_s.zip(after.cpu_s).zip(processors).map(|((before, after), processors)| {

@@ -67,7 +67,7 @@ pub enum Transport {
     Rdma,
 }
 
-/// What a worker may take: VMFleet's compute template.
+/// Resources of a worker: VMFleet's compute template.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -107,7 +107,7 @@ pub enum Accelerator {
     Tcg,
 }
 
-/// What the machines of a fleet are.
+/// Description of the machines of a fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Microvms {

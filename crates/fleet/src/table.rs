@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// What one node did a second. Of a node that does not answer there is none.
+/// One node's rates in a second; a node that does not answer has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
     pub read_iops: f64,
@@ -22,13 +22,13 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// What a worker waits beyond the node's own time: network, and queues before the node.
+    /// Waiting time of a worker beyond the node's own time: network, and queues before the node.
     pub fn above_ms(&self) -> Option<f64> {
         Some(self.worker_ms? - self.volume_ms?)
     }
 }
 
-/// A row: the node, and what it did; `None`: it did not answer.
+/// A row: the node and its rates; `None`: the node did not answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub node: String,

@@ -1,4 +1,4 @@
-//! What a worker does: VMFleet's profiles, those of the published papers, and profiles of one's own.
+//! The work of a worker: VMFleet's profiles, those of the published papers, and profiles of one's own.
 //!
 //! Every profile has template targets `*1`, which stand for the worker's data file.
 
@@ -67,7 +67,7 @@ impl Times {
     }
 }
 
-/// What is changed of a named profile; what is left out stays.
+/// Changes of a named profile; `None` fields stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub block_bytes: Option<u32>,

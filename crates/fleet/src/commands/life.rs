@@ -16,11 +16,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Workers of `fleet start` go on for so long, if nobody stops them.
+/// Duration of `fleet start`, if nobody stops the workers.
 const START_SECONDS: u32 = 900_000;
-/// Writing data files takes as long as it takes; a server that hangs is not waited for longer.
+/// Timeout of writing the data files: far more than that takes, unless a server hangs.
 const PREPARATION: Duration = Duration::from_secs(2 * 3600);
-/// What a supervisor prints that was started in the background.
+/// Log of a supervisor that runs in the background.
 const LOG_FILE: &str = "start.log";
 
 /// Writes every worker's data file: a profile that creates them and reads for a second.
@@ -304,7 +304,7 @@ pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
         )));
     }
     for file in [CREDENTIALS_FILE, runner::LIVE_FILE, "start.xml", LOG_FILE, crate::state::FILE] {
-        // What is not there need not go; the description goes last.
+        // A missing file needs no removal; the description goes last.
         let _ = fs::remove_file(directory.join(file));
     }
     // Results of `fleet start` may lie there, and stay.

@@ -1,7 +1,8 @@
 //! `fleet new`: a fleet is made, step by step.
 //!
-//! Promises: the description and the password are kept before anything is made, so that the same command goes on after it was interrupted, at
-//! whatever step, and `fleet remove` finds all that was made; what somebody else made is neither taken nor changed.
+//! Promises: the description and the password are on disk before anything is made, so that the same
+//! command continues after an interruption at any step, and `fleet remove` finds all that was made;
+//! things that somebody else made are neither taken nor changed.
 
 use super::life::{apply, prepare};
 use super::{Failure, nodes_of, say};
@@ -115,7 +116,8 @@ fn demand_same(begun: &State, asked: &State, directory: &Path) -> Result<(), Fai
 /// Parameters of a fleet by their names.
 type Parameters = Vec<(String, Value)>;
 
-/// The parameters in which two descriptions differ, in words. What the making writes down meanwhile is none.
+/// The parameters in which two descriptions differ, in words, without those that the making itself
+/// writes down meanwhile.
 fn differences(begun: &State, asked: &State) -> Vec<String> {
     let parameters = |state: &State| {
         let state = State { user: None, running: None, ..state.clone() };

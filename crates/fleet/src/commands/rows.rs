@@ -13,7 +13,7 @@ const FIGURE_FILE: &str = "iops.svg";
 /// More lines than colours would be hard to tell apart.
 const LINES_MAX: usize = 7;
 
-/// What a report is of.
+/// The kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Sweep,

@@ -26,7 +26,7 @@ pub fn run(directory: &Path, options: &Run) -> Result<(), Failure> {
     }
 }
 
-/// What a result.tsv holds so far; empty if there is none.
+/// Reads the rows that a result.tsv holds so far; none if there is no file.
 pub fn read_table(path: &Path) -> Result<Table, Failure> {
     let mut text = String::new();
     match fs::File::open(path) {

@@ -112,7 +112,7 @@ impl Watched {
     }
 }
 
-/// What the run that goes on says of itself.
+/// Reads the progress of the current run, if there is one.
 fn live(directory: &Path) -> Option<FleetProgress> {
     let mut text = String::new();
     fs::File::open(directory.join(LIVE_FILE)).ok()?.take(LIVE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -120,7 +120,7 @@ fn live(directory: &Path) -> Option<FleetProgress> {
     (unix_ms().saturating_sub(live.updated_unix_ms) <= LIVE_AGE_MS).then_some(live)
 }
 
-/// Puts the workers' mean latency of the time between two looks into the rows.
+/// Puts the workers' mean latency between two readings into the rows.
 fn add_workers(rows: &mut [Row], before: Option<&FleetProgress>, now: Option<&FleetProgress>) {
     let (Some(before), Some(now)) = (before, now) else { return };
     let nothing = BTreeMap::new();

@@ -47,7 +47,7 @@ fn serve() -> io::Result<()> {
     mount_all()?;
     load_modules()?;
     let mut output = await_device(port)?;
-    // It can be opened once only.
+    // The device can be opened once only.
     let mut input = BufReader::new(output.try_clone()?);
     let answer = match prepare(&mut input, &mut output).and_then(|clock_error| {
         say(&mut output, &Said::Ready)?;
@@ -113,7 +113,7 @@ fn port() -> io::Result<Option<File>> {
     let Some(entry) = entries.find(is_port) else { return Ok(None) };
     match OpenOptions::new().read(true).write(true).open(entry.path()) {
         Ok(port) => Ok(Some(port)),
-        // Its node appears before the driver knows of it.
+        // The port's node appears before the driver knows of it.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }

@@ -104,7 +104,7 @@ struct Size {
 }
 
 impl Size {
-    /// What the template has, for each worker of the machine.
+    /// Multiplies the template by the workers of the machine.
     fn of(template: Template, workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
@@ -171,7 +171,7 @@ pub fn become_qemu(parent: u32, words: &[String]) -> io::Result<()> {
     Err(Command::new(program).args(words).exec())
 }
 
-/// What a machine said, or that it says no more.
+/// A machine's message; `None`: there are no more.
 type Event = (usize, Option<Result<Said, String>>);
 
 /// A machine that runs.
@@ -182,7 +182,7 @@ struct Machine {
     process: Process,
     child: Child,
     input: Arc<Mutex<Option<ChildStdin>>>,
-    /// What its kernel and what QEMU say.
+    /// Output of its kernel and of QEMU.
     console: PathBuf,
     errors: PathBuf,
     is_ready: bool,
@@ -199,7 +199,7 @@ struct Machines {
 impl Drop for Machines {
     fn drop(&mut self) {
         for machine in &mut self.all {
-            // It may have ended by itself.
+            // The machine may have ended by itself.
             let _ = machine.child.kill();
             let _ = machine.child.wait();
         }
@@ -327,7 +327,7 @@ fn resolved(target: &str) -> Result<String, String> {
     Ok(format!("smb://{address}/{path}"))
 }
 
-/// What the host's processors did while it was measured.
+/// Use of the host's processors during the measurement.
 struct HostProcessors {
     from: SystemTime,
     to: SystemTime,
@@ -383,7 +383,7 @@ fn follow(
         processors.look();
         if asked.is_none() && is_stopped() {
             if machines.all.iter().any(|machine| !machine.is_ready) {
-                // What boots has measured nothing, and is not waited for.
+                // A machine that still boots has measured nothing: do not wait for it.
                 return Err("the run was ended before its microVMs were ready".into());
             }
             machines.all.iter().for_each(|machine| drop(machine.tell("stop\n")));

@@ -58,7 +58,7 @@ pub fn write(path: &Path, diskspd: &Path, modules: Option<&Path>) -> Result<(), 
     if let Some(directory) = modules {
         for (number, module) in needed_modules(directory)?.iter().enumerate() {
             let name = Path::new(module).file_name().unwrap_or_default().to_string_lossy();
-            // They are loaded in the order of their names.
+            // The guest loads modules in the order of their names.
             files.insert(format!("{MODULES}/{number:02}-{name}"), directory.join(module));
         }
     }
@@ -92,7 +92,7 @@ fn libraries(program: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("ldd").arg(program).output().map_err(|error| {
         format!("ldd, which tells the libraries of a program, could not be started: {error}")
     })?;
-    // It fails for a static program, which has none.
+    // ldd fails for a static program, which has no libraries.
     listed_libraries(&String::from_utf8_lossy(&output.stdout))
         .map_err(|missing| format!("{} misses a library: {missing}", program.display()))
 }
@@ -297,7 +297,7 @@ kernel/drivers/net/virtio_net.ko: kernel/net/core/failover.ko kernel/drivers/vir
     fn a_program_without_its_sections_still_runs() {
         let mut bytes = fs::read("/bin/true").unwrap();
         let before = bytes.len();
-        // What debug information is: bytes at the end that no segment has.
+        // Debug information is like this: bytes at the end that no segment has.
         bytes.extend([7; 4096]);
         trim(&mut bytes);
         assert!(bytes.len() <= before, "{} of {before}", bytes.len());

@@ -94,7 +94,7 @@ pub struct Limits {
     pub write_ms: Option<f64>,
 }
 
-/// What the search looks at of a result.
+/// The part of a result that the search uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     pub run_type: RunType,
@@ -147,13 +147,13 @@ pub struct Search {
     limits: Limits,
     results: Vec<Measured>,
     is_anchor_search: bool,
-    /// The run given last splits a gap that is closed by it, whatever its result.
+    /// Whether the last run closes the gap that it splits, with any result.
     closes: bool,
     is_closed: bool,
 }
 
 impl Search {
-    /// `results`: what an earlier search of the same keys measured, in its order.
+    /// `results`: of an earlier search of the same keys, in its order.
     pub fn new(shape: Shape, is_sweep: bool, workers: u64, limits: Limits, results: Vec<Measured>) -> Self {
         assert!(workers > 0, "a fleet has workers");
         let has_infill = results.iter().any(|result| result.run_type == RunType::Default);
