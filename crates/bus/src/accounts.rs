@@ -22,8 +22,8 @@ pub fn account_name(node: NodeId) -> String {
     format!("node-{node}$")
 }
 
-/// Whether a name has the form of a node's machine account, whatever its case. Versions that log on by passwords had such with a second
-/// number as well.
+/// Tells whether a name has the form of a node's machine account, ignoring case. Versions that logged
+/// on by passwords had accounts with a second number as well.
 pub fn is_account_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let number = lower.strip_prefix("node-").and_then(|rest| rest.strip_suffix('$'));

@@ -1,7 +1,7 @@
 //! Talks with systemd, if it runs the server: watchdog, start timeout, credentials, run-time directory, log.
 //!
-//! Promises: feeds the watchdog, and asks for time to start, only while the data plane's loop turns. If no service manager
-//! runs the server, nothing here does anything.
+//! Promises: feeds the watchdog, and asks for time to start, only while the data plane's loop turns. If
+//! no service manager runs the server, nothing here does anything.
 
 use crate::control::ControlHandle;
 use crate::pulse::Pulse;

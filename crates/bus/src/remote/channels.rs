@@ -42,7 +42,7 @@ pub struct Place {
     pub is_rdma: bool,
 }
 
-/// Makes what only the owner can: a connection that logs on.
+/// Makes connections that log on, which only the owner can.
 pub trait Maker {
     /// # Errors
     /// If there is no thread for it.
@@ -54,23 +54,24 @@ pub trait Maker {
     fn bind(&self, place: Place, way: Way, binding: Binding) -> Result<Box<Channel>, PeerError>;
 }
 
-/// One that carries requests.
+/// A channel that carries requests.
 struct Used {
     slot: usize,
     channel: Box<Channel>,
-    /// What requests under way move, in either direction.
+    /// Bytes of requests under way, in both directions.
     bytes: u64,
-    /// What large requests have moved that were answered.
+    /// Bytes of large requests that were answered.
     proven_bytes: u64,
-    /// Nanoseconds for a MiB at best, as large requests of late show it, with what was under way before them; `None`: there was none yet.
+    /// Best time for a MiB, in nanoseconds, by recent large requests with the bytes under way before them;
+    /// `None`: not measured yet.
     pace: Option<u64>,
-    /// The echo that tells whether it lives is not answered.
+    /// Whether an echo that tests the channel is unanswered.
     is_probed: bool,
 }
 
 /// A channel on its way.
 enum Forming {
-    /// None is tried before that time.
+    /// No attempt before that time.
     Waiting {
         until: Monotonic,
     },
@@ -84,7 +85,7 @@ enum Forming {
     },
 }
 
-/// Where a channel is, or is to be.
+/// Place and state of a channel, or of one that is to be.
 struct Slot {
     place: Place,
     pauses: Pauses,
@@ -93,7 +94,7 @@ struct Slot {
     is_told: bool,
     requests: u64,
     moved_bytes: u64,
-    /// How often, one after the other, it was lost before it had moved [`PROVEN_BYTES`].
+    /// Losses in a row before the channel had moved [`PROVEN_BYTES`].
     unproven_losses: u32,
 }
 
@@ -102,7 +103,7 @@ impl Used {
         Self { slot, channel, bytes: 0, proven_bytes: 0, pace: None, is_probed: false }
     }
 
-    /// How long one more request would take to be through, if the quickest channel has this pace.
+    /// Time until one more request would be through, in nanoseconds, if the quickest channel has this pace.
     fn time_for(&self, more: u64, quickest: u64) -> u64 {
         let pace = self.pace.unwrap_or(quickest).min(quickest.saturating_mul(SLOWER_MAX));
         (self.bytes + more).saturating_mul(pace) >> 20
@@ -116,7 +117,8 @@ pub struct Channels {
     past_stalls: u64,
 }
 
-/// A peer's socket, and those of its port at the peer's other addresses of its kind. Where nothing listens, nothing is reached.
+/// Returns a peer's socket, and that of the same port at each of its other addresses of the same kind.
+/// An address without a listener costs an attempt only.
 pub fn at_each(socket: Option<SocketAddr>, addresses: &[IpAddr]) -> Vec<SocketAddr> {
     let Some(socket) = socket else { return Vec::new() };
     let others = addresses.iter().filter(|ip| **ip != socket.ip() && ip.is_ipv4() == socket.is_ipv4());
@@ -168,8 +170,8 @@ impl Channels {
         chosen.for_each(|(_, used)| used.channel.kill());
     }
 
-    /// The channel that a request which moves so many bytes leaves by: the one that is through with it first, since networks may differ in speed. Small ones
-    /// keep to the first channel.
+    /// The channel that a request of this many bytes leaves by: the one that is through with it first,
+    /// since networks may differ in speed. Small ones keep to the first channel.
     fn choose(&self, bytes: u64) -> usize {
         if self.used.len() == 1 {
             return 0;
@@ -178,13 +180,14 @@ impl Channels {
             let fewest = self.used.iter().map(|used| used.bytes).min().unwrap_or_default();
             return self.used.iter().position(|used| used.bytes <= fewest + AHEAD_BYTES).unwrap_or_default();
         }
-        // One that was not measured yet is to be.
+        // A channel without a measurement gets one: it counts as the quickest.
         let quickest = self.used.iter().filter_map(|used| used.pace).min().unwrap_or(1 << 20);
         let times = self.used.iter().map(|used| used.time_for(bytes, quickest)).enumerate();
         times.min_by_key(|(at, time)| (*time, *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Hands a request that moves so many bytes to a channel; says of a large one what is under way there with it.
+    /// Hands a request of this many bytes to a channel; returns, for a large one, the bytes under way there
+    /// with it.
     pub fn submit(
         &mut self,
         token: Token,
@@ -208,7 +211,8 @@ impl Channels {
         self.used[0].channel.submit(token, request, options, now);
     }
 
-    /// A request that moves so many bytes is answered there. `paced`: what was under way with it when it left, and for how long it was.
+    /// Notes that the channel answered a request of this many bytes. `paced`: the bytes under way when it
+    /// left, with it, and the time until its answer.
     pub fn ended(&mut self, at: usize, bytes: u64, paced: Option<(u64, Duration)>) {
         let used = &mut self.used[at];
         debug_assert!(used.bytes >= bytes, "a request that was not counted");
@@ -225,8 +229,8 @@ impl Channels {
         }
     }
 
-    /// Asks all but the first, which the peer's own question goes by, whether they live: only so a dead one is known from one that waits for
-    /// disks that hang.
+    /// Sends an echo by all but the first, which carries the peer's own question: only so a dead channel is
+    /// known from one that waits for disks that hang.
     pub fn probe(&mut self, token: Token, options: &Options, now: Monotonic) {
         for used in self.used.iter_mut().skip(1).filter(|used| !used.is_probed) {
             used.is_probed = true;
@@ -252,7 +256,7 @@ impl Channels {
         Ok(self.used[at].channel.pump(now, timeout, out)?)
     }
 
-    /// Takes a channel out that is lost, which is not the only one, and what was not answered there.
+    /// Takes out a lost channel, which is not the only one, and its unanswered requests.
     pub fn take_lost(&mut self, at: usize, now: Monotonic) -> (Place, Leftovers) {
         debug_assert!(self.used.len() > 1, "the last channel goes with the session");
         let Used { slot, mut channel, proven_bytes, .. } = self.used.remove(at);
@@ -342,7 +346,7 @@ fn unproven_pause(first: Duration, losses_before: u32) -> Duration {
     pause.min(UNPROVEN_PAUSE_MAX)
 }
 
-/// What became of a channel on its way.
+/// Result of a step of a channel on its way.
 enum Step {
     Stays(Forming),
     Moves(Forming),

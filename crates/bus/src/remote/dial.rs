@@ -18,7 +18,7 @@ impl Dial {
         let (done, result) = channel();
         let waker = driver.waker();
         std::thread::Builder::new().name("cenote-dial".to_owned()).spawn(move || {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = done.send(TcpStream::connect_timeout(&address, timeout));
             waker.wake();
         })?;

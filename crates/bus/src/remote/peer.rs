@@ -125,7 +125,7 @@ impl Ready {
     }
 }
 
-/// What connections to the peer are made with.
+/// Inputs for new connections to the peer.
 struct Making<'a> {
     peer: &'a Peer,
     options: &'a Options,
@@ -483,7 +483,7 @@ impl PeerLink {
         }
         let is_formed = ready.channels.form(&self.making(common), common.options, common.now);
         let mut result = self.exchange(&mut ready, common, up);
-        // What answers have made room for leaves in the same turn.
+        // Requests for which answers have just made space leave in the same turn.
         let is_sent =
             ready.send_waiting(&self.options, &mut self.counters, common.elsewhere, common.now, up.answers);
         if is_sent && result.is_ok() {
@@ -515,7 +515,7 @@ impl PeerLink {
         while at < ready.channels.len() {
             let pumped = ready.channels.pump(at, self.options.timeout, common.now, &mut replies);
             for (token, reply) in replies.drain(..) {
-                // What came before the end is believed, and the first nonsense is the end.
+                // Replies before the end are valid, and the first malformed one ends the connection.
                 if let Err(error) = self.take(ready, at, token, &reply, common.now, up) {
                     result = Err(error);
                 }
@@ -579,7 +579,7 @@ impl PeerLink {
                 up.events.push_back(BusEvent::Status { node: self.peer.node, disks });
             }
             CLOSE => {}
-            // Whatever the answer is: one that does not know the question has received it.
+            // Any answer proves the way: a peer that does not know the question has received it.
             PROOF => ready.proof_asked = false,
             ECHO => ready.channels.probed(at),
             token => {
@@ -673,7 +673,7 @@ impl PeerLink {
         }
     }
 
-    /// What was counted of each priority, of a peer at which nothing waits.
+    /// Counters of each priority, for a peer at which nothing waits.
     fn queues(&self) -> [QueueStatus; Priority::ALL.len()] {
         Priority::ALL.map(|priority| {
             let (requests, longest_wait) = self.counters.left[priority as usize];

@@ -10,9 +10,9 @@ use types::{BLOCK_BYTES, ChunkIndex, Epoch, Stamp};
 wire_struct! {
     /// Data of the create context of the answer: the session has begun.
     Opened {
-        /// What the disk had promised before.
+        /// Epoch that the disk had promised before.
         promised: U64,
-        /// 1: its journal leaves something of the volume in doubt.
+        /// 1: the disk's journal leaves something of the volume in doubt.
         doubtful: U32,
         reserved: U32,
     }

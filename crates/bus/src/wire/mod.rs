@@ -1,6 +1,6 @@
-//! What the storage bus puts into SMB2 requests and answers. All numbers are little-endian.
+//! SMB2 requests and answers of the storage bus. All numbers are little-endian.
 //!
-//! | operation | SMB2 request | what it carries |
+//! | operation | SMB2 request | contents |
 //! |---|---|---|
 //! | `Open` | CREATE of the disk's id | a create context with a [`SessionRequest`]; answered by one with [`Opened`] |
 //! | `Read` | READ at lba * 4096, of 4104 bytes a block | answered by the blocks, then their checksums (none of class `Append`) |

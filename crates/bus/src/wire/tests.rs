@@ -164,7 +164,7 @@ fn reports_are_read_as_they_were_written_and_hold_as_many_findings_as_fit() {
     let reports = [report(1, 0), report(2, 10), report(3, 1)];
     let whole = put_status(&reports, true, 1 << 16).unwrap();
     assert_eq!(parse_status(&whole).unwrap(), reports);
-    // What does not fit is told next time.
+    // Findings that do not fit are reported next time.
     let told = parse_status(&put_status(&reports, true, whole.len() - 24 * 8).unwrap()).unwrap();
     assert_eq!((told[1].corrupt.len(), told[1].cursor), (3, 43));
     assert_eq!((told[2].corrupt.len(), told[2].cursor), (0, 49));

@@ -1,4 +1,4 @@
-//! Who may reach the bus, and where else nodes may go; and bad input from who may.
+//! Access to the bus, and of nodes to other shares; and bad input of nodes.
 
 use crate::world::{Carried, OTHER_VOLUME, PASSWORD, World, disk, wall_clock};
 use bus::{NodeAccounts, SHARE};
@@ -142,7 +142,7 @@ fn nodes_reach_nothing_but_the_bus() {
 #[test]
 fn a_node_is_known_by_a_certificate_that_is_on_record() {
     let mut world = World::new(2, Carried::Tcp);
-    // By whoever has the authority's key: a server that was removed, say.
+    // Issued with the authority's key, as a removed server could.
     let key = NodeKey::generate().unwrap();
     let now_unix_s = (wall_clock().0 - FileTime::UNIX_EPOCH.0) / 10_000_000;
     let forged = world.certificates.issue(NodeId(1), &key, now_unix_s);

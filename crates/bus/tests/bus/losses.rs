@@ -30,7 +30,7 @@ fn lose_connection(carried: Carried) {
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), ids);
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. })));
-    // It comes back by itself; the old session is over on this end.
+    // The connection comes back by itself; the old session is over on this end.
     world.settle(0);
     assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);

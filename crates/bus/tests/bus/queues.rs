@@ -154,7 +154,7 @@ fn what_another_node_that_takes_the_volume_over_ends_is_given_up_though_the_disk
     let opening = world.send(2, disk(2), 9, 6, opening);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::NoSession);
     store.set_fault(FakeFault::None);
-    // What was given up is in before the newer session begins, and nothing of the older one after that.
+    // The abandoned write lands before the newer session begins, and nothing of the older one after that.
     assert!(matches!(world.answer(2, opening), Ok(Answer::Opened { .. })));
     assert_eq!(store.peek(VOLUME_OF_TESTS, Lba(0)).unwrap()[0], 7);
     assert_eq!(world.call(0, disk(2), 1, 5, write(0, 1, 8)).unwrap_err(), BusError::NoSession);

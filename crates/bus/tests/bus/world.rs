@@ -47,7 +47,7 @@ pub fn wall_clock() -> FileTime {
     FileTime::from_unix_nanos(since.as_nanos() as i128)
 }
 
-/// What a node knows of the others, and shows of itself.
+/// The proofs that a node knows of the others, and shows of itself.
 pub fn accounts_of(cluster: &TestCluster, node: NodeId, encrypt: bool) -> NodeAccounts {
     let accounts = NodeAccounts::default();
     accounts.set(cluster.trust(node), encrypt);
@@ -286,7 +286,7 @@ pub fn domain(node: NodeId) -> FaultDomain {
     FaultDomain { node: format!("node-{node}"), ..FaultDomain::default() }
 }
 
-/// What carries the bus.
+/// Transport of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carried {
     Tcp,
@@ -541,7 +541,7 @@ impl World {
         self.nodes[at].serving = None;
     }
 
-    /// It starts again, at other addresses.
+    /// Starts the node again, at other addresses.
     pub fn restart(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let accounts = accounts_of(&self.certificates, node.id, self.carried == Carried::Encrypted);
