@@ -22,7 +22,7 @@ pub struct Answer {
     pub verdict: Verdict,
     /// One sentence.
     pub answer: String,
-    /// What it rests on, a sentence each.
+    /// Reasons of the answer, a sentence each.
     pub because: Vec<String>,
 }
 

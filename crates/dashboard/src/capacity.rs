@@ -5,18 +5,18 @@ use crate::pool_history::PoolHistory;
 use api::model::Pool;
 use serde::Serialize;
 
-/// Less history than this tells no trend.
+/// Least history that makes a trend.
 const HISTORY_MIN_S: u64 = 86_400;
-/// What happened longer ago tells little of what comes.
+/// Older history says little of the future.
 const HISTORY_MAX_S: u64 = 14 * 86_400;
-/// A date farther away is none.
+/// Horizon beyond which no date is shown.
 const AHEAD_MAX_S: f64 = 10.0 * 365.0 * 86_400.0;
 const DAY_S: f64 = 86_400.0;
 
 /// How a pool fills.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Trend {
-    /// What is allocated grows by so much; negative: it shrinks.
+    /// Growth of the allocation; negative: it shrinks.
     pub bytes_per_day: f64,
     /// When everything but the reserve will be allocated; `null`: it does not grow, or that is years away.
     pub full_at_unix_s: Option<u64>,

@@ -22,7 +22,7 @@ pub struct SessionLine<'a> {
     pub why_not_rdma: Option<String>,
 }
 
-/// What one server of a cluster has of the RDMA of all; `None`: this is a single server.
+/// Keeps one server's part of all servers' RDMA; `None`: this is a single server.
 fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
     let mut own = rdma.clone();
     let is_there = |node: &Option<String>| server.is_none() || node.is_none() || node.as_deref() == server;
@@ -31,7 +31,8 @@ fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
     own
 }
 
-/// Those that move most first, [`SESSIONS_MAX`] at most. `own`: this server; `activity`: what all did in the last second.
+/// Lists at most [`SESSIONS_MAX`] sessions, those with the most bytes first. `own`: this server;
+/// `activity`: of all in the last second.
 pub fn lines<'a>(
     sessions: &'a [Session],
     own: &str,

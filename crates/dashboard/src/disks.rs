@@ -25,17 +25,18 @@ pub struct DiskLine<'a> {
     pub read: Percentiles,
     pub write: Percentiles,
     pub flush: Percentiles,
-    /// Its time for a write (or a read, if it writes nothing) at the median, by that of its peers at the median; 1: as they are.
+    /// Median time of a write (or a read, if there are no writes), divided by the median of the disk's
+    /// peers; 1: equal.
     pub against_peers: Option<f64>,
-    /// What is compared. Of the last seconds only: what a disk did long ago its peers may not have done.
+    /// The time that is compared. Of the last seconds only: peers may not have had the same work longer ago.
     #[serde(skip)]
     typical_us: Option<f64>,
 }
 
-/// A disk that takes so many times as long as its peers is slow.
+/// Ratio to its peers' time from which a disk is slow.
 pub const SLOW_RATIO: f64 = 2.0;
 
-/// `own`: this server's name, in a cluster; `servers`: what they did in the last second.
+/// `own`: this server's name, in a cluster; `servers`: their work in the last second.
 pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec<DiskLine<'a>> {
     let told = servers.disks();
     let line = |disk: &'a Disk| {
@@ -75,7 +76,8 @@ pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec
     lines
 }
 
-/// Whether this server has the disk: it knows its times. Of a disk that nobody told of only its place tells.
+/// Tells whether this server has the disk, and so knows its times. For a disk that no server reports,
+/// the fault domain decides.
 fn is_local(disk: &Disk, node: &str, own: Option<&str>) -> bool {
     match (&disk.server, own) {
         (Some(server), Some(own)) => server.eq_ignore_ascii_case(own),
@@ -100,7 +102,7 @@ impl DiskLine<'_> {
         &self.disk.path
     }
 
-    /// It keeps others waiting.
+    /// Tells whether the disk keeps others waiting.
     pub fn is_slow(&self) -> bool {
         self.against_peers.is_some_and(|ratio| ratio >= SLOW_RATIO)
     }

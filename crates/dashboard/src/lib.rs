@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// The file of the server's data directory that has the history.
 const HISTORY_FILE: &str = "history.bin";
 
-/// What a server serves beside its API.
+/// Pages that a server serves beside its API.
 pub struct Dashboard {
     shared: Arc<Shared>,
 }

@@ -1,8 +1,9 @@
-//! The work of the other servers of the cluster: while somebody watches, each is asked once a second for what its last one was made of, over the
-//! cluster's port.
+//! The work of the other servers of the cluster: while somebody watches, asks each once a second for
+//! the activity of its last second, over the cluster's port.
 //!
-//! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
-//! or is late; rates are by each server's own clock, and of the same seconds everywhere.
+//! Promises: a server that does not answer delays neither the pages nor the figures of others, and is
+//! asked again only when it has answered or is late; rates are by each server's own clock, and of the
+//! same seconds everywhere.
 
 use crate::activity::Servers;
 use crate::rates::Sample;
@@ -20,22 +21,22 @@ use std::time::{Duration, Instant};
 
 /// A server that takes longer to answer is asked anew.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// All servers look at themselves when a second of the wall clock begins: they are asked when all have done so.
+/// Delay of the question: all servers read their counters when a second of the wall clock begins.
 const ASK_AFTER: Duration = Duration::from_millis(300);
-/// What is older is not shown, nor are rates reckoned from it.
+/// Age from which figures are neither shown nor used for rates.
 const AGE_MAX: Duration = Duration::from_secs(4);
 
-/// What a server did in its last second or so.
+/// Figures of a server's last second.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeFigures {
     pub sample: NodeSample,
     /// Totals since its start, at the end of the interval.
     pub performance: Performance,
-    /// `null`: it is of an earlier release.
+    /// `null`: the server is of an earlier release.
     pub machine: Option<MachineSecond>,
 }
 
-/// Of a whole [`Sample`] what every server is asked for.
+/// The part of a [`Sample`] that every server is asked for.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeSample {
     pub interval_s: f64,

@@ -1,4 +1,4 @@
-//! What is asked of each share and volume, and by each client.
+//! Load on each share and volume, and by each client.
 
 use crate::activity::Servers;
 use api::activity::{ClientActivity, ShareActivity};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use types::LatencyHistogram;
 
-/// Clients that are shown by themselves: those that ask most.
+/// Clients that are shown by themselves: those with the most requests.
 const CLIENTS_MAX: usize = 100;
 /// The name of all others together.
 const OTHERS: &str = "all others";

@@ -1,7 +1,8 @@
-//! How much of each pool was allocated to volumes, hour by hour: what its trend and its chart are made of.
+//! Allocation of each pool to volumes, hour by hour, for its trend and its chart.
 //!
-//! Promises: bounded by [`HOURS_MAX`] and [`POOLS_MAX`]; the file of the data directory is written whole, once an hour, and one that is missing or
-//! damaged is an empty history. What was not known in an hour is absent of it.
+//! Promises: bounded by [`HOURS_MAX`] and [`POOLS_MAX`]; the file of the data directory is written
+//! whole, once an hour, and a missing or damaged one is an empty history. Figures that were unknown in
+//! an hour are absent from it.
 
 use crate::stored::read_or_default;
 use cluster::replacing::replace_private;
@@ -50,7 +51,7 @@ impl PoolHistory {
         self.hours().back().is_none_or(|last| last.at_unix_s / HOUR_S != now_unix_s / HOUR_S)
     }
 
-    /// Notes what is allocated now. What cannot be written is kept in memory.
+    /// Notes the current allocation; in memory only, if the file cannot be written.
     pub fn note(&self, now_unix_s: u64, allocated_bytes: impl Iterator<Item = (PoolId, u64)>) {
         let allocated_bytes: BTreeMap<PoolId, u64> = allocated_bytes.take(POOLS_MAX).collect();
         if allocated_bytes.is_empty() || !self.is_due(now_unix_s) {

@@ -1,4 +1,4 @@
-//! What is being repaired, how long that takes, and what slows it.
+//! Running repairs, the time that they take, and the reasons why they are slow.
 
 use crate::disks::DiskLine;
 use crate::rates::Sample;

@@ -1,4 +1,4 @@
-//! What pages ask beyond the API. It is theirs alone, and may change with them.
+//! Routes for pages beyond the API. They are for pages alone, and may change with them.
 
 use crate::capacity::{PoolTrend, pool_trends};
 use crate::events::{AuditEvents, newest};

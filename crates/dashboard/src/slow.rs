@@ -1,9 +1,9 @@
-//! What takes a while to look up.
+//! Facts that take a while to look up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// What is looked up beside the looks, and kept from one to the next.
+/// A value that a task looks up in the background, kept until the next one.
 pub struct Slow<T> {
     kept: Arc<Mutex<Option<T>>>,
     task: Option<JoinHandle<()>>,

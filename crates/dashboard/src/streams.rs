@@ -31,7 +31,7 @@ struct Stream {
 #[derive(Default)]
 struct Table {
     streams: Vec<Stream>,
-    /// What a new stream begins with while it is fresh, and when it was published.
+    /// First event of a new stream while it is fresh, and when it was published.
     last: Option<(Instant, Bytes)>,
 }
 

@@ -8,8 +8,7 @@
 //! |---|---|---|
 //! | [`Windows::peer_bytes`] | all requests under way at the peer | nothing leaves |
 //! | [`Windows::background_bytes`] | of those, requests that no client waits for | clients' requests leave |
-//! | one disk's part of either: as much as is still free | requests under way at the disk | requests to
-//! other disks leave |
+//! | one disk's part of either: as much as is still free | requests under way at the disk | requests to other disks leave |
 //! | a silent disk's share of either: one of as many as there are disks, and one more | requests under way at a disk that has answered nothing for [`SILENT_AFTER`] | requests to other disks leave, and bytes under way there beyond the share count no more, up to one further window: disks that hang delay no others |
 //! | [`Windows::incoming_bytes`], the same rule for peers | data of READs, from all peers | all else leaves; a peer without a READ under way may have one in any case |
 //!

@@ -1,4 +1,4 @@
-//! What the server did in the last hour, day and month: a second, ten seconds, five minutes a point.
+//! The server's work in the last hour, day and month: one point per second, ten seconds and five minutes.
 //!
 //! A point's place follows from its time, and each carries its own checksum: so the file never grows, needs no head, and a write that was
 //! torn costs the points that it tore. The file:
@@ -20,7 +20,7 @@ pub use keeper::Keeper;
 use crate::rates::Sample;
 use serde::Serialize;
 
-/// What a point has, in its order; units in names.
+/// The values of a point, in this order; units in names.
 pub const SERIES: [&str; 21] = [
     "read_operations_per_s",
     "write_operations_per_s",
@@ -108,7 +108,7 @@ impl Span {
     }
 }
 
-/// What happened in the time that ends at it.
+/// Rates in the time that ends at the point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub at_unix_s: u64,
