@@ -16,7 +16,7 @@ pub const VARIABLE: &str = "CENOTE_COMPLETE";
 /// Somebody has pressed a key and waits.
 const TIME_LIMIT: Duration = Duration::from_millis(1500);
 
-/// What the server is asked for the names of.
+/// Kinds of names to ask the server for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Disk,
@@ -33,11 +33,12 @@ enum Kind {
     Job,
 }
 
-/// What an argument names; `None`: nothing that the server has already. By convention: the argument `name` of a noun's verb names one of
-/// the noun's, and an option that is called after a noun one of those.
+/// Returns the kind of thing that an argument names; `None`: none that the server has already. By
+/// convention, the argument `name` of a noun's verb names one of the noun's, and an option that is
+/// called after a noun one of those.
 fn kind_of(noun: &str, verb: &str, argument: &str) -> Option<Kind> {
     Some(match (noun, verb, argument) {
-        // They talk to other servers than this one.
+        // These commands talk to other servers than this one.
         ("smb", ..) | ("rdma", "ping", _) => return None,
         (_, "create" | "add" | "import" | "inspect", "name" | "disk" | "path") => return None,
         ("user", "rename", "new_name") => return None,
@@ -60,7 +61,7 @@ fn kind_of(noun: &str, verb: &str, argument: &str) -> Option<Kind> {
     })
 }
 
-/// The command line with what a shell may offer for its arguments.
+/// Returns the command line, with completions for its arguments.
 pub fn command() -> Command {
     let mut all = Cli::command();
     let nouns: Vec<String> = all.get_subcommands().map(|noun| noun.get_name().to_owned()).collect();

@@ -2,7 +2,7 @@
 
 use api::{ApiError, ErrorKind};
 
-/// What the command line says, and its exit status.
+/// A message of the command line, and its exit status.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {

@@ -192,7 +192,7 @@ pub fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     failed.and_then(shortfall).map_or(Ok(()), Err)
 }
 
-/// Says that a job did not do all it should: whoever waited for it counts on that.
+/// Reports that a job did not do all that it should: callers that waited count on that.
 fn shortfall(job: &Job) -> Option<Failure> {
     let how = match job.state {
         JobState::Completed => return None,

@@ -74,7 +74,7 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
 fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let client = || Client::find(global);
     match command {
-        // It was carried out by the caller.
+        // The caller has carried it out.
         Command::Own(_) => Ok(()),
         Command::Cluster(command) => cluster::cluster(&client()?, global.json, command),
         Command::Node(command) => cluster::node(&client()?, global.json, command),

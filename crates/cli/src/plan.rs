@@ -38,7 +38,8 @@ const DRIVES_MAX: u64 = 16_000;
 const CACHE_BYTES: u64 = 2 << 30;
 const SYSTEM_BYTES: u64 = 2 << 30;
 
-/// What drives of a type do: random reads and writes of 4 KiB a second, bytes read and written a second. Round figures of data sheets.
+/// Typical rates of a drive type: random reads and writes of 4 KiB a second, bytes read and written a
+/// second. Round figures of data sheets.
 const fn figures(drive: DriveType) -> [f64; 4] {
     match drive {
         DriveType::Hdd => [150.0, 150.0, 200e6, 200e6],
@@ -212,14 +213,15 @@ fn planned(nodes: &[Node]) -> Vec<PlannedDisk> {
     disks
 }
 
-/// What a drive of this size holds of data.
+/// Bytes of data that a drive of this size holds.
 fn data_bytes(size_bytes: u64) -> u64 {
     let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
     let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes);
     layout.map_or(0, |layout| u64::from(layout.slab_count) * layout.slab_bytes)
 }
 
-/// Nodes that may fail at once while the cluster's state can be had: it is kept by the first three nodes, or by two and a witness (D21).
+/// Nodes that may fail at once without loss of the cluster's state, which the first three nodes keep,
+/// or two and a witness (D21).
 fn state_survives(nodes: u32, has_witness: bool) -> u32 {
     match nodes {
         0 | 1 => 0,
@@ -367,7 +369,7 @@ fn s2d(nodes: &[Node]) -> Vec<S2dChoice> {
     shown.collect()
 }
 
-/// What goes for the plan, and what differs from Storage Spaces Direct.
+/// Assumptions of the plan, and differences from Storage Spaces Direct.
 fn notes(nodes: &[Node], has_hdd: bool) -> Vec<String> {
     let servers = nodes.len();
     let mut notes: Vec<String> = Vec::new();

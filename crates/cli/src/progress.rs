@@ -1,4 +1,4 @@
-//! Progress on a terminal: one line for each thing that goes on, which is never longer than the terminal is wide.
+//! Progress on a terminal: one line for each running task, never longer than the terminal is wide.
 //!
 //! Promises: nothing is drawn if standard error is no terminal; what was drawn is gone at the end.
 
@@ -11,7 +11,7 @@ use smb_client::transfer::{TransferError, Watcher};
 const WIDE: u16 = 76;
 const NARROW: u16 = 50;
 
-/// The parts of a line for a terminal of so many columns. What is left of the line shows the name, cut to its length.
+/// The parts of a line for a terminal of this width. The rest of the line shows the name, cut to its length.
 fn template(columns: u16, has_end: bool) -> &'static str {
     match (columns, has_end) {
         (WIDE.., true) => {

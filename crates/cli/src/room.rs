@@ -1,19 +1,20 @@
-//! Words on the room of pools and volumes: what is usable beside raw figures, and when thin volumes begin to be promised more than there is.
+//! Words on the space of pools and volumes: usable bytes beside raw ones, and the point from which thin
+//! volumes have more promised than there is.
 
 use api::model::{Pool, Volume};
 use types::size::show_size;
 
-/// What volumes with so many copies can hold.
+/// Bytes that volumes with this many copies can hold.
 pub fn usable_bytes(pool: &Pool, copies: u64) -> u64 {
     room_bytes(pool) / copies
 }
 
-/// What data may take of the pool, all copies counted.
+/// Bytes that data may take of the pool, all copies counted.
 fn room_bytes(pool: &Pool) -> u64 {
     pool.size_bytes - pool.reserve_bytes.min(pool.size_bytes)
 }
 
-/// What all volumes of the pool take when they are full, all copies counted.
+/// Bytes of all volumes of the pool when they are full, all copies counted.
 fn promised_bytes(pool: &Pool, volumes: &[Volume]) -> u64 {
     let own = volumes.iter().filter(|volume| volume.pool == pool.id);
     own.map(|volume| volume.size_bytes * u64::from(volume.copies)).sum()

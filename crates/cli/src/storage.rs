@@ -127,7 +127,7 @@ fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str
 
 fn erase(client: &Client, as_json: bool, path: &Path, yes: Option<&str>) -> Result<(), Failure> {
     let mut request = EraseDisk { path: whole_path(path)?, confirm: None };
-    // Without the confirmation it only looks. What was typed as it was given confirms the whole path.
+    // Without the confirmation the server only checks. The path as it was typed confirms the whole path.
     let refused = match client.post::<ErasedDisk>("/disk-erasures", &request) {
         Ok(erased) => return json(&erased),
         Err(refused) => refused,
@@ -224,7 +224,7 @@ fn counted(disk: &Disk, of: impl Fn(&DiskCounters) -> u64) -> String {
     disk.counters.as_ref().map_or_else(|| "-".to_owned(), |counters| of(counters).to_string())
 }
 
-/// What the device says of itself, in a few words; a dash if it says nothing.
+/// Shows the device's own report in a few words; a dash if there is none.
 fn show_device(disk: &Disk) -> String {
     let device = disk.device_health.unwrap_or_default();
     let words = [
@@ -394,7 +394,7 @@ fn export_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) ->
     say(as_json, message)
 }
 
-/// What an import brought, and what is left to do.
+/// Reports the results of an import, and the steps left.
 pub fn show_import(imported: &ImportedPool) -> String {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let mut text = format!("pool '{}' was imported\n", imported.name);

@@ -131,7 +131,7 @@ pub struct WitnessServe {
     /// ADDRESS:PORT of a server of the cluster to join [default: those in the token]
     #[arg(long, value_name = "ADDR:PORT")]
     pub join: Option<String>,
-    /// Its name in the cluster: at most 15 letters, digits and -
+    /// Name of the witness in the cluster: at most 15 letters, digits and -
     #[arg(long, default_value = "witness")]
     pub name: String,
     /// The etcd to start, if it is not in PATH

@@ -57,7 +57,7 @@ pub struct Global {
     pub token_file: Option<PathBuf>,
 }
 
-/// What the program does itself, whichever servers there are.
+/// Commands that the program itself carries out, without a server.
 #[derive(Debug, Subcommand)]
 pub enum Own {
     /// Start a trial server: file-backed disks, a mirrored volume, a share and a user
@@ -75,7 +75,7 @@ pub enum Own {
     Recover(Recovery),
 }
 
-/// What a server whose cluster is lost is told.
+/// Options to recover a server whose cluster is lost.
 #[derive(Debug)]
 pub struct Recovery {
     pub etcd_program: Option<PathBuf>,

@@ -83,7 +83,7 @@ pub struct SmbOptions {
     /// File with lines username=, password= and domain=, as mount.cifs reads them [default: the environment's CENOTE_SMB_USER, CENOTE_SMB_PASSWORD, CENOTE_SMB_DOMAIN]
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<PathBuf>,
-    /// What carries the messages; a port in the address is that of TCP for auto
+    /// Transport of the messages; a port in the address is that of TCP for auto
     #[arg(long, value_enum)]
     pub transport: Option<SmbTransport>,
     /// Where the server listens for SMB Direct [default: with --transport rdma the port in the address, else 5445]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use types::size::parse_size;
 
-/// What the trial server is made of.
+/// Parts of the trial server.
 #[derive(Debug, Clone, Args)]
 pub struct Quickstart {
     /// Number of file-backed disks (only at the first start)

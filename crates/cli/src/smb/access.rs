@@ -1,4 +1,4 @@
-//! Whom to ask, as whom: the session of the file commands.
+//! The session of the file commands: its server and its user.
 
 use super::Failure;
 use crate::args::{SmbOptions, SmbTransport};
@@ -8,7 +8,7 @@ use smb_client::{
 use std::time::Duration;
 
 const TCP_PORT: u16 = 445;
-/// How long a lost session is worth setting up anew.
+/// Time for which a lost session is set up anew.
 const RECONNECT: Duration = Duration::from_secs(30);
 
 /// How a place is written.
