@@ -1,8 +1,10 @@
-//! What clients are told of the server's network interfaces (FSCTL_QUERY_NETWORK_INTERFACE_INFO, MS-SMB2 3.3.5.15.11).
+//! The server's network interfaces, as clients learn of them (FSCTL_QUERY_NETWORK_INTERFACE_INFO,
+//! MS-SMB2 3.3.5.15.11).
 //!
-//! Owns the rule which addresses are told, with which speed and capabilities. Promises: only addresses that a listener of the server
-//! can be reached at; no link-local ones, no loopback unless that is what is listened on; a speed only from a link that has one; RSS
-//! only if a device has several receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
+//! Owns the rule for the addresses in that list, their speeds and capabilities. Promises: only
+//! addresses by which clients reach a listener of the server; no link-local ones, and loopback only if
+//! the server listens on it; a speed only from a link that has one; RSS only if a device has several
+//! receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
 
 use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::{IpAddr, SocketAddr};
@@ -10,15 +12,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use sys::InterfaceAddress;
 
-/// The folder in which the kernel tells of interfaces.
+/// The kernel's folder of interfaces.
 pub const SYSFS: &str = "/sys/class/net";
-/// Told if a link has no speed of its own or does not know it (virtual devices, loopback): so low that clients take any link
-/// of known speed first. Not zero: clients divide by it.
+/// Reported if a link has no speed of its own or does not know it (virtual devices, loopback): so low
+/// that clients take any link of known speed first. Not zero: clients divide by it.
 const SPEED_UNKNOWN: u64 = 10_000_000;
 /// Devices below devices: a VLAN on a bond in a bridge.
 const DEPTH_MAX: u32 = 8;
 
-/// An entry of the configuration's `smb.interfaces`: which addresses may be told, and what is better known than the kernel does.
+/// An entry of the configuration's `smb.interfaces`: addresses that clients may learn, and facts that
+/// override the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceRule {
     matches: Matches,

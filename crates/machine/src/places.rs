@@ -60,7 +60,7 @@ impl DiskPlaces {
         };
         let real = match path.canonicalize() {
             Ok(real) => real,
-            // It is to be made: a link that leads nowhere is not followed then.
+            // The file is new: a link that leads nowhere is not followed then.
             Err(_) => match self.made(parent).canonicalize() {
                 Ok(parent) => parent.join(name),
                 Err(error) => {

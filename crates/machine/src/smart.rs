@@ -118,8 +118,9 @@ fn left_answer(path: &Path) -> Option<Vec<u8>> {
     (age < ANSWER_AGE_MAX).then(|| std::fs::read(path).ok())?
 }
 
-/// Its status tells of the device's health too: only what it says counts. A disk that sleeps is not woken. One that says nothing within
-/// `patience` is ended, so that a device that hangs is asked again later, by one process at a time.
+/// Runs smartctl, whose output alone counts: its exit status reports the device's health too. Does not
+/// wake a disk that sleeps. Ends a run without answer within `patience`, so that a device that hangs is
+/// asked again later, by one process at a time.
 fn smartctl(program: &Path, device: &Path, patience: Duration) -> Option<Vec<u8>> {
     let mut child = Command::new(program)
         .args(["--json=c", "--all", "--log=devstat", "--nocheck=standby"])
