@@ -109,7 +109,7 @@ fn serve(cenote: &Path, directory: &Path, smb: u16, rdma: u16, http: u16) -> Res
     let output = child.stdout.take().map(BufReader::new);
     let process = Process(child);
     let Some(output) = output else { return Err("the daemon says nothing".into()) };
-    // Its end closes the pipe: the wait has an end too.
+    // The pipe closes when the daemon ends, so the wait ends too.
     if output.lines().map_while(Result::ok).any(|line| line == "ready") {
         Ok(process)
     } else {

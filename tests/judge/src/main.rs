@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         move || control::serve(&listener, &disks)
     });
     println!("ready");
-    // Until whoever started it lets go, or ends.
+    // Until the parent lets go, or ends.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     for disk in &disks {
         disk.become_(served::Mood::Gone);

@@ -41,7 +41,7 @@ pub fn want(file: &Path, end: &Path) -> Result<String, String> {
     let (mut refused, mut failed, mut why) = (0, 0, String::new());
     while !end.exists() {
         match open(file).and_then(|wanted| try_lock(&wanted)) {
-            // Its holder may have ended meanwhile.
+            // The lock's holder may have ended meanwhile.
             Ok(true) if end.exists() => break,
             Ok(true) => return Err(format!("the lock was had after {refused} tries, and another has it")),
             Ok(false) => refused += 1,

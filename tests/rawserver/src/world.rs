@@ -12,7 +12,7 @@ use volume::fs::{FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
 
 pub(crate) const WALL: FileTime = FileTime(133_000_000_000_000_000);
-/// Turns after which whatever one message set off has to be over.
+/// Turns after which all effects of one message have to be over.
 const TURNS_MAX: usize = 200_000;
 /// Of 4 KiB each: sparse, so that a large volume costs nothing.
 const BLOCKS: BlockCount = BlockCount(1 << 16);

@@ -40,7 +40,7 @@ pub fn pack(release: &Release, work: &Path, notices: &str) -> Result<(), String>
         release.version,
         ids.join(" ")
     );
-    // Its sections are compressed already.
+    // The file's sections are compressed already.
     build(release, &root, "cenote-dbgsym", "-z1", &fields)
 }
 

@@ -23,11 +23,11 @@ use sys::Buf;
 const INSTRUCTIONS_MAX: u64 = 100_000_000;
 /// Turns of one message before it counts as endless.
 const TURNS_MAX: usize = 100_000;
-/// So many turns of a message are counted each on its own; those after them together, so many at a time, as writing the counts down
-/// takes longer than they do. What holds of their sum holds of each.
+/// Turns of a message that are counted each on its own; later ones together, [`TURNS_TOGETHER`] at a
+/// time, as writing the counts down takes longer than the turns. A bound on their sum holds for each.
 const TURNS_ALONE: usize = 16;
 const TURNS_TOGETHER: usize = 50;
-/// Runs the case that follows and tells of each turn. For callgrind; the option is not for people.
+/// Runs the case that follows and reports each turn. For callgrind; the option is not for people.
 const UNDER_CALLGRIND: &str = "--under-callgrind";
 const TURN_LINE: &str = "turn";
 const STATUS_LINE: &str = "status";
