@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use store::Layout;
 use types::size::show_size;
 
-/// Processor time of a cached 4 KiB read over TCP, plain, on an otherwise idle machine (docs/PERFORMANCE.md, "What limits it").
+/// Processor time of a cached 4 KiB read over TCP, plain, on an otherwise idle machine
+/// (docs/PERFORMANCE.md, "Limits").
 const READ_4K_US: f64 = 2.6;
 /// Instructions of a signed read, and of a write, by those of a plain read (docs/PERFORMANCE.md, "Instructions").
 const SIGNED_FACTOR: f64 = 2.2;
