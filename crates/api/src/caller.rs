@@ -31,12 +31,12 @@ impl Caller {
         self.role
     }
 
-    /// As the audit log names it.
+    /// Names the caller as the audit log does.
     pub fn actor(&self) -> String {
         self.token.as_deref().map_or_else(|| "api".to_owned(), |name| format!("api:{name}"))
     }
 
-    /// Why the caller may not do what is for `role`; `None`: it may.
+    /// Explains why the caller may not do work for `role`; `None`: it may.
     pub fn lacks(&self, role: Role) -> Option<String> {
         let (name, own) = (self.token.as_deref().unwrap_or_default(), self.role);
         (own < role).then(|| {

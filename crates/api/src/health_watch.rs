@@ -1,7 +1,8 @@
 //! Watches the server's health: each change goes to the log, and to a webhook and by mail if they are set.
 //!
-//! Promises: an issue that lasts for a second is told, also if it is gone before it could be delivered; what could not be delivered is told with
-//! a later try; a receiver that does not answer holds nothing up, the log least. Never decides what is healthy.
+//! Promises: an issue that lasts for a second is reported, even if it is gone before its delivery; a
+//! failed delivery is repeated with a later try; a receiver that does not answer delays nothing, least
+//! of all the log. Never decides what is healthy.
 
 use crate::https;
 use crate::mail::{self, Mail};
@@ -25,7 +26,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const MAIL_PAUSE: Duration = Duration::from_secs(30);
 /// Timeout of a test of the receivers, for which an administrator waits.
 const TEST_WITHIN: Duration = Duration::from_secs(30);
-/// Between tries of a receiver that does not take what it is sent: at first, and at last.
+/// Pauses between tries of a receiver that refuses or does not answer: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
@@ -89,7 +90,8 @@ impl Notice<'_> {
     }
 }
 
-/// The issues that were told last. Figures within their texts change all the time: only which there are, and how bad, counts.
+/// The issues reported last. Figures within their texts change all the time: only the set of issues
+/// counts, and how bad each is.
 #[derive(Debug, Default)]
 struct Told(BTreeMap<(String, String), HealthIssue>);
 
@@ -119,7 +121,7 @@ impl Told {
 struct Pending {
     appeared: BTreeMap<(String, String), HealthIssue>,
     resolved: BTreeMap<(String, String), HealthIssue>,
-    /// As of the last change.
+    /// The report as of the last change.
     report: HealthReport,
 }
 
@@ -138,7 +140,7 @@ impl Pending {
         self.appeared.is_empty() && self.resolved.is_empty()
     }
 
-    /// Puts back what was not delivered, before what has come since.
+    /// Puts back undelivered changes, before later ones.
     fn put_back(&mut self, undelivered: Self) {
         let is_newest = self.is_empty();
         for (kept, old) in
@@ -222,7 +224,7 @@ pub async fn watch(
     );
 }
 
-/// Sends each receiver a notice that says that it is a test.
+/// Sends each receiver a test notice.
 pub async fn test(receivers: Receivers, server: &str) -> Vec<TestedReceiver> {
     let notice = Notice {
         server,
@@ -262,7 +264,7 @@ async fn send(mail: Mail, letter: String) -> Result<(), String> {
     sent.map_err(|why| format!("{server}: {why}"))
 }
 
-/// Looks again and again, and logs what has changed.
+/// Checks health again and again, and logs changes.
 async fn look(management: &dyn Management, outboxes: [&Outbox; 2]) {
     let mut told = Told::default();
     loop {
@@ -291,7 +293,7 @@ struct Pace {
 
 const PACE: Pace = Pace { pause: Duration::ZERO, retry_min: RETRY_MIN };
 
-/// Delivers what the looks found, one notice after the other.
+/// Delivers the changes, one notice after the other.
 async fn deliver<F>(
     outbox: &Outbox,
     server: &str,

@@ -1,7 +1,8 @@
 //! Requests to HTTP servers: the API's, wherever it is, and webhooks.
 //!
-//! Owns which certificates are trusted, and which ways a request may take. Promises: a server reached by HTTPS has proved its name; every
-//! request is bounded in time; no request follows a redirect, and the API's requests, which carry its token, pass no proxy.
+//! Owns the choice of trusted certificates, and of a request's way. Promises: a server reached by HTTPS
+//! has proved its name; every request is bounded in time; no request follows a redirect, and the API's
+//! requests, which carry its token, pass no proxy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The daemon as the API sees it: what it can be asked, and how it refuses.
+//! The daemon as the API uses it: its operations, and its refusals.
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Unauthorized,
     /// The token's role does not reach.
     Forbidden,
-    /// A destructive request without the name of what it destroys.
+    /// A destructive request without the name of the thing that it destroys.
     ConfirmationNeeded,
     NoSpace,
     Unavailable,
@@ -107,9 +107,10 @@ pub struct RebalanceJob {
 
 /// Operations that the API asks of the daemon, which resolves names ignoring case.
 pub trait Management: Send + Sync + 'static {
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     fn figures(&self) -> Answer<'_, Box<Snapshot>>;
-    /// A part of what clients have open: with higher numbers than `after`, at most `most`, and no more than it likes to show at once.
+    /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`, and no more than
+    /// the daemon likes to show at once.
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
     /// Returns the figures of the last second, which a task notes each second.
     fn seconds(&self) -> &Seconds;
@@ -120,7 +121,7 @@ pub trait Management: Send + Sync + 'static {
 
     /// The cluster side.
     fn cluster(&self) -> Arc<dyn ClusterManagement>;
-    /// The name of another server of the cluster, if only that one can do what is asked of this.
+    /// Returns the name of another server of the cluster, if only that one can do the work for `what`.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
     /// `by`: the caller's role, which decides where a disk may be.
@@ -130,9 +131,9 @@ pub trait Management: Send + Sync + 'static {
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    /// Checks the confirmation itself, since the refusal tells which volumes are meant.
+    /// Checks the confirmation itself, since the refusal names the volumes.
     fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises>;
-    /// Checks the confirmation itself, since the refusal tells what the disk holds.
+    /// Checks the confirmation itself, since the refusal names the disk's contents.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId>;
@@ -186,10 +187,10 @@ pub trait Management: Send + Sync + 'static {
     /// The named token of which this is the hash, expired or not. Waits for nobody.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
 
-    /// Sends each receiver of changes of health a notice that says that it is a test.
+    /// Sends each receiver of changes of health a test notice.
     fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>>;
 
-    /// Writes a line to the audit log before the request is answered. `actor`: who asked.
+    /// Writes a line to the audit log before the request is answered. `actor`: the caller.
     fn audit_by(&self, actor: &str, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
     /// The same for a request that no named token came with.
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
@@ -201,11 +202,11 @@ pub trait Management: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     Disk(DiskId),
-    /// By its name.
+    /// A volume by its name.
     Volume(String),
     /// The volume of a share, by the share's name.
     Share(String),
-    /// By its number, which carries the server that runs it.
+    /// A job by its number, which carries the server that runs it.
     Job(u64),
 }
 
@@ -214,7 +215,7 @@ pub trait ClusterManagement: Send + Sync + 'static {
     /// The number of this server; `None`: it is in no cluster.
     fn own(&self) -> Option<NodeId>;
     fn view(&self) -> Answer<'_, ClusterView>;
-    /// The same of what this server knows, without asking the others.
+    /// The same by this server's knowledge, without asking the others.
     fn known(&self) -> Answer<'_, ClusterView> {
         self.view()
     }
@@ -222,7 +223,7 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn servers(&self) -> Vec<(NodeId, String)> {
         Vec::new()
     }
-    /// Whether another server lives, if heartbeats tell.
+    /// Tells whether another server lives, if heartbeats tell.
     fn is_up(&self, _: NodeId) -> Option<bool> {
         None
     }

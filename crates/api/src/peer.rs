@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Writes a line about what the peer asked for to the audit log.
+    /// Writes a line about the peer's request to the audit log.
     pub fn audit(
         &self,
         management: &Arc<dyn Management>,

@@ -32,7 +32,7 @@ pub enum CounterKind {
     Rate,
     /// Only grows; Windows shows the sum.
     Total,
-    /// As of this moment.
+    /// Level as of this moment.
     Level,
 }
 
@@ -141,10 +141,10 @@ pub struct RdmaInterface {
     pub node: Option<String>,
     pub name: String,
     pub addresses: Vec<String>,
-    /// Bits per second, if the interface says so.
+    /// Bits per second, if the interface reports them.
     pub speed_bits_s: Option<u64>,
     pub capable: bool,
-    /// Why not, and what to do.
+    /// Reason why not, and the remedy.
     pub reason: String,
 }
 

@@ -1,7 +1,7 @@
 //! The rebalance of a pool by all servers of a cluster, as one job of the server that was asked.
 //!
-//! Each server moves what belongs to the volumes that it serves. They do so one after the other: each plans by how full the disks are, so that two that
-//! plan at once would fill the same disk.
+//! Each server moves the data of the volumes that it serves. The servers do so one after the other:
+//! each plans by how full the disks are, so that two that plan at once would fill the same disk.
 
 use crate::cluster::{Carried, Errand};
 use crate::management::{ApiError, ErrorKind, Management, RebalanceStep};
@@ -29,7 +29,7 @@ struct Tally {
     moved: Vec<String>,
     idle: Vec<String>,
     down: Vec<String>,
-    /// Sentences on servers whose part did not come to its end.
+    /// Sentences on servers whose part did not complete.
     failed: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Tally {
         self.failed.push(format!("{server}: {why}"));
     }
 
-    /// How the job ends, and what it did.
+    /// Returns the job's end state, and its result in words.
     fn end(self) -> (JobState, String) {
         let mut words = Vec::new();
         if !self.failed.is_empty() {

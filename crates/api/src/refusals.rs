@@ -33,7 +33,7 @@ impl Refusals {
         self.note_by("api", peer, action, target, detail);
     }
 
-    /// The same of somebody who has a token, as `actor`.
+    /// The same for a caller with a token, as `actor`.
     pub fn note_by(&self, actor: &str, peer: SocketAddr, action: &str, target: &str, detail: &str) {
         let (ended, written) = self.with(|ledger, minute| {
             let ended = ledger.turn(minute);
@@ -47,7 +47,7 @@ impl Refusals {
         }
     }
 
-    /// Tells of minutes that are over.
+    /// Writes the counts of minutes that are over.
     pub fn turn(&self) {
         let ended = self.with(LineLedger::turn);
         self.tell(ended);

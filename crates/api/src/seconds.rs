@@ -28,7 +28,7 @@ pub struct LastSecond {
 /// Load of the server's machine in the last second; `null`: unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MachineSecond {
-    /// Of all processors together.
+    /// Load of all processors together.
     pub cpu_percent: Option<f64>,
     pub memory_used_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
@@ -53,7 +53,7 @@ pub struct ClusterSecond {
     /// Sums of the totals at both ends; no machine, which is one server's.
     #[serde(flatten)]
     pub total: LastSecond,
-    /// Empty: this is a single server, or one server's own was asked for.
+    /// Empty: this is a single server, or the request asked for one server's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerSecond>,
 }
@@ -67,8 +67,9 @@ pub struct ServerSecond {
 }
 
 impl LastSecond {
-    /// From where to reckon what happened until `after`: from the end of the last second that was seen before, so that nothing is left
-    /// out if one was missed. If that is this very second, or was counted before the server started anew: from its beginning.
+    /// Returns the totals from which to compute rates until `after`: the end of the second seen last, so
+    /// that nothing is left out if one was missed. If that is this very second, or one before a restart of
+    /// the server: the second's own begin.
     pub fn since(&self, seen: Option<&Performance>) -> Performance {
         let seen = seen.filter(|seen| seen.uptime_us < self.after.uptime_us);
         seen.copied().unwrap_or(self.before)
@@ -164,7 +165,7 @@ mod tests {
         seconds.note_activity(Activity { rdma_bytes: 7, ..Activity::default() }, now);
         assert_eq!(seconds.last_activity(now).unwrap().activity.unwrap().rdma_bytes, 7);
         assert!(!seconds.is_activity_wanted(now + WANTED_FOR));
-        // An earlier release tells the second alone.
+        // An earlier release reports the second alone.
         let told = serde_json::to_value(seconds.last(now).unwrap()).unwrap();
         let read: ServerActivity = serde_json::from_value(told).unwrap();
         assert_eq!((read.second.after.uptime_us, read.activity.is_none()), (2, true));

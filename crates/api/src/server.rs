@@ -1,8 +1,9 @@
 //! The HTTP server of the API.
 //!
-//! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections a listener, each with bounded
-//! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz` and the dashboard's files; what
-//! is refused is in the audit log, in bounded numbers. Never listens: it is given sockets.
+//! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections
+//! a listener, each with bounded headers, body and time (I7); everything under `/api/` needs the token,
+//! and over TLS everything but `/healthz` and the dashboard's files; refusals are in the audit log, in
+//! bounded numbers. Never listens: it is given sockets.
 
 use crate::access::Pages;
 use crate::caller::Caller;
@@ -226,7 +227,7 @@ impl Guard {
         Ok((Caller::of_token(&named.name, named.role), Some(hash)))
     }
 
-    /// Carries out what a caller asks for.
+    /// Carries out a caller's request.
     async fn serve(
         &self,
         peer: SocketAddr,
@@ -294,8 +295,9 @@ async fn authenticate(
     refusal
 }
 
-/// Whether a request in the clear, which came over loopback, was meant for this machine: a browser here that a page's name was made to
-/// lead to (DNS rebinding) sends that name. Without a header the peer is no browser.
+/// Tells whether a request in the clear over loopback was meant for this machine. A browser that
+/// follows a page's name which was made to lead here (DNS rebinding) sends that name. Without a header
+/// the peer is no browser.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
@@ -319,7 +321,8 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
-/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`].
+/// Caches whether the data plane answers. Anybody may ask; one caller at a time asks the data plane,
+/// and once a [`Pulse::LASTS_FOR`].
 #[derive(Clone, Default)]
 struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
 

@@ -47,7 +47,7 @@ pub(super) fn add(found: &OfCluster, families: &mut Families) {
     }
 }
 
-/// Adds what one server tells for all.
+/// Adds the figures that one server exports for all.
 fn add_shared(cluster: &str, shared: &SharedFigures, families: &mut Families) {
     for (node, is_up) in &shared.nodes {
         let labels = [("cluster", cluster), ("node", node.as_str())];
@@ -74,7 +74,7 @@ fn add_shared(cluster: &str, shared: &SharedFigures, families: &mut Families) {
     }
 }
 
-/// Adds what all servers know together.
+/// Adds the view of all servers together.
 fn add_whole(cluster: &str, whole: &Whole, families: &mut Families) {
     let labels = [("cluster", cluster)];
     families.gauge("cenote_cluster_health", HEALTH, &labels, health(whole.health.health));

@@ -8,7 +8,7 @@ use std::fs::{read_dir, read_to_string};
 /// any rate of its own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Adds what can be read; the rest is left out.
+/// Adds the figures that can be read.
 pub fn add(families: &mut Families) {
     if let Some(times) = read_to_string("/proc/self/stat").ok().as_deref().and_then(times_of) {
         families.add(
@@ -56,7 +56,8 @@ struct Times {
     after_boot_s: f64,
 }
 
-/// Fields 14, 15 and 22 of /proc/PID/stat. The second is a name in parentheses, which may hold blanks and parentheses.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat. The second is a name in parentheses, which may hold
+/// blanks and parentheses.
 fn times_of(stat: &str) -> Option<Times> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = behind_name.split_whitespace().collect();
