@@ -33,7 +33,7 @@ pub struct Directory {
 impl Directory {
     /// `domain`: the SID that this server's accounts are relative to.
     pub fn new(domain: Sid, users: Vec<UserSecret>, groups: Vec<Group>, shares: Vec<Share>) -> Self {
-        // A user goes before a group, and what was recorded first before what came later.
+        // A user goes before a group, and an earlier record before a later one.
         let names = groups.iter().rev().map(|group| (&group.sid, &group.name, AccountKind::Alias));
         let names = names
             .chain(users.iter().rev().map(|secret| (&secret.user.sid, &secret.user.name, AccountKind::User)));
@@ -127,7 +127,7 @@ impl Directory {
             .unwrap_or_else(|| sid.to_string())
     }
 
-    /// The SID that a name stands for: an account's, a group's, a well-known one, or a SID's own text.
+    /// Returns the SID of a name: an account's, a group's, a well-known one, or a SID's own text.
     pub fn sid_of(&self, name: &str) -> Option<Sid> {
         let well_known =
             || well_known().into_iter().find(|(_, known)| fold(known) == fold(name)).map(|(sid, _)| sid);
@@ -172,7 +172,7 @@ fn entry(sid: &Sid, name: &str, kind: AccountKind) -> AccountEntry {
     AccountEntry { sid: sid.clone(), name: name.to_owned(), kind }
 }
 
-/// Those that Windows has everywhere (MS-DTYP 2.4.2.4), without the groups that are recorded.
+/// SIDs that Windows has everywhere (MS-DTYP 2.4.2.4), without the groups that are recorded.
 fn well_known() -> [(Sid, &'static str); 8] {
     [
         (Sid::everyone(), "Everyone"),

@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use types::NodeId;
 use uuid::Uuid;
 
-/// Of the single server that it was before it joined, which holds nothing.
+/// File of the single server before the join, which holds nothing.
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 
@@ -58,7 +58,7 @@ impl OwnServer for Witness {
     }
 }
 
-/// Joins if it has not yet, and serves until it is told to stop.
+/// Joins if it has not yet, and serves until it is stopped.
 ///
 /// # Errors
 /// Why it does not start, or ended.
@@ -184,7 +184,7 @@ async fn attend(
     Ok(())
 }
 
-/// Opens the state, which waits until most of etcd's members answer, and begins to hear the servers.
+/// Opens the state, which waits until most of etcd's members answer, and begins heartbeats.
 async fn open(
     options: &WitnessServe,
     directory: &DataDirectory,
@@ -206,7 +206,7 @@ async fn open(
     opened.await.map_err(|_| DaemonError::Setup("the opening was interrupted".into()))?
 }
 
-/// Heartbeats with a data plane that is not there: what it is told is dropped, and it turns whenever it is asked for a sign of life.
+/// Heartbeats without a data plane: commands to it are dropped, and it always shows a sign of life.
 fn begin_liveness(
     data: &Path,
     identity: &Identity,

@@ -14,7 +14,7 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Changes that come together are followed together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// Tells of changes of keys that begin with one of `prefixes`, the first time at once.
+/// Signals changes of keys that begin with one of `prefixes`, the first time at once.
 fn changes(state: &State, prefixes: &[&str]) -> tokio::sync::watch::Receiver<()> {
     let (told, changed) = tokio::sync::watch::channel(());
     for prefix in prefixes {

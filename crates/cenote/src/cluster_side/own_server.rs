@@ -27,10 +27,10 @@ pub struct ServerParts {
     pub key: Arc<SealKey>,
     pub pulse: Pulse,
     pub heartbeats: Shared,
-    /// The cluster's port, if there is to be one.
+    /// Address of the cluster's port, if there is to be one.
     pub listen: Option<SocketAddr>,
     pub bus_by_rdma: bool,
-    /// Connections to each other server; 0: as many as there are ways.
+    /// Connections to each other server; 0: one for each way.
     pub bus_channels: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct DaemonServer {
     /// The server is a node of a cluster.
     has_bus: AtomicBool,
     liveness: Mutex<Option<Liveness>>,
-    /// Of a server that is about to be in a cluster.
+    /// The port of a server that is about to be in a cluster.
     port: Mutex<Option<TcpListener>>,
 }
 
@@ -123,7 +123,7 @@ impl DaemonServer {
 
     async fn join_now(&self, facts: Facts) -> Result<(), ApiError> {
         let (state, node, name) = (self.parts.state.clone(), facts.node, facts.name.clone());
-        // Before anybody asks whose a disk is.
+        // Adopt the records before anybody asks for a disk's node.
         let adopted = tokio::task::spawn_blocking(move || node::adopt_records(&state, node, &name));
         adopted.await.map_err(ended)?.map_err(ended)?;
         let options = Box::new(cluster_options(&facts, &self.parts.heartbeats, self.parts.bus_channels));

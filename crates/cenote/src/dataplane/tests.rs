@@ -148,7 +148,7 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
     drain(plane);
 }
 
-/// Damages what the disk holds of the volume's superblocks.
+/// Damages the disk's copies of the volume's superblocks.
 fn damage_superblocks(disk: &Path) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(disk).expect("the disk");
@@ -165,7 +165,7 @@ fn damage_superblocks(disk: &Path) {
     assert!(damaged > 0, "no superblock on {}", disk.display());
 }
 
-/// Looks until something is so.
+/// Polls until the snapshot fulfils a condition.
 fn until_shown(plane: &DataPlane, what: &str, mut shown: impl FnMut(&api::model::Snapshot) -> bool) {
     let begun = std::time::Instant::now();
     loop {
@@ -498,7 +498,7 @@ fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_whic
     let added = plane.control.call(|reply| DiskCommand::Add { pool, disk: new, reply });
     runtime().block_on(added).expect("a third disk");
     until_shown(&plane, "a warning", |snapshot| low(snapshot).is_some());
-    // Longer than a look at the rule takes: it stays as it was.
+    // Longer than the interval of checks: the reserve stays.
     std::thread::sleep(Duration::from_millis(2500));
     let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Warning));
@@ -590,7 +590,7 @@ fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }
 
-/// Asks again until it is done: what one node recorded the other one has to read first.
+/// Asks again until it succeeds: the other node first has to read the record.
 async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl FnMut() -> F) -> T {
     let begun = std::time::Instant::now();
     loop {

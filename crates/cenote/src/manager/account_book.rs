@@ -1,4 +1,4 @@
-//! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
+//! Accounts, shares and imported pools in the cluster state: changes without the data plane.
 
 use super::refused;
 use crate::config::Config;
@@ -26,7 +26,7 @@ use types::{PoolId, Sid};
 /// Reads accounts and shares from the state.
 ///
 /// # Errors
-/// Those of the state; a password that does not open with the key.
+/// Errors of the state; a password that does not open with the key.
 pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
     let accounts = Accounts::new(state, key);
     let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
@@ -42,7 +42,7 @@ const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 /// Everything that a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
     pub state: State,
-    /// By which accounts and shares are changed.
+    /// State by which accounts and shares are changed.
     pub roomy: RoomyState,
     pub key: Arc<SealKey>,
     pub directory: SharedDirectory,
@@ -64,7 +64,7 @@ impl AccountBook {
         Self { state, roomy, key, directory, in_effect, changing, is_behind }
     }
 
-    /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
+    /// Makes the directory agree with the state. One at a time: the caller holds `changing`.
     pub fn publish(&self) -> Result<(), AccountError> {
         load(&self.state, &self.key).map(|now| self.directory.replace(now))
     }
@@ -192,7 +192,7 @@ pub(super) fn imported(name: String, report: import::Report, not_served: Vec<Str
     }
 }
 
-/// Changes what the options name.
+/// Changes the settings that the options name.
 pub(super) fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec<(Sid, ShareAccess)>>) {
     let ShareOptions {
         comment,

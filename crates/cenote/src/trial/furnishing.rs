@@ -1,7 +1,7 @@
 //! Furnishes a trial cluster at its first start: the cluster, a pool of all disks, a volume, a user, a share.
 //!
-//! Promises: asks the API as an administrator would, one step after the other; a step that was done is not done again, so that a start which was
-//! cut off is finished by the next one.
+//! Promises: uses the API as an administrator would, one step after the other; completed steps are not
+//! repeated, so that the next start finishes an interrupted one.
 
 use super::Plan;
 use api::ErrorKind;
@@ -25,7 +25,7 @@ const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
 
-/// A step may wait so long: servers form etcd, and disks are formatted, on a machine that does other things too.
+/// Timeout of a step: servers form etcd, and disks are formatted, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// One request.
@@ -78,7 +78,7 @@ impl Work<'_> {
         Client::find_within(&global, REQUEST_LIMIT)
     }
 
-    /// Asks until there is an answer that will do.
+    /// Asks until an answer is good enough.
     fn until<T>(
         &self,
         what: &str,
@@ -141,8 +141,8 @@ impl Work<'_> {
         }
     }
 
-    /// One pool over the disks of all servers; each adds its own. A server that has disks since an earlier start keeps these, however many are asked
-    /// for now.
+    /// Makes one pool of the disks of all servers; each adds its own. A server with disks of an earlier
+    /// start keeps these, at any number requested now.
     fn make_pool(&self) -> Result<(), Failure> {
         let first = &self.plans[0];
         for plan in self.plans {

@@ -1,7 +1,7 @@
 //! The servers of a trial cluster as processes.
 //!
-//! Promises: each has the end of a pipe as standard input, so that it stops when this process ends; one that dies is started again, once it
-//! may be; a stop waits for what clients were told.
+//! Promises: each has the end of a pipe as standard input, so that it stops when this process ends; one
+//! that dies is started again, once it may be; a stop lets servers finish acknowledged work.
 
 use super::Plan;
 use crate::daemon::DaemonError;
@@ -28,7 +28,7 @@ struct Process {
 /// See the module.
 pub(super) struct Processes {
     all: Vec<Process>,
-    /// `None`: what has died stays dead.
+    /// `None`: a dead server stays dead.
     restart_after: Option<Duration>,
 }
 

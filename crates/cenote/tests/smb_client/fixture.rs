@@ -38,7 +38,7 @@ impl Server {
         Self::start_at("127.0.0.1", options)
     }
 
-    /// With SMB Direct at this address of loopback.
+    /// Starts it with SMB Direct at this address of loopback.
     pub fn start_at(rdma_host: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let [smb_port, rdma_port, http_port] = free_ports();
@@ -100,7 +100,7 @@ pub fn plain(transport: Transport) -> Options {
     Options { transport, signing: Signing::IfRequired, ..Options::default() }
 }
 
-/// Bytes that tell their place and their seed.
+/// Bytes that show their place and their seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let word = |at: u64| (at ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).to_le_bytes();
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()

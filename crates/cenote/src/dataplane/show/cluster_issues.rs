@@ -5,7 +5,7 @@ use api::model::{Health, HealthIssue};
 use cluster::{DiskRecord, VolumeRecord};
 use node::Node;
 
-/// Tells of volumes that no server serves.
+/// Reports volumes that no server serves.
 pub(super) fn unserved_volumes(node: &Node) -> Vec<HealthIssue> {
     let unserved = node.unserved();
     unserved.iter().map(|record| unserved_volume(record, &node.neighbours.missing_of(record))).collect()
@@ -33,7 +33,7 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
     }
 }
 
-/// Tells of disks that are recorded with servers which are in the cluster no more, as a recovery from the copy of one server leaves them.
+/// Reports disks whose recorded servers have left the cluster, as after a recovery from one server's copy.
 pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
     let left = node.neighbours.left_behind();
     let told = |record: &DiskRecord| {
