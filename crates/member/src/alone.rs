@@ -1,8 +1,9 @@
 //! A server whose certificate has ended makes itself another one.
 //!
-//! A certificate whose time is over lets nobody in: not to etcd, where the records are by which it would be renewed. So a server keeps the authority's
-//! key, sealed, beside its own files, and makes itself a certificate by that. Its key pair and its number stay what they are. etcd takes such a
-//! certificate, as it is the authority's; the other servers do when it is on record, which is the first thing that the server sees to (`renewal`).
+//! A certificate whose time is over lets nobody in: not to etcd either, which has the records that its
+//! renewal needs. So a server keeps the authority's key, sealed, beside its own files, and makes itself a
+//! certificate by that. Its key pair and its number stay. etcd takes such a certificate, as it is the
+//! authority's; the other servers do when it is on record, which is the server's first step (`renewal`).
 
 use cluster::admission::proof_context;
 use cluster::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};

@@ -31,7 +31,7 @@ pub struct ClusterKeys {
 
 impl ClusterKeys {
     /// # Errors
-    /// What is missing in the configuration.
+    /// The missing setting of the configuration.
     pub fn listen(&self) -> Result<SocketAddr, String> {
         self.listen.ok_or_else(|| {
             "this server has no address for a cluster: set cluster.listen to ADDRESS:9447 in its configuration, with an address by \
@@ -50,7 +50,7 @@ impl ClusterKeys {
     }
 
     /// # Errors
-    /// What is missing in the configuration.
+    /// The missing setting of the configuration.
     pub fn applicant(&self, key: ProvenKey, etcd: Option<EtcdAddresses>) -> Result<Applicant, String> {
         let listen = self.listen()?;
         let addresses = self.reachable(listen);
@@ -98,10 +98,10 @@ fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
 pub const ETCD_CLIENT_PORT: u16 = 9448;
 pub const ETCD_PEER_PORT: u16 = 9449;
 
-/// Where a member of etcd can listen at that address: at the usual ports, or at others if these are taken.
+/// Finds ports for a member of etcd at that address: the usual ones, or others if these are taken.
 ///
 /// # Errors
-/// Those of the sockets.
+/// Errors of the sockets.
 pub fn free_etcd_ports(ip: IpAddr) -> std::io::Result<EtcdAddresses> {
     let is_free = |port| std::net::TcpListener::bind((ip, port)).is_ok();
     let (peer, client) = match is_free(ETCD_PEER_PORT) && is_free(ETCD_CLIENT_PORT) {

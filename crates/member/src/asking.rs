@@ -39,8 +39,8 @@ pub enum AskError {
     Refused(String),
 }
 
-/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves only when that server's certificate
-/// was shown: another server of the cluster at this address learns nothing.
+/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves
+/// only after that server's certificate was shown: another server at this address learns nothing.
 ///
 /// # Errors
 /// [`AskError`].

@@ -47,7 +47,7 @@ use types::NodeId;
 
 /// How long a join may take at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long another server may take to do what it was handed: formatting a disk takes the longest.
+/// Timeout of a request that another server was handed: formatting a disk takes the longest.
 const ERRAND_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// See the module.
@@ -135,7 +135,8 @@ impl ClusterControl {
         self.restart.clone()
     }
 
-    /// Fires when a single server has become the first of a cluster, without a pause: what goes on in a cluster is to begin.
+    /// Fires when a single server has become the first of a cluster, without a pause: its work in a cluster
+    /// begins.
     pub fn entered(&self) -> Arc<Notify> {
         self.entered.clone()
     }
@@ -221,7 +222,7 @@ impl ClusterControl {
         seen
     }
 
-    /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
+    /// `asks`: asks the other servers, too, which know more of themselves than heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let known = self.last_read().map(|read| read.members).unwrap_or_default();
         // At once: each takes as long as it may when a server or its etcd hangs.
@@ -231,7 +232,7 @@ impl ClusterControl {
             hear(self.engine(), self.issues.looked())
         );
         let (LastRead { cluster, members, holdings, at }, trouble) = read?;
-        // Those that have joined since the last look.
+        // Servers that have joined since the last reading.
         seen.extend(self.look_at_others(asks, &members, &known).await);
         let own = self.membership.get().map(|found| found.facts());
         let (name, id) = match &own {
@@ -276,7 +277,7 @@ impl ClusterControl {
         };
         match read {
             Ok(read) => Ok((read, None)),
-            // Without a majority somebody wants to know all the more what there is.
+            // Without a majority the view matters all the more.
             Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
                 Ok((self.last_read().ok_or(ControlError(error.clone()))?, Some(error.message)))
             }
@@ -284,7 +285,8 @@ impl ClusterControl {
         }
     }
 
-    /// Asks those of `members` that are not in `asked` for their facts, if anybody `asks`. One that is down would not answer.
+    /// Asks those of `members` that are not in `asked` for their facts, if `asks`. A server that is down
+    /// would not answer.
     async fn look_at_others(&self, asks: bool, members: &[NodeRecord], asked: &[NodeRecord]) -> Vec<Seen> {
         let own = self.membership.get().map(|found| found.facts().node);
         let is_asked = |node: &&NodeRecord| {
@@ -326,8 +328,9 @@ impl ClusterControl {
         self.view_now(true).await
     }
 
-    /// Moves the records of a single server to the cluster that it has founded, and makes its parts those of a node. From the identity on, which is on disk,
-    /// a start anew does the same ([`crate::open_state`]): whenever this ends, the records are whole in one of the two engines, and in use.
+    /// Moves the records of a single server to the cluster that it has founded, and makes its parts those
+    /// of a node. Once the identity is on disk, a restart does the same ([`crate::open_state`]): at any
+    /// interruption the records are whole in one of the two engines, and in use.
     async fn enter(&self) -> Result<(), ControlError> {
         let (engine, data) = (self.engine(), self.data.clone());
         let (identity, engine) = off_the_loop(move || {
@@ -389,7 +392,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Does what was begun whether or not somebody still waits for the answer.
+    /// Completes the work even if nobody waits for the answer any more.
     async fn to_the_end<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -414,7 +417,7 @@ impl ClusterControl {
         Ok(NewToken { token: token.to_string(), expires_unix_s: now + LIFE_S })
     }
 
-    /// The token, and where to ask first.
+    /// Returns the token, and the addresses to ask first.
     fn token_and_addresses(
         token: &str,
         address: Option<&str>,
@@ -439,7 +442,7 @@ impl ClusterControl {
         Ok((token, addresses))
     }
 
-    /// Asks the first server that can be reached.
+    /// Asks the first server that it reaches.
     async fn ask_any(
         token: &JoinToken,
         addresses: &[SocketAddr],

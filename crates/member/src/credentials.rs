@@ -78,10 +78,10 @@ impl Credentials {
         Self::show(&mut shown)
     }
 
-    /// Renews a certificate whose time is over by what this server has alone; `false`: it is good.
+    /// Renews a certificate whose time is over by this server's own files; `false`: it is good.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn renew_alone(&self, now_unix_s: u64) -> Result<bool, String> {
         let mut shown = self.shown();
         let renewed = crate::alone::renew_if_ended(&mut shown.identity, now_unix_s)?;
@@ -101,7 +101,7 @@ impl Credentials {
     /// gives.
     ///
     /// # Errors
-    /// That of `issue`, or what [`CredentialsError`] says.
+    /// The error of `issue`, or [`CredentialsError`].
     pub fn renew(
         &self,
         issue: impl FnOnce() -> Result<String, String>,

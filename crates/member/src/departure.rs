@@ -11,7 +11,7 @@ use cluster::clock::unix_now_s;
 use cluster::nodes;
 use std::time::Duration;
 
-/// How long a server that heartbeats say nothing of may take to answer.
+/// Timeout of an answer from a server that heartbeats do not know.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ClusterControl {

@@ -1,4 +1,4 @@
-//! Why something asked of the cluster was not done, in the API's kinds.
+//! Reasons why a request to the cluster failed, in the API's kinds.
 
 use crate::asking::AskError;
 use crate::tls::ClusterTlsError;

@@ -23,7 +23,7 @@ pub(crate) struct Known<'a> {
     pub founded_unix_s: Option<u64>,
 }
 
-/// Tells what this server is to tell.
+/// Collects the figures that this server exports.
 pub(crate) fn figures(known: &Known<'_>) -> ClusterFigures {
     let Known { facts, members, is_up, .. } = *known;
     let speaks = known.has_majority == Some(true) && is_first(members, facts.node, is_up);

@@ -14,9 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use types::NodeId;
 
-/// Days before the end of a certificate that was not renewed from which on health tells of it.
+/// Days before the end of a certificate that was not renewed from which health warns.
 const CERTIFICATE_WARNING_DAYS: u64 = 120;
-/// Days before the end of the authority from which on health tells of it: two years, in which a new cluster can be planned.
+/// Days before the end of the authority from which health warns: two years, in which a new cluster can
+/// be planned.
 const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
 /// A member of etcd that starts, or is made anew, has its vote sooner.
@@ -53,7 +54,7 @@ impl Issues {
         lock(&self.looked).clone()
     }
 
-    /// Gives what was found now its beginning; leaves out what may pass by itself.
+    /// Gives new issues their beginning; leaves out those that may pass by themselves.
     pub fn date(&self, mut found: Vec<HealthIssue>, now_unix_s: u64) -> Vec<HealthIssue> {
         let mut since = lock(&self.since);
         let before = std::mem::take(&mut *since);
@@ -109,7 +110,7 @@ pub(crate) fn issue(health: Health, code: &str, target: String, texts: [String; 
     }
 }
 
-/// Says what is wrong.
+/// Finds the issues.
 pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     let mut found = Vec::new();
     found.extend(seen.unserved.map(|unserved| without_quorum(seen.cluster, unserved)));
@@ -189,7 +190,8 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Members that ought to work for the majority and do not, on servers that are up: of one that is down, its server is told.
+/// Members without a vote that ought to have one, on servers that are up: a server that is down is an
+/// issue of its own.
 pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
     let etcd = &seen.looked.etcd;
     let up = seen.members.iter().filter(|node| !etcd.is_empty() && !(seen.is_down)(node.id));

@@ -1,4 +1,5 @@
-//! This server as a part of a cluster: who it is there, who may join, and what the API asks of the cluster.
+//! This server as a part of a cluster: its identity, admission of others, and the API's requests to the
+//! cluster.
 //!
 //! Owns `DATA/cluster`. Promises: nothing listens unless the daemon hands a socket over; strangers take a bounded share of connections
 //! and time, and change nothing without a token. `cluster::admission` decides about joins, heartbeats

@@ -24,7 +24,7 @@ const QUESTIONS_MAX: usize = 64;
 /// A request of the API that another server handed on takes the longest; it has a bound of its own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Those of one server are few: each is for one question. In a trial all servers have one address.
+/// One server has few connections: each is for one question. In a trial all servers have one address.
 const SEATS: AdmissionLimits =
     AdmissionLimits { connections: 128, connections_per_host: 64, guests: 64, guests_per_host: 32 };
 /// A join, which adds a member to etcd, takes half a minute at most.
@@ -95,7 +95,7 @@ async fn converse(
     tokio::time::timeout(STRANGER_TIME, talking).await.map_err(silent)?
 }
 
-/// Answers what is asked.
+/// Answers a connection's questions.
 async fn talk(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     peer: SocketAddr,

@@ -24,10 +24,10 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 use types::PeerHost;
 
-/// A question that changes nothing waits so long for the records: who asks waits for a second in all.
+/// Wait of a question that changes nothing for the records: the caller waits for a second in all.
 const RECORDS_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Of a name that a stranger gives, in the audit log.
+/// Length of a stranger's name in the audit log.
 const TARGET_CHARS_MAX: usize = 64;
 
 impl ClusterControl {
@@ -91,8 +91,8 @@ impl ClusterControl {
         found.ok_or_else(|| Refused::NoSuchNode(name.to_owned()).into())
     }
 
-    /// As [`Self::demand_member`], for questions that change nothing: if the records do not answer soon, they count as they were read last. So a
-    /// server tells how it is while etcd looks for a leader.
+    /// As [`Self::demand_member`], for questions that change nothing: if the records do not answer soon,
+    /// those read last count. So a server reports its state while etcd elects a leader.
     async fn demand_asker(&self, from: Option<Fingerprint>) -> Result<NodeRecord, ControlError> {
         if let Ok(told) = tokio::time::timeout(RECORDS_PATIENCE, self.demand_member(from)).await {
             match told {
@@ -108,7 +108,7 @@ impl ClusterControl {
         known.ok_or_else(|| ControlError(ApiError::new(ErrorKind::Unauthorized, why)))
     }
 
-    /// The server of the cluster whose certificate it is, if it is one's.
+    /// Returns the server of the cluster that has this certificate, if one has.
     async fn member_of(&self, from: Option<Fingerprint>) -> Result<Option<NodeRecord>, ControlError> {
         let Some(from) = from else { return Ok(None) };
         let from = from.to_string();
@@ -123,7 +123,8 @@ impl ClusterControl {
         self.member_of(from).await?.ok_or_else(stranger)
     }
 
-    /// Tells a server that is of the cluster, or was, whether it still is, and if not, when it was removed.
+    /// Reports to a server of the cluster, or a former one, whether it still is one, and if not, when it
+    /// was removed.
     async fn standing(&self, from: Option<Fingerprint>) -> Result<Tell, ControlError> {
         let stranger = || {
             let why = "only servers that are, or were, of the cluster may ask that";
@@ -144,7 +145,8 @@ impl ClusterControl {
         found.await?.ok_or_else(stranger)
     }
 
-    /// Does what a stranger may by a token, unless its host has shown too many that are none, and writes down what became of it.
+    /// Does work for a stranger with a token, unless its host has shown too many wrong ones, and logs the
+    /// outcome.
     async fn by_token(
         &self,
         peer: SocketAddr,

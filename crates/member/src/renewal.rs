@@ -9,10 +9,11 @@ use cluster::nodes::ClusterRecord;
 use cluster::seal::SealKey;
 use cluster::{NodeRecord, Typed};
 
-/// Keeps what this server needs when it cannot read the records, and puts its certificate on record if it made that alone.
+/// Stores the facts that this server needs when it cannot read the records, and records a certificate
+/// that it made alone.
 ///
 /// # Errors
-/// Why not; the next look tries again.
+/// The reason why not; the next check tries again.
 pub(crate) fn note_known(
     credentials: &Credentials,
     state: &State,

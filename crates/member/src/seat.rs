@@ -11,8 +11,8 @@
 //! 4. A member that has made another state of the same entries than the leader is not kept: it is removed as one that has lost its data, if
 //!    the others, which agree with the leader, have a majority.
 //!
-//! Each step can be cut off, and the next look goes on from what it finds: a member is put aside before it is removed, removed before another one
-//! is added, and added before that runs.
+//! Each step can be cut off, and the next check continues from the state that it finds: a member is put
+//! aside before it is removed, removed before another one is added, and added before that runs.
 
 use crate::applicant::free_etcd_ports;
 use crate::credentials::Credentials;
@@ -30,7 +30,7 @@ use types::NodeId;
 /// No member of etcd has it.
 const NO_MEMBER: u64 = 0;
 
-/// One look at the seat.
+/// One check of the seat.
 pub(crate) struct Seat<'a> {
     pub data: &'a Path,
     pub state: &'a State,
@@ -60,10 +60,10 @@ fn clear(identity: &Identity) -> Result<(), String> {
 }
 
 impl Seat<'_> {
-    /// Does what is to be done for the seat now.
+    /// Takes the steps that the seat needs now.
     ///
     /// # Errors
-    /// Why it was not done; the next look tries again.
+    /// The reason why one failed; the next check tries again.
     pub fn keep(&self) -> Result<(), String> {
         let facts = self.credentials.facts();
         let own = self.members.iter().find(|node| node.id == facts.node);
@@ -123,7 +123,7 @@ impl Seat<'_> {
 
     /// Takes the seat of a server that has left, if this is the first of the servers that could.
     fn take(&self, own: &NodeRecord, facts: &Facts) -> Result<(), String> {
-        // One that was recorded, and whose process ended before it ran, goes on.
+        // A recorded member, whose process ended before it ran, continues.
         if let Some(recorded) = &own.etcd {
             let addresses = admission::addresses_of(recorded);
             let none = || format!("the record of this server's member of etcd is none: {recorded:?}");

@@ -91,11 +91,11 @@ impl Engine for NoEngine {
     }
 }
 
-/// A server without pools, of whose neighbours it is known what a test says.
+/// A server without pools; the test sets its neighbours' lives.
 #[derive(Default)]
 struct Rest {
     lives: Mutex<BTreeMap<NodeId, bool>>,
-    /// How often it was told that the server stays a single one.
+    /// Number of calls of `stay`.
     stays: AtomicUsize,
     /// Whether it cannot become a part of a cluster.
     joins_not: AtomicBool,
@@ -183,7 +183,7 @@ struct Server {
     state: State,
     key: Arc<SealKey>,
     name: String,
-    /// Of SMB, so that others reach it.
+    /// SMB listener, by which others reach the server.
     smb: TcpListener,
     port: TcpListener,
     rest: Arc<Rest>,
@@ -301,7 +301,7 @@ async fn a_server_with_tokens_of_its_own_joins_once_they_are_deleted_and_is_told
     let token = control.new_token().await.unwrap().token;
     let now_unix_s = unix_now_s();
     for (name, expires) in [("monitoring", None), ("backup", Some(now_unix_s + 3600)), ("old", Some(2))] {
-        // The last one has expired long since, and admits nobody as it is.
+        // The last one has expired long since, and admits nobody by itself.
         let made_unix_s = if name == "old" { 1 } else { now_unix_s };
         api_tokens::create(&second.state, name, Role::Reader, expires, made_unix_s).unwrap();
     }
@@ -588,10 +588,10 @@ async fn a_volume_with_one_copy_holds_draining_up_and_the_refusal_names_both_way
     control.set_draining("node-2".into(), true).await.unwrap();
 }
 
-/// Answers every errand with what it was.
+/// Answers every errand with the errand itself.
 #[derive(Default)]
 struct Echo {
-    /// Of the audit log.
+    /// Lines of the audit log.
     lines: Mutex<Vec<String>>,
     carried: AtomicUsize,
 }
@@ -640,7 +640,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
         Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None })
     };
-    // The record's address leads to another server of the cluster: that one hears nothing of what is asked.
+    // The record's address leads to another server of the cluster, which learns nothing of the question.
     let echo = Arc::new(Echo::default());
     control.set_runner(echo.clone());
     let record = nodes::member_named(&first.state, "node-2").unwrap().unwrap().value;

@@ -1,8 +1,8 @@
 //! TLS between servers of a cluster: both sides show a certificate of the cluster's authority. A server
 //! that joins has none yet, and knows the authority by its fingerprint, from the token.
 //!
-//! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. That it is one of a server that is still in the
-//! cluster is asked of the records, by its fingerprint.
+//! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. Callers
+//! check in the records, by the fingerprint, that its server is still in the cluster.
 
 use api::tls::provider;
 use cluster::authority::{Fingerprint, MEMBER_NAME};
