@@ -31,14 +31,14 @@ pub trait LocalDisks {
     fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
-    /// Takes the requests that begin sessions, and that were admitted to their disks since this was asked last. One whose epoch no record gave is
-    /// refused, and is never among them.
+    /// Takes the requests that begin sessions and were admitted to their disks since the last call. One
+    /// whose epoch no record gave is refused, and is never among them.
     fn take_begun(&mut self) -> Vec<(PeerId, RequestId)>;
     /// The peer is gone: nothing of it is to be answered any more.
     fn end(&mut self, peer: PeerId);
     /// The disks of this node.
     fn disks(&self) -> Vec<DiskId>;
-    /// Reports on one of them, with what was found on it since the cursor (0: ever).
+    /// Reports on a disk, with the findings since the cursor (0: ever).
     fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport>;
 }
 
@@ -78,7 +78,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const COUNTER_BITS: u32 = 40;
 /// Count at which a session ends: its coordinator begins another.
 const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
-/// Opens whose numbers differ in other bits only cannot be there at once.
+/// Opens whose numbers differ only in other bits cannot coexist.
 const OPEN_MASK: u64 = (1 << (u64::BITS - COUNTER_BITS)) - 1;
 
 /// The object of an open.
@@ -134,16 +134,16 @@ struct Pending {
     disk: DiskId,
     kind: Kind,
     since: Monotonic,
-    /// Of the opening of a session.
+    /// The opening session, if the request opens one.
     opens: Option<Open>,
 }
 
 struct Inner<L> {
     disks: L,
-    /// By the low bits of their numbers.
+    /// Opens by the low bits of their numbers.
     opens: NumberMap<Open>,
     last_open: u64,
-    /// By the ids of requests.
+    /// Requests by their ids.
     pending: NumberMap<Pending>,
     events: Vec<Event>,
     responses: Vec<(PeerId, DiskId, Response)>,
@@ -186,7 +186,7 @@ impl<L: LocalDisks> Exports<L> {
     }
 }
 
-/// A request's answer if it can be given at once; `None`: the replica gives it.
+/// A request's answer if it is known at once; `None`: the replica gives it.
 type AtOnce = Option<Result<Reply, Refusal>>;
 
 fn refuse(error: &BusError) -> Refusal {
@@ -306,7 +306,7 @@ impl<L: LocalDisks> Inner<L> {
         None
     }
 
-    /// Gives up what sessions that have begun take the place of.
+    /// Gives up requests of sessions that new ones replace.
     fn end_before_begun(&mut self) {
         for (peer, RequestId(id)) in self.disks.take_begun() {
             let begun = self.pending.get(&id).filter(|pending| pending.peer == peer);
@@ -319,8 +319,8 @@ impl<L: LocalDisks> Inner<L> {
         }
     }
 
-    /// Asks the replica of the open's disk. `epoch`: as the request says; a READ has no place for it, and is asked under the highest that the
-    /// session has named.
+    /// Asks the replica of the open's disk. `epoch`: that of the request; a READ has no place for it, and
+    /// goes under the highest that the session has named.
     fn ask(
         &mut self,
         operation: OperationId,
@@ -346,7 +346,7 @@ impl<L: LocalDisks> Inner<L> {
             session: *session,
             id: RequestId(id),
             epoch: said.unwrap_or(*epoch),
-            // A disk serves what comes as it comes.
+            // A disk serves requests in their order of arrival.
             priority: Priority::Client,
             operation: asked,
         };
@@ -371,7 +371,7 @@ impl<L: LocalDisks> Inner<L> {
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL.into()))
     }
 
-    /// Answers a peer that asks whether large messages come through, with one.
+    /// Answers a peer's question whether large messages come through, with one.
     fn prove(&mut self, open: OpenId, output_bytes_max: usize) -> AtOnce {
         let is_node = self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node));
         let output = vec![0; wire::PROOF_BYTES.min(output_bytes_max)];
@@ -587,7 +587,7 @@ impl<L: LocalDisks> Backend for Exports<L> {
 mod tests {
     use super::*;
 
-    /// Disks that take what they are asked, and answer nothing; sessions begin when they are let.
+    /// Disks that take requests, and answer nothing; sessions begin when the test lets them.
     #[derive(Default)]
     struct Disks {
         asked: Vec<(PeerId, RequestId)>,

@@ -1,4 +1,5 @@
-//! The channels of the session with one peer (MS-SMB2 3.2.4.1.7): which of them a request leaves by, and how further ones come to be.
+//! The channels of the session with one peer (MS-SMB2 3.2.4.1.7): the choice for each request, and the
+//! making of further ones.
 //!
 //! The first one is the connection that the session was set up over. Further ones, to the peer's other addresses or beside it at the same, are
 //! bound to the session while that is in use, each in a slot of its own; one that is lost is made anew after a pause. Promises: there is a
@@ -14,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use types::Monotonic;
 
-/// Channels that a session has by itself: one for each of the peer's addresses, up to so many.
+/// Channels that a session has by default: at most one for each of the peer's addresses.
 const CHANNELS_MAX: usize = 4;
 /// The longest pause before a channel is tried again: others carry the session, and an address may be out of reach for good.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -23,16 +24,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const SMALL_BYTES: u64 = 128 << 10;
 /// How much more that may be: less than a client's request notices, more than small ones make of their own.
 const AHEAD_BYTES: u64 = 2 << 20;
-/// A channel that has moved so much in large requests is good for that. One that takes connections and small messages alone, as a network with a
-/// smaller MTU than its servers believe, never does, and costs a stall whenever it is tried.
+/// Bytes of large requests after which a channel counts as proven. One that takes connections and small
+/// messages alone, as a network with a smaller MTU than its servers believe, never reaches them, and
+/// costs a stall whenever it is tried.
 const PROVEN_BYTES: u64 = 8 << 20;
 /// Pauses before such a channel is tried again: the first in pauses of other channels, 10 s by default, doubled each time, and the longest.
 const UNPROVEN_TIMES: u32 = 200;
 const UNPROVEN_PAUSE_MAX: Duration = Duration::from_secs(600);
-/// By what part of it a channel's pace is taken for slower with each large request that was: the best of late is the network's, since disks make
-/// requests take longer, never shorter.
+/// Part by which a channel's pace counts as slower after each large request: the best recent one is the
+/// network's, since disks make requests take longer, never shorter.
 const PACE_DRIFT: u64 = 64;
-/// No channel is taken for slower than so many times the quickest, so that one which only seems so is used with much under way, and measured again.
+/// Limit on a channel's pace, in multiples of the quickest, so that one that only seems slow is used
+/// with much under way, and measured again.
 const SLOWER_MAX: u64 = 8;
 
 /// Where a channel leads to.
@@ -45,12 +48,12 @@ pub struct Place {
 /// Makes connections that log on, which only the owner can.
 pub trait Maker {
     /// # Errors
-    /// If there is no thread for it.
+    /// There is no thread for it.
     fn dial(&self, place: Place) -> Result<Dial, PeerError>;
     /// Whether a device connects to the place itself.
     fn is_by_device(&self, place: Place) -> bool;
     /// # Errors
-    /// If the link cannot be had.
+    /// The link cannot be opened.
     fn bind(&self, place: Place, way: Way, binding: Binding) -> Result<Box<Channel>, PeerError>;
 }
 
@@ -135,7 +138,7 @@ pub fn places(first: Place, addresses: &[SocketAddr], wanted: Option<usize>) -> 
 }
 
 impl Channels {
-    /// Those of a session that `first` carries, which leads to the first of the places.
+    /// Channels of a session that `first` carries, which leads to the first of the places.
     pub fn new(first: Box<Channel>, places: Vec<Place>, options: &RemoteOptions) -> Self {
         let slot = |(at, place): (usize, Place)| Slot {
             place,
@@ -242,7 +245,7 @@ impl Channels {
         self.used[at].is_probed = false;
     }
 
-    /// As [`Channel::pump`], of one channel.
+    /// As [`Channel::pump`], for one channel.
     ///
     /// # Errors
     /// Why the channel is of no further use.
@@ -340,7 +343,8 @@ impl Channels {
     }
 }
 
-/// The pause before a channel is tried again that was lost for the first time, or so many times more, before it had moved [`PROVEN_BYTES`].
+/// Pause before the next attempt of a channel that was lost before it had moved [`PROVEN_BYTES`].
+/// `losses_before`: such losses in a row before this one.
 fn unproven_pause(first: Duration, losses_before: u32) -> Duration {
     let pause = first.saturating_mul(UNPROVEN_TIMES).saturating_mul(1 << losses_before.min(10));
     pause.min(UNPROVEN_PAUSE_MAX)

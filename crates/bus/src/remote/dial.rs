@@ -13,7 +13,7 @@ impl Dial {
     /// Begins.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// There is no thread.
     pub fn begin(driver: &Driver, address: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let (done, result) = channel();
         let waker = driver.waker();
@@ -25,7 +25,7 @@ impl Dial {
         Ok(Self(result))
     }
 
-    /// The connection, once there is one or cannot be one.
+    /// The connection, once there is one or it has failed.
     pub fn result(&self) -> Option<io::Result<TcpStream>> {
         match self.0.try_recv() {
             Ok(result) => Some(result),

@@ -33,11 +33,11 @@ use types::{DiskId, LatencyHistogram, Monotonic, NodeId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub node: NodeId,
-    /// As administrators know it, for the log.
+    /// Name for administrators, in the log.
     pub name: String,
     /// Where its SMB server listens by TCP.
     pub addresses: Vec<SocketAddr>,
-    /// Where it listens by SMB Direct; tried first, if there are any.
+    /// Addresses of SMB Direct; tried first, if there are any.
     pub rdma: Vec<SocketAddr>,
 }
 
@@ -54,8 +54,8 @@ pub struct RemoteOptions {
     pub pauses: (Duration, Duration),
     /// Interval between questions about a peer's disks.
     pub status_interval: Duration,
-    /// How often a large message has to come through to a peer, and one back: a network may lose them from one moment to the next in one direction
-    /// only, and a peer that is asked for nothing large looks well meanwhile.
+    /// Interval in which a large message has to come through to a peer, and one back. A network may begin
+    /// to lose them in one direction only, and a peer without large requests looks well meanwhile.
     pub proof_interval: Duration,
     /// How many bytes may be under way.
     pub windows: Windows,
@@ -110,13 +110,13 @@ pub struct PeerCounters {
     pub read_bytes: u64,
     /// Sessions that were set up.
     pub connections: u64,
-    /// Channels that were lost while others went on.
+    /// Channels that were lost while others remained.
     pub channels_lost: u64,
     /// Times that a request waited because SMB2 credits were used up.
     pub credit_stalls: u64,
     /// Times from the departure of a request to its answer.
     pub latency: LatencyHistogram,
-    /// By priority: requests that left, and the longest wait of one for that.
+    /// By priority: requests that left, and the longest wait of one.
     left: [(u64, Duration); Priority::ALL.len()],
 }
 
@@ -162,7 +162,7 @@ pub struct PeerStatus {
     pub unreached_since: Option<Monotonic>,
     /// Requests that have left and are not answered.
     pub in_flight: usize,
-    /// Of the present session.
+    /// Channels of the present session.
     pub channels: Vec<ChannelStatus>,
     pub queues: [QueueStatus; Priority::ALL.len()],
     pub counters: PeerCounters,
@@ -232,7 +232,7 @@ struct Inner {
     answers: Answers,
     events: VecDeque<BusEvent>,
     now: Monotonic,
-    /// Something was asked that has not been handed to a connection's link.
+    /// Whether a request waits that no connection's link has yet.
     unsent: bool,
 }
 
@@ -306,7 +306,8 @@ impl Remote {
         Ok(Self { inner: Rc::new(RefCell::new(inner)) })
     }
 
-    /// Replaces the peers. Connections to those that stay as they are go on; others are given up, and their requests answered.
+    /// Replaces the peers. Connections to unchanged peers continue; others are given up, and their requests
+    /// answered.
     pub fn set_peers(&self, peers: Vec<Peer>) {
         let mut inner = self.inner.borrow_mut();
         let Inner { peers: links, answers, events, options, .. } = &mut *inner;
@@ -330,19 +331,20 @@ impl Remote {
         *links = kept;
     }
 
-    /// Replaces what is known of where disks are.
+    /// Replaces the nodes of disks.
     pub fn set_disks(&self, disks: BTreeMap<DiskId, NodeId>) {
         self.inner.borrow_mut().disks = disks;
     }
 
-    /// A way to the disks for one pool's space; answers go to the port that was asked.
+    /// A way to the disks for one pool's space; answers go to the port of the request.
     pub fn port(&self) -> Port {
         let ports = &mut self.inner.borrow_mut().answers.ports;
         ports.push(Some(Outbox::default()));
         Port { inner: self.inner.clone(), id: PortId(ports.len() - 1) }
     }
 
-    /// The node is known to be dead, or to be there again: its connection is given up at once, or tried at once.
+    /// Gives a node's connection up at once if the node is known to be dead, or tries it at once if it is
+    /// there again.
     pub fn set_alive(&self, node: NodeId, alive: bool) {
         let mut inner = self.inner.borrow_mut();
         let Inner { peers, answers, events, .. } = &mut *inner;
@@ -367,7 +369,7 @@ impl Remote {
         inner.peers.values().filter_map(|peer| peer.next_timeout(&inner.options)).min()
     }
 
-    /// Whether something was asked that only the next poll hands to the network.
+    /// Tells whether a request waits for the next poll.
     pub fn has_unsent(&self) -> bool {
         self.inner.borrow().unsent
     }

@@ -47,7 +47,7 @@ use types::{BLOCK_BYTES, DiskId, Monotonic};
 pub struct Windows {
     /// At one peer. A request that has more goes alone.
     pub peer_bytes: u64,
-    /// Of those, in the background.
+    /// Bytes of those, in the background.
     pub background_bytes: u64,
     /// From all peers to this node, by READs, beside one READ for each peer.
     pub incoming_bytes: u64,
@@ -157,7 +157,7 @@ impl Bytes {
         Self { all: load.bytes, background, incoming: load.incoming_bytes }
     }
 
-    /// As much of each as a window has.
+    /// The bytes of whole windows.
     fn of_windows(windows: &Windows) -> Self {
         let Windows { peer_bytes, background_bytes, incoming_bytes } = *windows;
         Self { all: peer_bytes, background: background_bytes, incoming: incoming_bytes }
@@ -435,7 +435,7 @@ mod tests {
         Queued { port: PortId(0), disk: DiskId::from_bytes([disk; 16]), request, asked_at: at(milliseconds) }
     }
 
-    /// The ids of what leaves, and counts from then on.
+    /// Ids of the requests that leave, which count from then on.
     fn leaving(queue: &mut Queue) -> Vec<u64> {
         let next = |queue: &mut Queue| {
             let queued = queue.next(0)?;
@@ -468,7 +468,7 @@ mod tests {
     fn disks_that_hang_keep_a_share_and_the_healthy_one_goes_on() {
         for priority in [Priority::Client, Priority::Rebuild] {
             let windows = Windows { peer_bytes: 4 << 20, background_bytes: 4 << 20, incoming_bytes: 4 << 20 };
-            // A request of a healthy disk stands behind others of those that hang.
+            // Requests to a healthy disk stand behind others to disks that hang.
             let asked = (0..90).map(|id| ask(priority, 1 + id as u8 % 3, 256, id, id));
             let mut queue = queue_of(windows, asked);
             let healthy = ask(priority, 3, 256, 2, 0).load();
@@ -532,7 +532,7 @@ mod tests {
                 told.insert(waiting.disk.to_bytes()[0]);
             });
             queue.answered(DiskId::from_bytes([2; 16]), at(1000 * second));
-            // A new session of another volume takes off what was under way there: that is no answer.
+            // A new session of another volume ends the requests under way there: that is no answer.
             queue.ended(&ask(Priority::Client, 1, 256, 0, 0).load());
             leaving(&mut queue);
             let expected = if second < WAITED_FOR_AFTER.as_secs() { vec![1, 2, 3] } else { vec![2, 3] };

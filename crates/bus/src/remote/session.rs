@@ -1,7 +1,8 @@
-//! Requests of coordinators as SMB2 requests to one peer, and its answers: sessions with disks, and what is asked in them.
+//! Requests of coordinators as SMB2 requests to one peer, and its answers: sessions with disks, and
+//! requests in them.
 //!
-//! Owns which sessions are open under which file ids, and what every token stands for. Promises: a request goes out at most once, and
-//! only within its own session; of a peer whose answer makes no sense nothing more is believed.
+//! Owns the sessions' file ids, and the request of every token. Promises: a request goes out at most
+//! once, and only within its own session; a malformed answer of a peer ends all trust in it.
 
 use super::queue::{Load, Queue, Queued};
 use super::{Answers, PeerCounters, PortId};
@@ -132,7 +133,7 @@ impl PeerError {
         matches!(self, Self::Client(ClientError::Status { status, .. }) if *status == unknown)
     }
 
-    /// Says what is wrong, to people.
+    /// Describes the error to people.
     pub fn told(&self) -> String {
         if self.is_refused_logon() {
             return "it takes no logon by this server's certificate (LOGON_FAILURE): it has not read of it yet, or it runs an older version, which knows \
@@ -148,7 +149,7 @@ impl PeerError {
     }
 }
 
-/// A request to be submitted, which moves so many bytes, or the answer that there is already.
+/// A request to be submitted, with its bytes, or the answer that there is already.
 pub(super) enum Turned {
     Submit(SmbRequest, u64),
     Answer(Response),
@@ -196,8 +197,9 @@ impl Sessions {
         self.asked.len()
     }
 
-    /// Takes a coordinator's request, which leaves now and counts in `queue` unless it is answered here. Of an older session of the same volume and
-    /// disk nothing is sent any more; `close` is the file of one that a new one takes the place of.
+    /// Takes a coordinator's request, which leaves now and counts in `queue` unless it is answered here.
+    /// Requests of an older session of the same volume and disk are not sent any more; `close` is the file
+    /// of one that a new one replaces.
     pub fn ask(
         &mut self,
         queued: Queued,
@@ -257,7 +259,7 @@ impl Sessions {
         Turned::Submit(request, load.bytes())
     }
 
-    /// Notes what was under way at a request's channel when it left.
+    /// Notes the bytes under way at a request's channel when it left.
     pub fn left_with(&mut self, token: Token, bytes: Option<u64>) {
         if let Some(asked) = self.asked.get_mut(&token) {
             asked.left_with = bytes;
@@ -430,7 +432,8 @@ impl Sessions {
 fn refusal(status: NtStatus, reply: &Reply) -> Result<BusError, PeerError> {
     let data = reply.error_data()?;
     if data.is_empty() {
-        // The server itself refused it, such as for an open that an administrator closed: the session is not to be had any more.
+        // The server itself refused it, such as for an open that an administrator closed: the session is
+        // lost.
         tracing::debug!(%status, command = ?reply.command(), "refused on the storage bus");
         return Ok(BusError::NoSession);
     }
@@ -445,7 +448,7 @@ pub(super) fn proof(tree: u32, node: FileId) -> SmbRequest {
 
 /// The question about the peer's disks.
 pub(super) fn status_question(tree: u32, node: FileId, cursors: &BTreeMap<DiskId, u64>) -> SmbRequest {
-    /// Room for thousands of findings, beside more disks than a server has.
+    /// Space for thousands of findings, beside more disks than a server has.
     const ANSWER_BYTES: u32 = 256 << 10;
     SmbRequest::fsctl(tree, node, fsctl::BUS_STATUS, &wire::put_status_request(cursors), ANSWER_BYTES)
 }

@@ -38,7 +38,7 @@ use types::BLOCK_BYTES;
 
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 8;
-/// Bytes that a READ asks for, for each block.
+/// Bytes that a READ requests for each block.
 const READ_BLOCK_BYTES: usize = BLOCK_BYTES + CHECKSUM_BYTES;
 /// Most blocks of one READ or WRITE: a store takes at most 1 MiB.
 const BLOCKS_MAX: u32 = 256;

@@ -12,7 +12,7 @@ wire_struct! {
     /// The head of ErrorData. A list follows for `Corrupt` (of block addresses) and `WentBack` (of chunks).
     Refusal {
         kind: U32,
-        /// Of a disk's error: which it is.
+        /// Kind of a disk's error.
         disk_kind: U32,
         /// The epoch that is promised, or the errno.
         value: U64,
@@ -59,7 +59,7 @@ fn disk_error(kind: u32, errno: i32) -> Result<DiskError, Malformed> {
     })
 }
 
-/// The status and the ErrorData that tell of an error.
+/// The status and the ErrorData of an error.
 pub fn put_refusal(error: &BusError) -> (NtStatus, Vec<u8>) {
     let (mut disk_kind, mut value) = (0, 0);
     let (kind, status) = match error {
@@ -97,7 +97,7 @@ pub fn put_refusal(error: &BusError) -> (NtStatus, Vec<u8>) {
     (status, data)
 }
 
-/// The error that these ErrorData tell of.
+/// Parses the error of these ErrorData.
 ///
 /// # Errors
 /// [`Malformed`].

@@ -13,11 +13,12 @@ wire_struct! {
     CursorOnWire { disk: [u8; 16], cursor: U64, }
 }
 
-/// Stands in place of a disk in the question, with [`READS_PACES`]: the asker reads the disks' paces. A server of before knows no such disk.
+/// Stands in place of a disk in the question, with [`READS_PACES`]: the asker reads the disks' paces.
+/// An older server knows no such disk.
 const ASKER: DiskId = DiskId::from_bytes([0; 16]);
 const READS_PACES: u64 = 1;
 
-/// Of the count of findings: the disk's pace follows them.
+/// Flag in the count of findings: the disk's pace follows them.
 const HAS_PACE: u32 = 1 << 31;
 
 /// A question about a node's disks.

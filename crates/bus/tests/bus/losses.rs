@@ -1,4 +1,4 @@
-//! Connections that are lost, nodes that die, and what was under way.
+//! Lost connections, dead nodes, and their requests under way.
 
 use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
@@ -198,7 +198,7 @@ fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     assert!(world.nodes[0].remote.peers()[0].trouble.is_some());
 }
 
-/// Where a network begins that carries so many bytes of each connection, each way, and loses what comes then.
+/// Address of a network that carries so many bytes of each connection, each way, and loses later ones.
 fn lossy(target: SocketAddr, carried: usize) -> SocketAddr {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

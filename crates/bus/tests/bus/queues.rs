@@ -1,4 +1,5 @@
-//! Requests that wait for their turn: who goes first, how much is under way, and what becomes of those that never leave.
+//! Requests that wait for their turn: their order, the bytes under way, and the end of those that never
+//! leave.
 
 use crate::operations::write;
 use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk};
@@ -132,7 +133,7 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
     assert_eq!(under_way(&world), (1, 2));
     let opening = Operation::Open { least: Epoch(0), settled: Epoch(0) };
     let opening = world.send(0, disk(2), 2, 5, opening);
-    // The one that had left is given up by the server, although the disk hangs; the opening waits for it there.
+    // The server gives up the one that had left, although the disk hangs; the opening waits for it there.
     let over = world.answers(3);
     assert!(over.iter().all(|answer| matches!(answer.result, Err(BusError::NoSession))), "{over:?}");
     assert_eq!(under_way(&world), (1, 0));
@@ -212,7 +213,7 @@ fn a_request_that_waits_for_long_is_told_of() {
         Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
         !told.is_empty()
     });
-    // Of reads at once, each second, and when they leave.
+    // Reads are reported at once, each second, and when they leave.
     let ids = |told: &[Waiting]| told.iter().map(|waiting| waiting.id).collect::<Vec<_>>();
     assert_eq!(ids(&told), asked[1..]);
     told.clear();

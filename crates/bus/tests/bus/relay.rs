@@ -161,7 +161,7 @@ fn a_dialect_without_a_hash_of_what_was_said_carries_no_nodes_logon() {
     assert_eq!(denied.reason, DeniedReason::NoPreauthIntegrity);
 }
 
-/// Where a relay hands on what comes to it; bytes of the first message that it exchanges on the way.
+/// A relay's address, and bytes of the first message that it exchanges on the way.
 #[derive(Clone)]
 struct Relay {
     target: Arc<Mutex<SocketAddr>>,
@@ -270,7 +270,7 @@ impl Between {
         all
     }
 
-    /// Gives the server a message, and the client the answers, and so on.
+    /// Gives the server a message, and the client the answers, until both are silent.
     fn deliver(&mut self, world: &mut World, message: Vec<u8>) {
         let mut messages = vec![message];
         while let Some(message) = messages.pop() {
@@ -343,7 +343,8 @@ fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     world.open(0, disk(2), 3, 6).unwrap();
     let id = crate::world::VOLUME_OF_TESTS.to_string();
     let found = world.state.read::<VolumeRecord>(&id).unwrap().unwrap();
-    // The record has gone on meanwhile, which is looked up before anybody is refused; and it names the owner.
+    // The record has changed meanwhile, which the node reads before it refuses anybody; and it names the
+    // owner.
     let next = VolumeRecord { epoch: Epoch(EPOCH_OF_TESTS.0 + 1), owner: Some(TWO), ..found.value };
     let revision = world.state.write(&next, found.revision).unwrap();
     refused(world.open(0, disk(2), 4, next.epoch.0));

@@ -39,7 +39,7 @@ fn record(listener: TcpListener, server: std::net::SocketAddr, recording: Record
     std::thread::spawn(move || copy(server, client, false, recording));
 }
 
-/// One segment of TCP in IPv4, without checksums, which no reader insists on.
+/// One segment of TCP in IPv4, without checksums, on which no reader insists.
 fn segment(is_to_server: bool, sequence: u32, acknowledged: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
     let ((from, from_port), (to, to_port)) = if is_to_server { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     let mut out = vec![0x45, 0];
