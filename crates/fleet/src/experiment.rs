@@ -1,4 +1,5 @@
-//! The published experiments as lists of cells: what the papers ran, what they said, and what a small machine cannot show of it.
+//! The published experiments as lists of cells: the papers' runs, their results, and effects that a
+//! small machine cannot show.
 
 use crate::state::Transport;
 use crate::workload::{Changes, Pattern, Times, named};
@@ -11,7 +12,7 @@ pub struct Cell {
     pub label: String,
     /// Which line or bar of a figure it belongs to.
     pub series: String,
-    /// Nodes that take part; 0: all there are.
+    /// Number of nodes that take part; 0: all.
     pub nodes: u32,
     pub workers_per_node: u32,
     pub transport: Transport,
@@ -30,7 +31,7 @@ pub struct Experiment {
     pub paper: &'static [&'static str],
     /// Effects that a small machine cannot show.
     pub beyond: &'static [&'static str],
-    /// Times of the paper, as far as it says them.
+    /// Times of the paper, as far as it reports them.
     pub times: Times,
     /// Bytes of a worker's file.
     pub data_bytes: u64,
@@ -40,7 +41,7 @@ pub struct Experiment {
 /// Choices of the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Choice {
-    /// Nodes that there are.
+    /// Number of nodes.
     pub nodes: u32,
     pub block_bytes: Option<u32>,
     /// Some node has SMB Direct.

@@ -58,7 +58,7 @@ pub struct Process {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Of each node's workers, since the run began.
+    /// Progress of each node's workers, since the run began.
     Progress(BTreeMap<String, FleetNode>),
     Done(Done),
     Failed(String),
@@ -78,7 +78,7 @@ pub enum Said {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     pub nodes: BTreeMap<String, NodeDone>,
-    /// Of the machine, all that runs on it.
+    /// CPU use of the machine, with everything that runs on it.
     pub cpu_percent: Option<f64>,
     /// `TCP`, `SMB Direct`.
     pub transports: Vec<String>,
@@ -87,10 +87,11 @@ pub struct Done {
 }
 
 impl Done {
-    /// Adds what another part of the same run found. CPU use stays as it is: parts of one machine have all looked at the same one.
+    /// Adds the results of another part of the same run. CPU use stays: parts of one machine have all
+    /// measured the same one.
     ///
     /// # Errors
-    /// If counts do not fit.
+    /// Counts do not fit.
     pub fn add(&mut self, other: Self) -> Result<(), String> {
         for (name, found) in other.nodes {
             let node = self.nodes.entry(name).or_default();

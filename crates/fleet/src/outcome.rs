@@ -19,7 +19,7 @@ pub struct VolumeFigures {
     /// From a request's arrival at the server to its answer.
     pub read_ms: Option<f64>,
     pub write_ms: Option<f64>,
-    /// Of the servers' processes, in percent of one machine's processors each, averaged over nodes.
+    /// CPU use of the servers' processes, in percent of one machine's processors each, averaged over nodes.
     pub cpu_percent: Option<f64>,
 }
 
@@ -43,10 +43,10 @@ pub struct Outcome {
     pub write: Side,
     pub read_histogram: Histogram,
     pub write_histogram: Histogram,
-    /// Of the machines that the workers ran on: all that ran there, servers included.
+    /// CPU use of the workers' machines: of everything that ran there, servers included.
     pub cpu_percent: Option<f64>,
     pub volume: Option<VolumeFigures>,
-    /// As the workers reached the nodes: `TCP`, `SMB Direct`, both, or empty for local files.
+    /// The workers' way to the nodes: `TCP`, `SMB Direct`, both, or empty for local files.
     pub transport: String,
     /// Facts that readers of the figures must know.
     pub notes: Vec<String>,
@@ -113,7 +113,7 @@ impl Outcome {
         Latencies::of(&self.write_histogram)
     }
 
-    /// Of reads and writes together.
+    /// Histogram of reads and writes together.
     pub fn total_histogram(&self) -> Histogram {
         let mut total = self.read_histogram.clone();
         total.merge(&self.write_histogram);

@@ -175,7 +175,8 @@ pub fn notes(table: &Table, row: &[String]) -> impl Iterator<Item = String> {
 /// Read and write latencies that were kept beside a row.
 pub type Histograms = (Histogram, Histogram);
 
-/// The outcome of the row that has these keys, without its nodes; `None` if there is no row, or no latencies that go with it.
+/// Returns the outcome of the row that has these keys, without its nodes; `None` if there is no row, or
+/// no latencies for it.
 pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Histograms>) -> Option<Outcome> {
     let (read_histogram, write_histogram) = latencies.clone()?;
     let is_meant =
@@ -197,7 +198,7 @@ pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Hist
     let earlier =
         format!("{} was measured by an earlier run", table.value(row, "RunLabel").unwrap_or_default());
     let workers = figure("VMCount")? as u64;
-    // Which node did what is not kept in a row.
+    // A row does not keep the nodes' shares.
     let node = NodeOutcome { workers, ..NodeOutcome::default() };
     Some(Outcome {
         nodes: vec![node],

@@ -1,4 +1,5 @@
-//! The table that `Watch-FleetCluster` shows, which the published figures of 16 nodes are a picture of: its columns and their widths.
+//! The table of `Watch-FleetCluster`, which the published figures of 16 nodes picture: its columns and
+//! their widths.
 //!
 //! Promises: the row `Total` is the sum of the others, and has no latency, since means of nodes with different loads do not add up.
 //! MB are 10^6 bytes.
@@ -15,9 +16,9 @@ pub struct Rates {
     /// From a request's arrival at the node to its answer.
     pub read_ms: Option<f64>,
     pub write_ms: Option<f64>,
-    /// Of reads and writes together.
+    /// Mean time of reads and writes together.
     pub volume_ms: Option<f64>,
-    /// As the node's workers see it, reads and writes together.
+    /// Mean time at the node's workers, reads and writes together.
     pub worker_ms: Option<f64>,
 }
 
@@ -85,7 +86,7 @@ const VOLUME: [Column; 8] = [
     latency("Read Lat (ms)", 15, true, |rates| rates.read_ms),
     latency("Write Lat", 10, false, |rates| rates.write_ms),
 ];
-/// Beside it, while workers run: what they see, and what of that is above the volume.
+/// Further columns while workers run: their times, and the part of them above the volume.
 const WORKERS: [Column; 2] =
     [latency("Worker Lat", 12, true, |rates| rates.worker_ms), latency("Above", 8, false, Rates::above_ms)];
 

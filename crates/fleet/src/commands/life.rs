@@ -111,7 +111,7 @@ fn apply_microvms(state: &mut State, limits: &Limits) -> Result<(), Failure> {
     if let Some(modules) = &limits.modules {
         microvms.modules = Some(whole(modules));
     }
-    // Those of other hosts are looked at when they are started.
+    // Other hosts' machines are checked when they are started.
     if state.nodes.iter().all(|node| node.host.is_none()) {
         microvm::host::check(microvms)?;
         microvm::image::kernel(microvms)?;
@@ -150,7 +150,7 @@ pub fn start(directory: &Path, options: &Start) -> Result<(), Failure> {
     if let Some(running) = running(&state) {
         return Err(Failure::new(format!("'{}' runs: `fleet stop` first", running.label)));
     }
-    // Looked at here, where somebody reads what is wrong with it.
+    // Checked here, so that the user sees the error.
     let mut profile = super::profile_of(&options.workload, &options.shape)?;
     if state.qos > 0 {
         set_limit(&mut profile, state.qos)?;
@@ -200,7 +200,7 @@ pub fn start(directory: &Path, options: &Start) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Until workers tell of progress; or of what is wrong.
+/// Waits until workers report progress, or an error.
 fn await_workers(directory: &Path, state: &State, log: &Path) -> Result<(), Failure> {
     let live = directory.join(runner::LIVE_FILE);
     let until = Instant::now() + Duration::from_secs(120);
@@ -273,7 +273,7 @@ pub fn remove(directory: &Path, yes: Option<&str>) -> Result<(), Failure> {
     destroy(directory, &state)
 }
 
-/// Deletes what was made on the servers, and the description.
+/// Deletes the fleet's users, volumes and shares on the servers, and the description.
 pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for (place, node) in state.nodes.iter().enumerate() {
