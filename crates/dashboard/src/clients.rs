@@ -13,7 +13,7 @@ pub const SESSIONS_MAX: usize = 200;
 pub struct SessionLine<'a> {
     #[serde(flatten)]
     session: &'a Session,
-    /// `None`: its server does not tell.
+    /// `None`: the session's server does not report it.
     pub read_bytes_per_s: Option<f64>,
     pub written_bytes_per_s: Option<f64>,
     /// Moved over its channels by RDMA and in messages of SMB Direct, since they began.
@@ -52,7 +52,7 @@ pub fn lines<'a>(
     }
     let line = |session: &'a Session| {
         let server = session.server.as_deref().unwrap_or(own);
-        // One that moved nothing is not told of.
+        // Sessions without traffic are not reported.
         let rate = |kind: usize| {
             activity.of(server).map(|_| rates.get(&(server, session.id)).map_or(0.0, |rates| rates[kind]))
         };
@@ -95,7 +95,7 @@ pub fn is_on_rdma(session: &Session) -> bool {
     session.channels.iter().any(|channel| channel.transport != "TCP")
 }
 
-/// Why all channels of a session are TCP, and what would change that.
+/// Explains why all channels of a session are TCP, and what would change that.
 pub fn why_not(session: &Session, rdma: &Rdma) -> Option<String> {
     if is_on_rdma(session) {
         return None;

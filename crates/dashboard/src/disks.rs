@@ -1,27 +1,27 @@
-//! Disks as the pages show them: what each does, and how its times compare with its peers'.
+//! Disks as the pages show them: load, and times compared with their peers'.
 
 use crate::activity::Servers;
 use api::latency::Percentiles;
 use api::model::Disk;
 use serde::Serialize;
 
-/// A disk, and what it did lately.
+/// A disk, and its recent load.
 #[derive(Debug, Serialize)]
 pub struct DiskLine<'a> {
     #[serde(flatten)]
     disk: &'a Disk,
-    /// The server that has it, as its fault domain says; empty: a single server.
+    /// The server that has the disk, by its fault domain; empty: a single server.
     pub node: &'a str,
     /// This server has it.
     pub is_local: bool,
-    /// Of the device; `null`: it has none, or its server does not tell.
+    /// Serial number of the device; `null`: it has none, or its server does not report it.
     pub serial: Option<String>,
-    /// In the last second; `null`: the disk's server does not tell.
+    /// Rates in the last second; `null`: the disk's server does not report them.
     pub reads_per_s: Option<f64>,
     pub writes_per_s: Option<f64>,
     pub read_bytes_per_s: Option<f64>,
     pub write_bytes_per_s: Option<f64>,
-    /// Of the last seconds, or since the start if nothing was asked of it lately.
+    /// Times of the last seconds, or since the start if the disk had no requests lately.
     pub read: Percentiles,
     pub write: Percentiles,
     pub flush: Percentiles,
@@ -41,7 +41,7 @@ pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec
     let told = servers.disks();
     let line = |disk: &'a Disk| {
         let (node, activity) = (node_of(&disk.fault_domain), told.get(&disk.id));
-        // Looks are a second apart; a little more or less is of no account here.
+        // Readings are a second apart; small deviations do not matter here.
         let operations = |kind: usize| activity.map(|activity| activity.operations[kind] as f64);
         let bytes = |kind: usize| activity.map(|activity| activity.bytes[kind] as f64);
         DiskLine {

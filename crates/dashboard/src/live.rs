@@ -27,7 +27,7 @@ pub struct Live<'a> {
     pub next_failures: Vec<NextFailure>,
     pub repairs: Vec<Repair>,
     pub health: HealthLines<'a>,
-    /// Servers of the cluster whose part of this is missing: they did not answer.
+    /// Servers of the cluster whose part is missing: they did not answer.
     pub unanswered: &'a [String],
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
@@ -60,7 +60,7 @@ pub struct Silent<'a> {
     pub at_unix_ms: u64,
     pub server: &'a str,
     pub version: &'static str,
-    /// Why there is nothing to show.
+    /// Reason why there is nothing to show.
     pub error: &'a str,
 }
 
@@ -80,7 +80,7 @@ pub struct Looked<'a> {
     pub server: &'a str,
     pub snapshot: &'a Snapshot,
     pub rdma: &'a Rdma,
-    /// Of this server alone.
+    /// Work of this server alone.
     pub sample: &'a Sample,
     /// The work of each server in the last second, this one among them.
     pub servers: &'a Servers,

@@ -10,7 +10,7 @@ use std::path::Path;
 /// The kernel's counters since the machine started, and its memory now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MachineTotals {
-    /// Of all processors together, in the kernel's ticks: when they worked, and all of them.
+    /// Ticks of all processors together: busy ones, and all.
     cpu_ticks: Option<[u64; 2]>,
     /// In use, and all of it, in bytes.
     memory_bytes: Option<[u64; 2]>,
@@ -78,7 +78,7 @@ fn network_bytes(text: &str, is_device: impl Fn(&str) -> bool) -> Option<[u64; 2
     sum(&is_device).or_else(|| sum(&|name| name != "lo"))
 }
 
-/// `NAME: RECEIVED` and seven more fields, then what was sent.
+/// Parses `NAME: RECEIVED` and seven more fields, then the bytes sent.
 fn interface(line: &str) -> Option<(&str, [u64; 2])> {
     let (name, fields) = line.split_once(':')?;
     let mut fields = fields.split_whitespace();

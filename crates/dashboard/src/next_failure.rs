@@ -30,7 +30,7 @@ pub struct NextFailure {
     pub lost_volumes: Vec<String>,
     /// Volumes that can be read and not written until it is back: fewer copies are left than writes need.
     pub waiting_volumes: Vec<String>,
-    /// Volumes of which it is not known what would be left.
+    /// Volumes whose state afterwards is unknown.
     pub unknown_volumes: Vec<String>,
     /// Most of the servers would be missing: no volume is served.
     pub ends_quorum: bool,
@@ -51,14 +51,14 @@ struct Unit<'a> {
 enum Left {
     /// No data of the volume is on the lost disks, or it has none.
     Untouched,
-    /// So many copies of each piece at least.
+    /// Least number of copies of any piece.
     Copies(u8),
     /// A piece may have no other copy.
     Lost,
     Unknown,
 }
 
-/// Of each pool.
+/// The next failures of each pool.
 pub fn next_failures(snapshot: &Snapshot, cluster: Option<&ClusterView>) -> Vec<NextFailure> {
     snapshot.pools.iter().flat_map(|pool| of_pool(pool, snapshot, cluster)).collect()
 }
@@ -178,7 +178,8 @@ fn left_of(volume: &Volume, unit: &Unit<'_>, disks: &[&Disk]) -> Left {
             let is_elsewhere =
                 disks.iter().any(|disk| holds(disk) && !hit.iter().any(|lost| lost.id == disk.id));
             let may_have_one = volume.least_copies == 1 || volume.least_servers == Some(1) || hit.len() == 1;
-            // Copies are in more servers than fail, or than are known: which pieces these are only the chunks tell.
+            // Copies are in more servers than fail, or than are known: only the chunks know which pieces
+            // these are.
             if is_elsewhere && !may_have_one { Left::Unknown } else { Left::Lost }
         }
         copies => Left::Copies(copies),
@@ -411,7 +412,8 @@ pub mod tests {
 
     #[test]
     fn every_resiliency_with_servers_down_is_judged_by_copies_least_copies_and_majority() {
-        // Copies, those that writes need, servers down; then of the worst disk: copies left, lost, waits; whether a server's loss ends the majority.
+        // Copies, those that writes need, servers down; then for the worst disk: copies left, lost, waits;
+        // and whether a server's loss ends the majority.
         for (copies, min_copies, down, left, lost, waits, ends) in [
             (1, 1, 0, Some(0), true, false, false),
             (2, 1, 0, Some(1), false, false, false),

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that takes longer to answer is asked anew.
+/// Timeout after which a server is asked anew.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Delay of the question: all servers read their counters when a second of the wall clock begins.
 const ASK_AFTER: Duration = Duration::from_millis(300);
@@ -48,7 +48,7 @@ pub struct NodeSample {
 pub struct NodeOperations {
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
-    /// Those whose time was measured, and their mean.
+    /// Number of measured operations, and their mean.
     pub count: u64,
     pub mean_us: Option<f64>,
 }
@@ -71,7 +71,7 @@ impl NodeOperations {
 }
 
 impl NodeFigures {
-    /// Of this server itself.
+    /// Figures of this server itself.
     pub fn new(performance: &Performance, sample: &Sample) -> Self {
         let Sample { interval_s, read, write, machine, .. } = sample;
         let sample = NodeSample {
@@ -107,7 +107,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Begins to ask these servers, unless they are being asked; of others nothing is kept.
+    /// Asks these servers, unless requests are under way; forgets others.
     pub fn look<'a>(&mut self, management: &Arc<dyn Management>, names: impl Iterator<Item = &'a str>) {
         let mut before = std::mem::take(&mut self.servers);
         for name in names {
@@ -127,7 +127,8 @@ impl Others {
         }
     }
 
-    /// The work of those that have answered lately, by name: figures of each, and what their seconds were made of.
+    /// The work of the servers that have answered lately, by name: figures of each, and the activity of
+    /// their seconds.
     pub fn figures(&self, now: Instant) -> (BTreeMap<String, NodeFigures>, Servers) {
         let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
         let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
@@ -140,7 +141,7 @@ impl Others {
     }
 }
 
-/// The counts of a server's last second, and what every release tells of it.
+/// The activity of a server's last second, and the counters that every release reports.
 const PATHS: [&str; 2] = ["/api/v1/perf/activity", "/api/v1/perf/second"];
 
 /// Asks a server for its last second.

@@ -16,7 +16,7 @@ use types::PoolId;
 const HOUR_S: u64 = 3600;
 /// Thirty days, as of the rest of the history.
 const HOURS_MAX: usize = 30 * 24;
-/// Of more pools the first ones are kept.
+/// Number of pools kept; further ones are left out.
 const POOLS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
@@ -36,7 +36,7 @@ pub struct PoolHistory {
 impl PoolHistory {
     pub fn open(path: &Path) -> Self {
         let mut hours: VecDeque<Hour> = read_or_default(path, FILE_BYTES_MAX);
-        // A clock that was set back leaves points of the future, and a file is what somebody may have changed.
+        // A clock that was set back leaves points of the future, and somebody may have changed the file.
         hours.make_contiguous().sort_by_key(|hour| hour.at_unix_s);
         hours.drain(..hours.len().saturating_sub(HOURS_MAX));
         Self { path: path.to_owned(), hours: Mutex::new(hours) }
@@ -71,7 +71,7 @@ impl PoolHistory {
         replace_private(&self.path, &serde_json::to_vec(hours)?)
     }
 
-    /// Times, and what was allocated of the pool then.
+    /// Times, and the pool's allocation then.
     pub fn of(&self, pool: PoolId) -> Vec<(u64, u64)> {
         let hours = self.hours();
         let known = hours.iter().filter_map(|hour| Some((hour.at_unix_s, *hour.allocated_bytes.get(&pool)?)));

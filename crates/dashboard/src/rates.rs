@@ -13,7 +13,7 @@ use types::{DiskId, LatencyHistogram, VolumeId};
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     pub performance: Performance,
-    /// Of clients' reads, writes, and all else.
+    /// Histograms of clients' reads, writes, and all else.
     pub requests: [LatencyHistogram; 3],
     pub disk_operations: [u64; 3],
     pub rdma_bytes: u64,
@@ -24,7 +24,7 @@ pub struct Totals {
     pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
     pub session_count: usize,
-    /// Of all pools; `None`: there is none, or it is not known of one.
+    /// Allocation of all pools; `None`: there is none, or one is unknown.
     pub allocated_bytes: Option<u64>,
     /// Empty if made of a snapshot alone.
     pub machine: MachineTotals,
@@ -65,7 +65,7 @@ pub struct Sample {
     pub read: Operations,
     pub write: Operations,
     pub metadata: Operations,
-    /// Of the bytes that clients read, those for which no disk was asked.
+    /// Share of the bytes that clients read without any disk.
     pub cache_hit_ratio: Option<f64>,
     pub disk_read_bytes_per_s: f64,
     pub disk_write_bytes_per_s: f64,
@@ -75,7 +75,7 @@ pub struct Sample {
     /// Moved by SMB Direct, in messages and by RDMA.
     pub rdma_bytes_per_s: f64,
     pub sessions: usize,
-    /// Of all pools, to volumes; `null`: there is no pool, or it is not known of one.
+    /// Allocation of all pools to volumes; `null`: there is no pool, or one is unknown.
     pub allocated_bytes: Option<u64>,
     pub machine: MachineSecond,
 }

@@ -1,6 +1,8 @@
-//! Looks at the server when a second begins: for the history always, for the streams and at the cluster while somebody watches.
+//! Reads the server's counters when a second begins: for the history always, for the streams and the
+//! cluster while somebody watches.
 //!
-//! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
+//! Promises: slow look-ups, such as the cluster's records and the kernel's list of interfaces, do not
+//! delay the next reading.
 
 use crate::activity::of_own;
 use crate::disks::node_of;
@@ -35,12 +37,12 @@ const DISK_TIMES_OF: Duration = Duration::from_secs(10);
 /// State from one reading to the next.
 struct Looks {
     last: Totals,
-    /// Of some seconds ago, for the times of disks, and the next one of that kind.
+    /// Readings of some seconds ago, for the times of disks, and the next one of that kind.
     earlier: [(Instant, Totals); 2],
     /// At the last point of each span.
     points: [(u64, Totals); 3],
     cluster: Slow<ClusterView>,
-    /// This server's, for one that is in no cluster, or if the others are not asked in time.
+    /// RDMA of this server, if it is in no cluster, or if the others do not answer in time.
     rdma: Slow<Rdma>,
     others: Others,
     serials: Serials,
@@ -50,7 +52,7 @@ struct Looks {
     whole: Slow<(Instant, Whole)>,
 }
 
-/// Serial numbers of disks by path: they are looked up again when there are other disks.
+/// Serial numbers of disks by path, looked up again when there are other disks.
 #[derive(Default)]
 struct Serials {
     of: Vec<String>,
@@ -93,7 +95,7 @@ pub async fn watch(shared: Arc<Shared>) {
     let mut looks = None;
     loop {
         tokio::time::sleep(until_next_look(unix_ms())).await;
-        // Without what clients have open: there may be a great many.
+        // Without clients' opens: there may be a great many.
         let look = tokio::time::timeout(PATIENCE, shared.management.figures()).await;
         let why = match look {
             Ok(Ok(mut snapshot)) => {
@@ -177,13 +179,14 @@ fn note(shared: &Arc<Shared>, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     looks.last = now;
 }
 
-/// Notes what is allocated of each pool, which in a cluster all servers tell together. Of those that one of them does not tell of, nothing is noted.
+/// Notes the allocation of each pool, which in a cluster all servers report together. Notes nothing for
+/// pools that one of them does not report.
 async fn note_pools(shared: Arc<Shared>, own: Vec<Pool>, now_s: u64) -> Option<()> {
     let pools = whole(&shared.management).await.map_or(own, |whole| whole.pools);
     let known = move || pools.into_iter().filter_map(|pool| Some((pool.id, pool.allocated_bytes?)));
     // The file may be on a file system that is slow.
     tokio::task::spawn_blocking(move || shared.pools.note(now_s, known())).await.ok()?;
-    // Not in each second, if there is nothing to note.
+    // Not each second, if there is nothing to note.
     tokio::time::sleep(POOLS_AGAIN_AFTER).await;
     Some(())
 }

@@ -14,7 +14,7 @@ impl<T: Clone + Send + 'static> Slow<T> {
         Self { kept: Arc::default(), task: None }
     }
 
-    /// Begins to look it up again, unless it is being looked up.
+    /// Begins another look-up, unless one is under way.
     pub fn refresh(&mut self, look: impl Future<Output = Option<T>> + Send + 'static) {
         if self.task.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
