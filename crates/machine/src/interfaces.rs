@@ -112,7 +112,7 @@ struct Link {
     bridge: bool,
 }
 
-/// The source of interfaces, and which of them may be told.
+/// The source of interfaces, and the rules for those that clients may learn.
 #[derive(Debug, Clone)]
 pub struct Interfaces {
     /// Addresses that SMB over TCP listens on.
@@ -125,7 +125,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Reads what clients are to be told now; empty if the system does not say.
+    /// Reads the interfaces that clients learn now; none if the system does not report them.
     pub fn read(&self) -> Vec<NetworkInterface> {
         match sys::interface_addresses() {
             Ok(addresses) => self.told(&addresses),
@@ -136,7 +136,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns the interfaces to tell of for these addresses.
+    /// Returns the interfaces of these addresses for clients.
     fn told(&self, addresses: &[InterfaceAddress]) -> Vec<NetworkInterface> {
         let mut told: Vec<NetworkInterface> = Vec::new();
         for one in addresses {
@@ -148,7 +148,8 @@ impl Interfaces {
                 continue;
             }
             let link = link(&self.sysfs, &one.name, 0);
-            // A bridge without a port of its own to the outside leads to this machine's guests alone; who wants it told names it.
+            // A bridge without a port of its own to the outside leads to this machine's guests alone; an
+            // administrator who wants it shown names it.
             let named = rule.is_some() || self.smb.iter().any(|listener| listener.ip() == one.address);
             if link.bridge && !link.physical && !named {
                 continue;

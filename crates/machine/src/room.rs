@@ -151,7 +151,7 @@ fn places(data: &Path) -> Vec<Place> {
     own.into_iter().chain(apart).collect()
 }
 
-/// Looks until the task is dropped.
+/// Checks until the task is dropped.
 pub async fn watch(data: PathBuf, room: Arc<DataRoom>) {
     loop {
         let data = data.clone();
