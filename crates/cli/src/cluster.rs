@@ -12,7 +12,7 @@ use owo_colors::OwoColorize;
 use std::time::Duration;
 use types::size::show_size;
 
-/// Between two looks at a server that drains.
+/// Interval between checks of a server that drains.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result<(), Failure> {
@@ -68,7 +68,7 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
     }
 }
 
-/// Fails if something stands in the way.
+/// Fails if a check failed.
 fn test(client: &Client, as_json: bool, request: TestCluster) -> Result<(), Failure> {
     let checks: Vec<PreflightCheck> = client.post("/cluster/test", &request)?;
     if as_json {

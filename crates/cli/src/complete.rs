@@ -11,7 +11,8 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use std::time::Duration;
 
-/// The variable by which a shell's script asks; `COMPLETE`, the usual one, may mean something else to others.
+/// The variable by which a shell's script asks; `COMPLETE`, the usual one, may mean something else to
+/// other programs.
 pub const VARIABLE: &str = "CENOTE_COMPLETE";
 /// Somebody has pressed a key and waits.
 const TIME_LIMIT: Duration = Duration::from_millis(1500);
@@ -108,7 +109,7 @@ fn offer(name: String, what: String) -> CompletionCandidate {
     CompletionCandidate::new(name).help((!what.is_empty()).then(|| what.into()))
 }
 
-/// The server that is asked is the one that the words of the line name.
+/// Asks the server that the words of the line name.
 fn global() -> Global {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok();

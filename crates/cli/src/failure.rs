@@ -8,7 +8,7 @@ use api::{ApiError, ErrorKind};
 pub struct Failure {
     pub message: String,
     pub exit_status: u8,
-    /// Of a refusal by the API.
+    /// Kind of a refusal by the API.
     pub kind: Option<ErrorKind>,
 }
 

@@ -54,7 +54,7 @@ impl Listener {
     }
 }
 
-/// The users who listen where a connection to `wanted` may end: at that address, or at any.
+/// Returns the users who listen at `wanted`, or at any address.
 fn owners(table: &str, wanted: SocketAddr) -> Vec<u32> {
     let listener = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,7 +1,7 @@
 //! `cenote plan`: arithmetic over nodes and drives, which needs a server only to begin with a running pool.
 //!
-//! Bounds come from what was measured on one core (docs/PERFORMANCE.md) and from what drives of a type do; they are the most to expect,
-//! and no promise. Owns words and bounds; capacity is `pool`'s arithmetic.
+//! Bounds come from measurements on one core (docs/PERFORMANCE.md) and from typical rates of drives;
+//! they are the most to expect, and no promise. Owns words and bounds; capacity is `pool`'s arithmetic.
 
 use crate::args::{self, DriveType, Drives, Global, Protection, Resiliency};
 use crate::client::{Client, Failure, escaped};
@@ -35,7 +35,7 @@ const LARGE_AMPLIFICATION: f64 = 1.0;
 const STORE_RAM_SHARE: f64 = 8.0 / (480.0 * 4096.0);
 /// Drives that are planned with at most, of 1 PiB each at most: their bytes can be counted, and no request of a dashboard takes long.
 const DRIVES_MAX: u64 = 16_000;
-/// A cache to begin with, and what the operating system takes.
+/// A cache to begin with, and memory of the operating system.
 const CACHE_BYTES: u64 = 2 << 30;
 const SYSTEM_BYTES: u64 = 2 << 30;
 
@@ -79,7 +79,7 @@ pub fn plan(global: &Global, as_json: bool, options: &args::Plan) -> Result<(), 
     Ok(())
 }
 
-/// The options alone, for those who have them as words.
+/// The options alone, for callers that have them as words.
 #[derive(Debug, Parser)]
 #[command(name = "plan", disable_help_flag = true)]
 struct Words {
@@ -87,10 +87,10 @@ struct Words {
     options: args::Plan,
 }
 
-/// The plan for what would stand behind `cenote plan`, if the server has these pools and disks.
+/// Returns the plan of `cenote plan` with these words, if the server has these pools and disks.
 ///
 /// # Errors
-/// What the command line would say.
+/// The command line's message.
 pub fn plan_of_words(words: &[String], pools: &[Pool], disks: &[Disk]) -> Result<Plan, Failure> {
     let words = std::iter::once("plan").chain(words.iter().map(String::as_str));
     let Words { options } = Words::try_parse_from(words).map_err(|error| Failure::new(error.to_string()))?;
@@ -105,11 +105,11 @@ pub fn plan_of_words(words: &[String], pools: &[Pool], disks: &[Disk]) -> Result
     make(&nodes(running, &options)?, &options)
 }
 
-/// The nodes that the command line names, or those of a running pool, with what is added and lost.
+/// Returns the nodes of the command line, or those of a running pool with additions and losses.
 fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure> {
     let mut nodes = running;
     if let Some(largest) = nodes.iter().max_by_key(|node| node.bytes()).cloned() {
-        // A new node stands in no rack that has one.
+        // A new node is in no existing rack.
         let added = Node { rack: String::new(), ..largest };
         nodes.extend(std::iter::repeat_n(added, options.add_nodes as usize));
     }
@@ -118,7 +118,7 @@ fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure>
         nodes.extend(std::iter::repeat_n(node, options.nodes.unwrap_or(1) as usize));
     }
     nodes.extend(options.node.iter().map(|drives| Node { drives: drives.0.clone(), ..Node::default() }));
-    // As many of 1 PiB have fewer bytes than 64 bits count.
+    // [`DRIVES_MAX`] drives of 1 PiB have fewer bytes than 64 bits count.
     let drives =
         nodes.iter().flat_map(|node| &node.drives).map(|drives| u64::from(drives.count)).sum::<u64>();
     if drives > DRIVES_MAX {
@@ -280,7 +280,7 @@ fn word(resiliency: Resiliency) -> &'static str {
     }
 }
 
-/// The least of what processors, drives and network allow, and its name.
+/// Returns the least limit of processors, drives and network, and its name.
 fn least(limits: [(f64, &str); 3]) -> (f64, String) {
     let (value, name) = limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, ""));
     (value, name.to_owned())

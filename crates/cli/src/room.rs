@@ -20,7 +20,8 @@ fn promised_bytes(pool: &Pool, volumes: &[Volume]) -> u64 {
     own.map(|volume| volume.size_bytes * u64::from(volume.copies)).sum()
 }
 
-/// Says that the volumes of a pool have more promised than there is. `named`: the volume that was made, or has grown; `grown_bytes`: by so much.
+/// Warns that the volumes of a pool have more promised than there is. `named`: the volume that was
+/// made, or has grown; `grown_bytes`: by how much.
 pub fn overcommitted(pool: &Pool, volumes: &[Volume], named: &str, grown_bytes: u64) -> Option<String> {
     let volume = volumes.iter().find(|volume| volume.name.eq_ignore_ascii_case(named))?;
     let (promised, room) = (promised_bytes(pool, volumes), room_bytes(pool));
@@ -38,7 +39,7 @@ pub fn overcommitted(pool: &Pool, volumes: &[Volume], named: &str, grown_bytes: 
     ))
 }
 
-/// Says what an empty volume has taken of itself, if that is much of it.
+/// Reports an empty volume's own use of space, if that is much of the volume.
 pub fn taken_by_itself(volume: &Volume) -> Option<String> {
     let used = volume.used_bytes?;
     (used * 10 >= volume.size_bytes).then(|| {

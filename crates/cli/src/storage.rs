@@ -37,7 +37,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             if as_json {
                 return json(&added);
             }
-            // Without a name there is one pool.
+            // Without a name there must be one pool.
             let pool = request.pool.or_else(|| {
                 let pools = client.get::<Vec<Pool>>("/pools").ok()?;
                 pools.into_iter().map(|pool| pool.name).next()
@@ -107,7 +107,7 @@ fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), F
 fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str>) -> Result<(), Failure> {
     let disk = disk_id(client, named)?;
     let (path, mut request) = (format!("/disks/{disk}/forget-promises"), ForgetPromises::default());
-    // Without the confirmation it only looks.
+    // Without the confirmation the server only checks.
     let refused = match client.post::<ForgottenPromises>(&path, &request) {
         Ok(forgotten) => return json(&forgotten),
         Err(refused) => refused,
@@ -490,7 +490,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     Ok(())
 }
 
-/// Tells of a volume that has grown by `grown_bytes` what may surprise later.
+/// Warns of surprises of a volume that has grown by `grown_bytes`.
 fn tell_of_room(client: &Client, as_json: bool, name: &str, grown_bytes: u64) -> Result<(), Failure> {
     if as_json {
         return Ok(());
@@ -581,7 +581,7 @@ fn show_damage(damage: &VolumeDamage) {
     }
 }
 
-/// Checks first, says what a repair will do, asks, and does it.
+/// Checks first, announces the repair, asks, and repairs.
 fn repair_volume(
     client: &Client,
     as_json: bool,
@@ -643,7 +643,7 @@ fn show_volume(volume: &Volume) {
     ]);
 }
 
-/// Of a volume that is not served nobody knows how many of its copies can be used.
+/// Nobody knows how many copies of an unserved volume can be used.
 fn show_copies(volume: &Volume) -> String {
     match volume.in_sync_copies {
         None => format!("- of {}", volume.copies),

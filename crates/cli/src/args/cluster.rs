@@ -40,7 +40,7 @@ pub enum Cluster {
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// Show the cluster's servers and state, what may fail now, and what one more dead server would cost
+    /// Show the cluster's servers and state, what may fail now, and the losses if one more server dies
     Status,
 }
 
@@ -94,7 +94,8 @@ pub enum Node {
         /// Wait until it is drained
         #[arg(long)]
         watch: bool,
-        /// Drain the server although volumes whose only copies it has will not be served while it is stopped; asks for the server's name
+        /// Drain the server even if volumes with their only copies there are not served while it is stopped;
+        /// asks for the server's name
         #[arg(long)]
         force: bool,
         #[command(flatten)]

@@ -63,7 +63,7 @@ pub enum Disk {
     ForgetPromises {
         /// The disk's ID, the beginning of the ID, or its path
         disk: String,
-        /// Do not ask; DISK is the disk's ID or path, as it was given
+        /// Do not ask; DISK is the disk's ID or path, as given
         #[arg(long, value_name = "DISK")]
         yes: Option<String>,
     },
@@ -71,7 +71,7 @@ pub enum Disk {
     Erase {
         /// A file, a partition or a whole block device
         path: PathBuf,
-        /// Do not ask; PATH is the disk's, as it was given
+        /// Do not ask; PATH is the disk's, as given
         #[arg(long, value_name = "PATH")]
         yes: Option<String>,
     },
