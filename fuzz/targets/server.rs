@@ -116,7 +116,7 @@ impl Pair {
         pair
     }
 
-    /// Lets the server do what is due.
+    /// Lets the server do due work.
     fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.now = Monotonic(self.now.0 + 1000);

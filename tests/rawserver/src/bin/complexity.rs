@@ -110,9 +110,9 @@ impl Bench {
 
 /// Result of a case.
 struct Counted {
-    /// Of the turns, in instructions.
+    /// Instructions of the turns.
     counts: Vec<u64>,
-    /// Of the first answer of each message, each once: shows whether it was worked on or refused.
+    /// Statuses of the first answer of each message, each once: shows whether it was worked on or refused.
     statuses: BTreeSet<String>,
 }
 
@@ -184,8 +184,8 @@ fn judge(case: &Case) -> bool {
     passed
 }
 
-/// Judges the cases, as many at a time as there are processors; how many passed and failed. Counts are those of the program alone:
-/// what runs beside it does not change them.
+/// Judges the cases, as many at a time as there are processors; returns the passed and the failed.
+/// Counts are those of the program alone: others beside it do not change them.
 fn judge_all(cases: &[&Case]) -> (usize, usize) {
     let next = AtomicUsize::new(0);
     let passed = AtomicUsize::new(0);
