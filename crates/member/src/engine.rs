@@ -1,8 +1,7 @@
 //! The engine of the records: redb on a single server, etcd in a cluster, and the members of etcd.
 //!
-//! Promises: the founder's records are in etcd, whole, before any other request to it; a server's own
-//! member gets its vote by itself as soon as it has caught up. A founding that cannot complete leaves
-//! the single server of before.
+//! Promises: the founder's records are in etcd, whole, before any other request to it; a server's own member
+//! gets its vote by itself when it has caught up. A founding that fails leaves the single server of before.
 
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
@@ -27,8 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Time that a founder waits for its own etcd to answer.
 pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
-/// Time after which a founder gives up an etcd that ends by itself: it has no port, no space, or no
-/// permission.
+/// Time after which a founder gives up an etcd that ends by itself, for want of port, space or permission.
 const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
@@ -101,8 +99,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the state of the member that this server is to run.
     fn own_member(&self) -> OwnMember;
 
-    /// Returns the state of the own member's process, and the member's own answer within a timeout; `None`:
-    /// this server runs none.
+    /// Returns the state of the own member's process, and its answer within a timeout; `None`: there is none.
     fn ask_own(&self, _patience: Duration) -> Option<OwnAnswer> {
         None
     }
@@ -121,8 +118,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Removes a member that does nothing for the majority.
     ///
     /// # Errors
-    /// The others would have no majority without it, or the reason why etcd refused. The member is still
-    /// there.
+    /// The others would have no majority without it, or etcd refused. The member is still there.
     fn drop_member(&self, member: &MemberHealth) -> Result<(), String>;
 
     /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; their
@@ -188,8 +184,7 @@ pub(crate) fn unfounded(error: EngineError) -> ApiError {
     }
 }
 
-/// Opens the state of this server or of its cluster. Takes a founding back that cannot complete: the
-/// caller opens the identity again.
+/// Opens the state of this server or of its cluster. May take a founding back: open the identity again then.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -246,8 +241,7 @@ fn open_clusters(
     let engine = Etcd::of(identity, etcd.clone(), process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_state(&state, &etcd, identity);
-    // In an etcd that somebody else runs another server may have taken the name. Nothing is written before
-    // that is checked.
+    // In an etcd that somebody else runs another server may have the name: check before anything is written.
     if ClusterRecord::find(&state)?.is_none_or(|found| found.value.id != identity.facts.id) {
         return Err(CarryError::Exists(identity.facts.cluster.clone()).into());
     }
@@ -321,9 +315,8 @@ fn has_answered(state: &State) -> Result<(), StateError> {
     }
 }
 
-/// Waits without a limit until the cluster's state answers a starting server, since starting servers
-/// wait for each other. Logs the reason of the wait. Remakes a certificate whose time ends meanwhile,
-/// or that could not be remade before: etcd takes no other.
+/// Waits without a limit until the cluster's state answers, since starting servers wait for each other; logs
+/// the reason. Remakes a certificate that ends meanwhile, or could not be remade before: etcd takes no other.
 fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
     let mut reminded = Instant::now();
     while let Err(error) = has_answered(state) {
@@ -399,9 +392,8 @@ fn begin_to_seek_vote(
     vote.spawn(move || seek_vote(&etcd, &url, &ended)).map(|_| ())
 }
 
-/// Asks for the vote of the own member until it has it: not before its state was found equal to the
-/// leader's at the same entry. The vote is not withheld for ever if entries come so fast that the two
-/// never have the same.
+/// Asks for the own member's vote until it has it: not before its state equals the leader's at one entry. If
+/// entries come so fast that the two never have the same one, the vote is not withheld for ever.
 fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
