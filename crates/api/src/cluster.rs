@@ -55,7 +55,7 @@ pub struct StateEngine {
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
     Up,
-    /// Has just missed heartbeats.
+    /// Silent for a moment; this release never reports it.
     Suspect,
     Down,
     Draining,
