@@ -71,7 +71,7 @@ fn caller(session: u64) -> Caller {
     }
 }
 
-/// The next request that the input says, of one of two peers, on one of the opens that there are.
+/// The next request of the input, of one of two peers, on one of the existing opens.
 fn request(kind: u8, which: u8, bytes: &[u8], opens: &[OpenId]) -> Operation {
     let open =
         opens.get(usize::from(which) % opens.len().max(1)).copied().unwrap_or(OpenId(u64::from(which)));

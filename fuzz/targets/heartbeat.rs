@@ -1,4 +1,4 @@
-//! Heartbeats from outside: as bytes, and signed with the cluster's key by a peer that says anything.
+//! Heartbeats from outside: as bytes, and signed with the cluster's key by a peer that sends anything.
 #![no_main]
 
 use cluster::membership::{
@@ -74,7 +74,7 @@ fuzz_target!(|input: &[u8]| {
                     granted_ago: Duration::from_millis(input.number()),
                 })
                 .collect(),
-            // Behind all others, so that the corpus says what it said.
+            // Behind all others, so that older inputs of the corpus keep their meaning.
             ways: Ways { reach_most: input.byte() & 1 == 1, votes: input.byte() & 1 == 1 },
         };
         let bytes = heartbeat.encode(7, &KEY);

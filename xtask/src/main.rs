@@ -56,8 +56,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the simulator. Bugs are compiled in only where they are to be planted: what is asserted of the product is asserted of
-/// a build that has none.
+/// Runs the simulator. Bugs are compiled in only for planting them: assertions about the product are
+/// made of a build without any.
 fn simulate(arguments: &[String]) -> ExitCode {
     let mut command = Command::new("cargo");
     command.args(["run", "-q", "-p", "cenote-sim"]);

@@ -1,6 +1,7 @@
 //! Carries out requests that other servers of the cluster hand on.
 //!
-//! Promises: only what one server alone can do, or has a part of; as the caller that the other server names, and with that caller's role.
+//! Promises: only work that one server alone can do, or has a part of; as the caller that the other
+//! server names, and with that caller's role.
 
 use crate::caller::Caller;
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
@@ -20,10 +21,10 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-/// Carries out what other servers of the cluster hand on.
+/// Carries out requests that other servers of the cluster hand on.
 pub struct Errands {
     management: Weak<dyn Management>,
-    /// Made once: what describes the routes takes longer to make than most answers.
+    /// Made once: that takes longer than most answers.
     routes: Router<Shared>,
 }
 
@@ -41,7 +42,7 @@ impl Errands {
     }
 
     /// `peer`: the server that asks, which is in the cluster.
-    /// `caller`: who asked that server.
+    /// `caller`: the caller of that server.
     pub async fn carry_out(&self, peer: SocketAddr, errand: Errand, caller: Caller) -> Carried {
         let Some(management) = self.management.upgrade() else {
             return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));

@@ -1,4 +1,5 @@
-//! The management API: REST with an OpenAPI document, Prometheus metrics, and the trait behind which the daemon stands.
+//! The management API: REST with an OpenAPI document, Prometheus metrics, and the trait that the daemon
+//! implements.
 //!
 //! Promises: the CLI uses nothing else. Never touches the data path.
 

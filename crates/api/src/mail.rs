@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// The server has so long for each step.
+/// Timeout of each of the server's answers.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of a password's file.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Issues that a mail lists in each of its parts.
 const ISSUES_MAX: usize = 50;
 
-/// How what is sent is protected on its way.
+/// Protection of mails and logins on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
@@ -40,7 +40,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// The port that stands for it.
+    /// The default port of the protection.
     const fn port(self) -> u16 {
         match self {
             Self::Starttls => 587,
@@ -66,10 +66,10 @@ pub struct Mail {
     pub answer_within: Duration,
 }
 
-/// Takes `HOST`, `HOST:PORT` or `[ADDRESS]:PORT` apart.
+/// Parses `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
 ///
 /// # Errors
-/// That it is none of them.
+/// The text is none of them.
 pub fn host_and_port(text: &str, protection: Protection) -> Result<(String, u16), String> {
     let bad = || format!("'{text}' is neither HOST nor HOST:PORT");
     let (host, port) = match text.rsplit_once(':') {
@@ -85,10 +85,10 @@ pub fn host_and_port(text: &str, protection: Protection) -> Result<(String, u16)
     if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(bad()) }
 }
 
-/// Looks whether a text is an address of mail, with or without a name.
+/// Checks that a text is an address of mail, with or without a name.
 ///
 /// # Errors
-/// That it is none.
+/// The text is none.
 pub fn check_address(text: &str) -> Result<(), String> {
     mailbox(text).map(|_| ())
 }

@@ -1,7 +1,8 @@
-//! TLS of the API, for those who reach it from elsewhere.
+//! TLS of the API, for callers from other machines.
 //!
-//! Owns certificate and key. Promises: a key that anybody on the machine can read is refused; files that were replaced are taken up
-//! while the server runs, and ones that do not fit together leave the ones before in place. TLS 1.2 and 1.3 only.
+//! Owns certificate and key. Promises: refuses a key that anybody on the machine can read; loads
+//! replaced files while the server runs, and keeps the ones before if the new ones do not fit together.
+//! TLS 1.2 and 1.3 only.
 
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -15,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
-/// How often the files are looked at for new ones.
+/// Interval between checks for new files.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a certificate cannot be used.

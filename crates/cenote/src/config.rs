@@ -244,7 +244,7 @@ impl Default for Disks {
 }
 
 impl Default for AccountKeys {
-    /// As NIST SP 800-63B, 5.1.1, has it for what people choose.
+    /// NIST SP 800-63B, 5.1.1, demands this for passwords that people choose.
     fn default() -> Self {
         Self { password_characters_min: 8 }
     }
@@ -400,7 +400,7 @@ impl Config {
         Ok(())
     }
 
-    /// As TOML with every key, its value in effect and what it does.
+    /// Returns TOML with every key, its value in effect and its meaning.
     pub fn documented(&self) -> String {
         let Ok(toml::Value::Table(sections)) = toml::Value::try_from(self) else { return String::new() };
         let mut text = String::new();
@@ -463,7 +463,7 @@ impl Config {
             .collect()
     }
 
-    /// Where files may be disks, as far as the configuration tells.
+    /// Returns the places for disks in files, as configured.
     pub fn disk_places(&self) -> DiskPlaces {
         let (api, cluster, health) = (&self.api, &self.cluster, &self.health);
         let taken = [
@@ -499,7 +499,7 @@ impl Config {
         }
     }
 
-    /// What may be told of the interfaces.
+    /// Returns the rules for the interfaces that clients may learn of.
     pub fn interface_rules(&self) -> Vec<InterfaceRule> {
         self.smb.interfaces.iter().filter_map(|rule| rule.parse().ok()).collect()
     }

@@ -1,4 +1,4 @@
-//! The daemon's parts: control plane, data plane and the channel between them, and what the program does itself.
+//! The daemon's parts: control plane, data plane, the channel between them, and the program's own commands.
 //!
 //! Promises: every layer below is put together here and nowhere else. Never holds logic of storage or protocol.
 

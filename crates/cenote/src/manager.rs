@@ -1,4 +1,4 @@
-//! What the API asks of the daemon, carried out: accounts and shares in the cluster state, everything else in the data plane.
+//! Carries out requests of the API: accounts and shares in the cluster state, all else in the data plane.
 //!
 //! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
 //! one at a time. Never touches disks.
@@ -55,7 +55,7 @@ pub struct Manager {
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
-    /// Held while a part of what clients have open is gathered.
+    /// Held while a part of clients' opens is gathered.
     gathering: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
     seconds: Seconds,
@@ -90,13 +90,13 @@ impl Manager {
         self.devices.clone()
     }
 
-    /// What is told of the room that the data directory has.
+    /// Issues of free space in the data directory.
     pub fn room(&self) -> Arc<DataRoom> {
         self.room.clone()
     }
 
-    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it. Answers when it is
-    /// in force for everybody who is connected.
+    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and
+    /// publishes it. Returns when it is in force for all connected clients.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&AccountBook) -> Result<T, ApiError> + Send + 'static,
@@ -108,7 +108,7 @@ impl Manager {
             let done = tokio::task::spawn_blocking(move || {
                 let _one_at_a_time = changing.changing.lock().unwrap_or_else(PoisonError::into_inner);
                 let changed = change(&changing);
-                // A change that failed at its second step has made its first one, and one whose outcome is unknown may be there.
+                // A change that failed at its second step has made its first; others are of unknown outcome.
                 let published = changing.publish();
                 let (reply, in_force) = oneshot::channel();
                 control.send(Command::DirectoryChanged { reply });
@@ -126,8 +126,8 @@ impl Manager {
         })
     }
 
-    /// Reads accounts and shares again, which another server of the cluster has changed. Answers when that is in force for everybody who is
-    /// connected.
+    /// Reads accounts and shares again that another server of the cluster has changed. Returns when they
+    /// are in force for all connected clients.
     ///
     /// # Errors
     /// If they cannot be read; they are read again until they can be.
@@ -154,12 +154,12 @@ impl Manager {
         self.control.call(make).await.map_err(failed)
     }
 
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     async fn look(&self) -> Result<Box<Snapshot>, ApiError> {
         self.control.figures().await.map_err(failed)
     }
 
-    /// A snapshot with what the control plane knows beside the data plane.
+    /// Completes a snapshot with the control plane's own knowledge.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
         owner_names(&mut snapshot.volumes, &self.cluster.servers());
@@ -199,13 +199,13 @@ impl Manager {
         }
     }
 
-    /// The SID of an account, by its name or as it is written.
+    /// Finds the SID of an account, by its name or as it is written.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
         let nobody = || refused(AccountError::NoAccount(name.to_owned()));
         self.accounts.directory.current().sid_of(name).ok_or_else(nobody)
     }
 
-    /// Tells a named pipe the outcome of what was asked through it. False: the data plane has ended.
+    /// Returns the outcome of a named pipe's change to it. False: the data plane has ended.
     pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
         self.control.send(Command::AnswerPipe { pipe, outcome })
     }
@@ -214,7 +214,7 @@ impl Manager {
 impl Management for Manager {
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage> {
         Box::pin(async move {
-            // However many ask, the data plane gathers one part a turn at most.
+            // The data plane gathers at most one part a turn for all callers.
             let _alone = self.gathering.lock().await;
             self.call(|reply| Command::Opens { after, most, reply }).await
         })
@@ -233,7 +233,7 @@ impl Management for Manager {
     }
 
     fn config_values(&self) -> Configuration {
-        // It is written from values, and reads back.
+        // A configuration written from values parses back.
         toml::from_str(&self.config()).unwrap_or_default()
     }
 
@@ -344,7 +344,7 @@ impl Management for Manager {
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
             self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
-            // Its shares are gone.
+            // Publishes that the pool's shares are gone.
             self.change(|_| Ok(())).await
         })
     }
@@ -477,7 +477,7 @@ impl Management for Manager {
                 self.call(|reply| FileCommand::MakeDirectory { volume, path, reply }).await?;
             }
             self.change(move |book| {
-                // As Windows: Administrators may do everything, others what they are given.
+                // As in Windows: Administrators may do everything, others what they are given.
                 let access = book
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);

@@ -1,4 +1,4 @@
-//! The sign of life of the data plane's loop, for whoever has to know that it turns.
+//! Heartbeat of the data plane's loop, for threads that must know that it turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

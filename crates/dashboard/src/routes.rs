@@ -1,4 +1,4 @@
-//! What pages ask beyond the API. It is theirs alone, and may change with them.
+//! Routes for pages beyond the API. They are for pages alone, and may change with them.
 
 use crate::capacity::{PoolTrend, pool_trends};
 use crate::events::{AuditEvents, newest};
@@ -37,7 +37,7 @@ pub struct Shared {
     pub fleets: Fleets,
     pub mutes: Mutes,
     pub pools: PoolHistory,
-    /// Of the server's data directory.
+    /// Directory of the server's audit log.
     audit: PathBuf,
     /// Plans are made one at a time: one of thousands of drives takes a while.
     planning: tokio::sync::Mutex<()>,
@@ -77,7 +77,7 @@ pub fn add_to(pages: Pages, shared: &Arc<Shared>) -> Pages {
     })
 }
 
-/// Events as long as the reader stays: one at once if a fresh one is there, then one a second.
+/// Streams events until the reader leaves: one at once if a fresh one is there, then one a second.
 async fn events(State(shared): State<Arc<Shared>>, seat: Option<Extension<Arc<Seat>>>) -> Response {
     let Some(events) = shared.streams.open(seat.map(|Extension(seat)| seat), Instant::now()) else {
         let message = format!(
@@ -162,7 +162,7 @@ async fn planned(
     made.map_err(|_| ApiError::new(ErrorKind::Internal, "the plan was not finished"))?.map(Json)
 }
 
-/// A running fleet tells of itself, once a second.
+/// Takes a running fleet's report, once a second.
 async fn fleet(
     State(shared): State<Arc<Shared>>,
     peer: Peer,

@@ -1,8 +1,9 @@
-//! In which places of this machine a file may be a disk.
+//! Places of this machine in which a file may be a disk.
 //!
-//! Devices are chosen by all who may add disks. Files are another matter: the server makes them or overwrites what is in them, with its own
-//! rights, which may be root's. Promises: no file of the server itself and none of the operating system becomes a disk, and none in a directory
-//! that strangers can change; an operator uses files in no other directories than the configuration names. Blocks: asks file systems.
+//! Any caller who may add disks chooses devices freely. Files are another matter: the server makes or
+//! overwrites them, with its own rights, which may be root's. Promises: no file of the server itself
+//! and none of the operating system becomes a disk, and none in a directory that strangers can change;
+//! an operator uses files in no other directories than the configured ones. Blocks: asks file systems.
 
 use api::{ApiError, ErrorKind, Role};
 use rustix::process::{getegid, geteuid};
@@ -10,13 +11,14 @@ use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Of the server's data directory: where `quickstart` keeps its disks.
+/// Folder of the data directory in which `quickstart` keeps its disks.
 const OWN_DISKS: &str = "disks";
-/// Of the operating system: what lies there is read as configuration, run or not stored at all. `/dev/shm` holds ordinary files.
+/// Directories of the operating system: files there are read as configuration, run or not stored at
+/// all. `/dev/shm` holds ordinary files.
 const SYSTEM: [&str; 12] =
     ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"];
 const SYSTEM_SPOOL: &str = "/var/spool";
-/// As Linux has it (PATH_MAX, with the zero at its end).
+/// Linux' limit (PATH_MAX, with the zero at its end).
 const PATH_BYTES_MAX: usize = 4095;
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -25,7 +27,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub struct DiskPlaces {
     /// The server's data directory.
     pub data: PathBuf,
-    /// Of the configuration (`disks.directories`); none: an administrator names any.
+    /// Configured directories (`disks.directories`); none: an administrator may use any.
     pub directories: Vec<PathBuf>,
     /// Files that the configuration names for something else.
     pub taken: Vec<PathBuf>,
@@ -60,7 +62,7 @@ impl DiskPlaces {
         };
         let real = match path.canonicalize() {
             Ok(real) => real,
-            // It is to be made: a link that leads nowhere is not followed then.
+            // The file is new: a link that leads nowhere is not followed then.
             Err(_) => match self.made(parent).canonicalize() {
                 Ok(parent) => parent.join(name),
                 Err(error) => {
@@ -139,7 +141,8 @@ fn is_of_system(real: &Path) -> bool {
     is_below(&SYSTEM) && !is_below(&[SHARED_MEMORY]) || is_below(&[SYSTEM_SPOOL])
 }
 
-/// Names those who, beside root and the server's user, can make, rename and remove files in a directory; `None`: nobody.
+/// Names users who, beside root and the server's user, can make, rename and remove files in a
+/// directory; `None`: nobody.
 fn foreign_writers(directory: &Metadata) -> Option<String> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if ![0, user].contains(&directory.uid()) {
@@ -152,7 +155,7 @@ fn foreign_writers(directory: &Metadata) -> Option<String> {
     is_open_to_group.then(|| format!("the group {}", directory.gid()))
 }
 
-/// A path as a caller gives it.
+/// Parses a caller's path.
 ///
 /// # Errors
 /// It does not begin at the root, holds `..`, or is longer than any.
@@ -169,10 +172,10 @@ pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
     })
 }
 
-/// Several of them.
+/// Parses several paths.
 ///
 /// # Errors
-/// As [`absolute`].
+/// Errors of [`absolute`].
 pub fn absolute_all(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
     given.iter().map(|text| absolute(text)).collect()
 }
@@ -187,7 +190,7 @@ pub fn leads_to(path: &Path, other: &Path) -> bool {
     path.zip(other).is_some_and(|(whole, part)| whole.starts_with("/dev/") && is_partition_of(part, whole))
 }
 
-/// By the names that the kernel gives: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
+/// Compares the kernel's names: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
 fn is_partition_of(part: &str, whole: &str) -> bool {
     let number = part.strip_prefix(whole).map(|number| number.strip_prefix('p').unwrap_or(number));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))

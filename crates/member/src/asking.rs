@@ -13,10 +13,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long a server that is looked at may take to answer.
+/// Timeout of a server's answer about itself, for displays.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// How long a connection to it may take, on whatever is asked then.
+/// Timeout of a connection to a server, before any question.
 pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a server did not answer.
@@ -34,13 +34,13 @@ pub enum AskError {
     Rubbish { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Tls(#[from] ClusterTlsError),
-    /// It answered, and said no.
+    /// Answered, and refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves only when that server's certificate
-/// was shown: another server of the cluster at this address learns nothing.
+/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves
+/// only after that server's certificate was shown: another server at this address learns nothing.
 ///
 /// # Errors
 /// [`AskError`].
@@ -54,7 +54,8 @@ pub async fn ask_node(
     exchange_with(tls, node.cluster, is_node, question, within).await.map(|(told, _)| told)
 }
 
-/// Asks whichever server of the cluster is at an address, once; the whole exchange is over after `within`. Answers also who answered.
+/// Asks the server of the cluster at an address, any of them, once; the whole exchange ends after
+/// `within`. Returns also the certificate that it showed.
 ///
 /// # Errors
 /// [`AskError`].

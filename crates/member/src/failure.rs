@@ -1,4 +1,4 @@
-//! Why something asked of the cluster was not done, in the API's kinds.
+//! Reasons why a request to the cluster failed, in the API's kinds.
 
 use crate::asking::AskError;
 use crate::tls::ClusterTlsError;
@@ -62,10 +62,10 @@ impl From<AskError> for ControlError {
     }
 }
 
-/// What goes wrong, on its way to the API.
+/// An error on its way to the API.
 pub struct ControlError(pub ApiError);
 
-/// Does what waits for disks or other servers on a thread of its own.
+/// Runs work that waits for disks or other servers on a thread of its own.
 pub async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
 ) -> Result<T, ControlError> {

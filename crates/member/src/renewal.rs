@@ -9,10 +9,11 @@ use cluster::nodes::ClusterRecord;
 use cluster::seal::SealKey;
 use cluster::{NodeRecord, Typed};
 
-/// Keeps what this server needs when it cannot read the records, and puts its certificate on record if it made that alone.
+/// Stores the facts that this server needs when it cannot read the records, and records a certificate
+/// that it made alone.
 ///
 /// # Errors
-/// Why not; the next look tries again.
+/// The reason why not; the next check tries again.
 pub(crate) fn note_known(
     credentials: &Credentials,
     state: &State,
@@ -49,8 +50,8 @@ fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Resul
     state.write(&dated, found.revision).map(|_| ()).map_err(told)
 }
 
-/// Does nothing if there is time left; `true`: another certificate is shown from now on. What cannot be done now is tried again by the next
-/// call: the certificate before stays good.
+/// Does nothing if there is time left; `true`: another certificate is shown from now on. The next call
+/// retries a failed renewal: the certificate before stays good.
 ///
 /// # Errors
 /// Why it was not renewed.

@@ -1,11 +1,12 @@
 //! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
 //!
-//! The data plane asks for it (`node`), heartbeats say nothing then (`cluster::membership`), and here is what lies between. A leader of etcd whose
-//! entries reach nobody, and whose small signs of life do, is kept by its followers, and nobody commits. So the process ends, and begins anew when the
-//! server speaks again. Promises:
+//! The data plane asks for it (`node`), then heartbeats fall silent (`cluster::membership`); this is the part
+//! in between. Followers keep a leader of etcd whose entries reach nobody, and whose small signs of life do,
+//! and nobody commits. So the process ends, and starts again when the server speaks again. Promises:
 //!
 //! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
-//! 2. What it has acknowledged is in its log, which it begins anew with; what it had only proposed nobody was told of.
+//! 2. The member's log has everything that it acknowledged, and it begins anew with that log; mere
+//!    proposals were reported to nobody.
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
 
 use crate::control::ClusterControl;
@@ -15,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// For how long the others may be without a majority of etcd: they elect a leader anew.
+/// Time for which the others may be without a majority of etcd: they elect a leader anew.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Has this server's member of etcd make way when the data plane wants the server to fall silent; ends at once on a single server.

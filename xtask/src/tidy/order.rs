@@ -3,7 +3,7 @@
 use super::Finding;
 use super::tree::Tree;
 
-/// Folders whose crates keep the order; what is in `tests/` and `xtask` stands on all of them.
+/// Folder whose crates keep the order; crates in `tests/` and `xtask` stand on all of them.
 const ORDERED: &str = "crates/";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {

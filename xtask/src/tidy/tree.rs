@@ -1,4 +1,4 @@
-//! The files that rules look at: sources with their syntax, manifests, documents.
+//! The files that rules check: sources with their syntax, manifests, documents.
 
 use super::test_only::test_modules;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ const CRATE_FOLDERS: [&str; 2] = ["crates", "tests"];
 /// A module's path from the crate's root, as `["fs", "data"]`.
 pub type Module = Vec<String>;
 
-/// Everything that rules look at.
+/// All files that rules check.
 #[derive(Default)]
 pub struct Tree {
     pub crates: Vec<Crate>,

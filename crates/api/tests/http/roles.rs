@@ -1,4 +1,4 @@
-//! Named tokens, and what their roles may do.
+//! Named tokens, and the rights of their roles.
 
 use super::*;
 use api::Role;

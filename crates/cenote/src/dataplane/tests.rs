@@ -148,7 +148,7 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
     drain(plane);
 }
 
-/// Damages what the disk holds of the volume's superblocks.
+/// Damages the disk's copies of the volume's superblocks.
 fn damage_superblocks(disk: &Path) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(disk).expect("the disk");
@@ -165,7 +165,7 @@ fn damage_superblocks(disk: &Path) {
     assert!(damaged > 0, "no superblock on {}", disk.display());
 }
 
-/// Looks until something is so.
+/// Polls until the snapshot fulfils a condition.
 fn until_shown(plane: &DataPlane, what: &str, mut shown: impl FnMut(&api::model::Snapshot) -> bool) {
     let begun = std::time::Instant::now();
     loop {
@@ -224,7 +224,7 @@ fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_n
         let damage = cluster::DiskDamage { disk, corrupt_blocks: 3, ..cluster::DiskDamage::none(disk) };
         state.write(&damage, 0).expect("a record");
     });
-    // What an administrator has taken notice of is counted, and is no issue any more, after a restart neither.
+    // An acknowledged block is counted, but is no issue any more, also after a restart.
     for round in ["acknowledged", "still acknowledged"] {
         let plane = start_in(directory.path());
         if round == "acknowledged" {
@@ -353,7 +353,7 @@ fn a_volume_that_was_being_made_when_the_server_ended_is_removed_by_the_next_sta
     let plane = start_in(directory.path());
     until_shown(&plane, "it is gone", |snapshot| snapshot.volumes.is_empty());
     let begun = std::time::Instant::now();
-    // Its name is free as soon as its record is gone.
+    // The name is free as soon as the volume's record is gone.
     while runtime().block_on(make(&plane.control, pool, "volume", 256 << 20)).is_err() {
         assert!(begun.elapsed() < PATIENCE, "the name stays taken");
         std::thread::sleep(Duration::from_millis(50));
@@ -447,7 +447,7 @@ fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volu
         }
         let labelled = plane.control.call(|reply| StorageCommand::DeletePool { pool, reply }).await;
         assert_eq!(labelled.expect("a deletion"), Vec::<String>::new());
-        // Its disks hold nothing: they make another pool.
+        // The pool's disks hold nothing: they make another pool.
         make_pool(&plane.control, directory.path()).await;
     });
     drain(plane);
@@ -498,7 +498,7 @@ fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_whic
     let added = plane.control.call(|reply| DiskCommand::Add { pool, disk: new, reply });
     runtime().block_on(added).expect("a third disk");
     until_shown(&plane, "a warning", |snapshot| low(snapshot).is_some());
-    // Longer than a look at the rule takes: it stays as it was.
+    // Longer than the interval of checks: the reserve stays.
     std::thread::sleep(Duration::from_millis(2500));
     let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Warning));
@@ -590,7 +590,7 @@ fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }
 
-/// Asks again until it is done: what one node recorded the other one has to read first.
+/// Asks again until it succeeds: the other node first has to read the record.
 async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl FnMut() -> F) -> T {
     let begun = std::time::Instant::now();
     loop {

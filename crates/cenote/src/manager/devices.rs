@@ -1,4 +1,4 @@
-//! What devices say of themselves, in the list of disks and in health.
+//! Devices' reports of themselves, in the list of disks and in health.
 
 use super::Manager;
 use crate::config::Config;
@@ -31,8 +31,8 @@ impl Manager {
         looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?
     }
 
-    /// Refuses what is a disk of this server already, by any path that leads to it: to open it would only say that it is in use. A disk that
-    /// is gone may have a successor at its path.
+    /// Refuses disks that this server has already, by any path: opening one would only fail as in use. A
+    /// lost disk may have a successor at its path.
     async fn demand_no_disk_of_ours(&self, paths: Vec<PathBuf>) -> Result<(), ApiError> {
         let snapshot = self.look().await?;
         let disks: Vec<(String, String)> = snapshot
@@ -59,7 +59,7 @@ impl Manager {
         looked.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Conflict, why)))
     }
 
-    /// Adds to each disk what its device says, and an issue if that predicts its failure.
+    /// Adds to each disk its device's report, and an issue if that predicts its failure.
     pub(super) fn tell_devices(&self, snapshot: &mut Snapshot) {
         for disk in &mut snapshot.disks {
             disk.device_health = self.devices.of(&disk.path);

@@ -1,11 +1,11 @@
-//! Foundings that cannot come to their end, with a state in redb and a real etcd where there is one.
+//! Foundings that cannot complete, with a state in redb and a real etcd if there is one.
 
 use super::*;
 use cluster::{CarryError, Moved};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Tells its version, and does not run: as on a full disk, or where it is not let.
+/// Prints its version, and does not run: as on a full disk, or without permission.
 const ENDS: &str =
     r#"if [ "$1" = --version ]; then echo "etcd Version: 3.4.23"; else echo no space >&2; exit 1; fi"#;
 pub(super) const RUNS: &str = r#"exec etcd "$@""#;
@@ -66,7 +66,7 @@ impl Founder {
         self.server.rest.stays.load(Ordering::SeqCst)
     }
 
-    /// As if the server had died when its identity was written, and nothing else.
+    /// As if the server had died right after its identity was written.
     async fn dies_while_founding(&self, name: &str) {
         let (state, _) = self.open().unwrap();
         state.write(&disk(1, 1, DiskState::Healthy), 0).unwrap();
@@ -75,7 +75,7 @@ impl Founder {
         assert!(self.identity().unwrap().is_founding());
     }
 
-    /// It is the single server that it was, with its disk on record and nothing of the founding.
+    /// Asserts the single server of before, with its disk on record and nothing of the founding.
     fn is_single(&self, state: &State, engine: &Arc<dyn Engine>) {
         assert!(self.identity().is_none());
         assert_eq!((state.etcd().is_none(), engine.view(&Ok(Vec::new()), &[]).name), (true, "redb".into()));
@@ -138,7 +138,7 @@ async fn etcd_that_does_not_run_leaves_the_single_server_and_the_next_founding_i
         founder.is_single(&state, &engine);
         let told = tokio::time::timeout(Duration::from_millis(50), control.restart().notified_owned()).await;
         assert!(told.is_err(), "it serves on, and does not start again");
-        // As a founding of before may have left it.
+        // As an earlier founding may have left it.
         state.write(&Moved { cluster: "C".into() }, 0).unwrap();
     }
     if !has_etcd() {
@@ -244,7 +244,7 @@ async fn a_founder_never_takes_the_records_of_another_cluster_for_its_own() {
         founder.is_single(&state, &engine);
         assert_eq!(theirs.dump().unwrap().entries, before);
         drop((state, engine));
-        // Behind the founding there is no way back: it says so, and writes nothing.
+        // After the founding there is no way back: the server says so, and writes nothing.
         let (state, _) = founder.open().unwrap();
         let control = founder.control(&state, Arc::new(NoEngine));
         create(&control, "C").await.unwrap();

@@ -1,4 +1,4 @@
-//! Who may keep the cluster's port busy, and who may guess.
+//! Limits on connections that keep the cluster's port busy, and on guesses of tokens.
 
 use super::*;
 use crate::guesses::GUESSES_MAX;

@@ -1,4 +1,4 @@
-//! Health issues of disks: what each did to its data, and why it cannot be used.
+//! Health issues of disks: their faults, and the reasons why they cannot be used.
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
@@ -16,14 +16,13 @@ use std::collections::BTreeMap;
 use types::VolumeId;
 use types::size::show_size;
 
-/// Blocks that a disk could not read, or whose checksum failed, that are a reason to replace it. A disk remaps a sector when it is
-/// written again, and a few in its life are usual; disks with more fail many times as often within weeks.
+/// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
+/// again, and a few in its life are usual; disks with more fail many times as often within weeks.
 const REPLACE_AT_BLOCKS: u64 = 10;
 /// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
-/// Tells what a disk did to its data beyond what was acknowledged. `last`: the place of the last fault, `files`: those that were damaged,
-/// both in words.
+/// Reports a disk's unacknowledged faults. In words: the place of the `last` one, and damaged `files`.
 pub(super) fn disk_faults(
     slot: &DiskSlot,
     damage: &Damage,
@@ -96,7 +95,7 @@ pub(super) fn disk_faults(
         .collect()
 }
 
-/// Tells that somebody changed the disk's file under the server.
+/// Reports that somebody changed the disk's file under the server.
 pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
     let DiskSlot { record, file: (state, since_unix_s), .. } = slot;
     let path = &record.path;
@@ -143,7 +142,7 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that the file system which the disk's file lies in is full.
+/// Reports that the file system of the disk's file is full.
 pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
     let HostFull { mounted_at, available_bytes, since_unix_s } = full;
     let (path, mount) = (&slot.record.path, mounted_at.display());
@@ -167,7 +166,7 @@ pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
     }
 }
 
-/// Tells that the disk is much slower than its peers.
+/// Reports that the disk is much slower than its peers.
 pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
     let Slow { asked, mean, peers, since_unix_s } = slow;
     let (path, id) = (&slot.record.path, slot.record.id);
@@ -197,7 +196,7 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
     }
 }
 
-/// Tells that the disk is being emptied.
+/// Reports that the disk is being emptied.
 pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,
@@ -214,7 +213,7 @@ pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
     }
 }
 
-/// Tells that the partition table was damaged that the disk lies in.
+/// Reports that the disk's partition table was damaged.
 pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
     let path = &slot.record.path;
     let (what, action) = match &slot.table {
@@ -242,7 +241,7 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that an older image of the disk was put back, and it is not yet up to date again.
+/// Reports that an older image of the disk was put back, and it is not yet up to date again.
 pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<HealthIssue> {
     let mut since: BTreeMap<VolumeId, u64> = BTreeMap::new();
     for (unix_s, event) in events.log().iter() {
@@ -277,7 +276,7 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
     })
 }
 
-/// Tells that the disk has promised epochs which no owner of the volumes can come to, so that nobody can open these.
+/// Reports promised epochs out of reach of the volumes' owners, so that nobody can open the volumes.
 pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<HealthIssue> {
     let first = beyond.first()?;
     let (path, id) = (&slot.record.path, slot.record.id);
@@ -304,7 +303,7 @@ pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<Healt
     })
 }
 
-/// Tells why a disk cannot be used.
+/// Reports why a disk cannot be used.
 pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     HealthIssue {
         health: Health::Unhealthy,
@@ -335,7 +334,7 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     }
 }
 
-/// Tells why the state of a disk cannot be written down.
+/// Reports why the state of a disk cannot be written down.
 pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,

@@ -29,7 +29,7 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
     let slabs = listed.iter().find(|disk| disk.disk == record.id);
     let given = slabs.map(|disk| disk.total_slabs.saturating_sub(disk.free_slabs) * record.slab_bytes);
-    // Of a disk that is away nobody has heard what it holds now.
+    // Nobody knows the present contents of a disk that is away.
     let allocated_bytes = given.filter(|_| status != DiskStatus::LostCommunication);
     Disk { health, status, allocated_bytes, ..as_recorded(record) }
 }
@@ -90,7 +90,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
     }
 }
 
-/// Shows what the record alone tells of a disk: neither how it is nor what it holds.
+/// Shows a disk by its record alone: without its state and contents.
 fn as_recorded(record: &DiskRecord) -> Disk {
     let is_retired = record.state == DiskState::Retired;
     Disk {

@@ -26,7 +26,7 @@ pub(super) fn show_volumes(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Vo
 struct Copies {
     /// Chunks that have data.
     chunks: u64,
-    /// Chunks with fewer copies than they should have, and those of them for which no disk has room.
+    /// Chunks with fewer copies than they should have, and those of them for which no disk has space.
     few: u64,
     without_room: u64,
     /// Slabs on each disk that has some; `None`: another node knows.
@@ -35,13 +35,13 @@ struct Copies {
     in_work: bool,
 }
 
-/// A volume as it is at the moment.
+/// A volume's state at the moment.
 struct Looked {
     record: VolumeRecord,
     is_served: bool,
     /// Another node that is up has it.
     is_elsewhere: bool,
-    /// For how long that node has not answered.
+    /// Time for which that node has not answered.
     unreached_for: Option<Duration>,
     /// A disk of the pool misses writes of the volume.
     has_stale: bool,
@@ -143,7 +143,7 @@ fn show_volume(
         copies,
         in_sync_copies: match status {
             VolumeStatus::Detached => None,
-            // Of a volume that another node serves only the record tells how many copies each piece has.
+            // For a volume that another node serves, only the record has the number of copies of each piece.
             _ if !is_served => Some(record.min_holders.min(copies)),
             _ if few > 0 => Some(copies.saturating_sub(1)),
             _ => Some(copies),
