@@ -1,8 +1,9 @@
-//! Who is let into the cluster, and who leaves it.
+//! Admission of servers to the cluster, and their removal.
 //!
-//! Owns the founding of a cluster, the admission of a server and its removal, each as one transaction. Promises: whoever is refused is told
-//! the reason, and nothing was changed; of two servers that want one name, or one token, one gets in; an answer that was lost can be
-//! asked for again with the same key. Never talks to a network: an applicant's words come as data, and the clock as a number.
+//! Owns the founding of a cluster, the admission of a server and its removal, each as one transaction.
+//! Promises: a refused server gets the reason, and nothing was changed; of two servers that want one
+//! name, or one token, one gets in; a lost answer can be asked for again with the same key. Never talks
+//! to a network: an applicant's request comes as data, and the clock as a number.
 
 use crate::authority::{Authority, AuthorityError, Issued, ProvenKey, Unrecorded};
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
@@ -35,7 +36,7 @@ pub struct EtcdAddresses {
     pub client: SocketAddr,
 }
 
-/// What a server says of itself.
+/// A server's description of itself when it asks to join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Applicant {
@@ -53,19 +54,19 @@ pub struct Applicant {
     pub etcd: Option<EtcdAddresses>,
     pub rack: String,
     pub chassis: String,
-    /// It is to vote only: it has no disks, and `smb` is its cluster port.
+    /// A witness votes only: it has no disks, and `smb` is its cluster port.
     #[serde(default)]
     pub is_witness: bool,
-    /// Its configuration names an etcd that somebody else runs.
+    /// The applicant's configuration names an etcd that somebody else runs.
     #[serde(default)]
     pub uses_other_etcd: bool,
-    /// What its clock shows.
+    /// Time of the applicant's clock.
     pub unix_s: u64,
     /// Proven for [`proof_context`].
     pub key: ProvenKey,
 }
 
-/// What the proof of an applicant's key is good for.
+/// The only purpose for which the proof of an applicant's key is valid.
 pub fn proof_context(cluster_or_token: &str) -> String {
     format!("joining {cluster_or_token}")
 }
@@ -75,7 +76,7 @@ pub fn proof_context(cluster_or_token: &str) -> String {
 pub struct Admitted {
     pub cluster: ClusterRecord,
     pub node: NodeRecord,
-    /// Its certificate in PEM form.
+    /// The node's certificate in PEM form.
     pub certificate: String,
 }
 
@@ -268,7 +269,7 @@ fn admit_again(
     if found.value.public_key != applicant.key.public_key {
         return Ok(None);
     }
-    // What it says of itself was looked at when it was let in, and counts no more.
+    // The applicant was checked when it was admitted; what it says of itself now does not count.
     let record = &found.value;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&record.name, &record.addresses, &applicant.key, context, now_unix_s)?;
@@ -341,8 +342,9 @@ pub fn renew(
     certify(state, cluster, found, &issued, now_unix_s)
 }
 
-/// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, since the
-/// one that leaves has known it. What the others prove themselves by on the bus, their certificates' keys, none but themselves ever had.
+/// Takes a server out for good. The caller makes sure that its data is elsewhere. The heartbeats have
+/// another key from then on, since the removed server has known the old one. The keys of the others'
+/// certificates, which prove them on the bus, never left their servers.
 ///
 /// # Errors
 /// [`Refused`].
@@ -407,7 +409,7 @@ fn try_remove(
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
-    // What is on retired disks has its copies made elsewhere, at once.
+    // Copies of the data on retired disks are made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
         if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
             let retired = DiskRecord { state: disks, since_unix_s: now_unix_s, ..disk.value };
@@ -483,7 +485,7 @@ fn follow_draining(
     }
     let changed = NodeRecord { state: to, ..found.value };
     match state.write(&changed, found.revision) {
-        // It was resumed, or removed.
+        // An administrator resumed or removed the server meanwhile.
         Err(StateError::Conflict) => Ok(false),
         written => written.map(|_| true),
     }
@@ -609,7 +611,7 @@ fn record_of(
     }
 }
 
-/// What can be told without looking at the cluster.
+/// Checks that need no look at the cluster's records.
 fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     check_node_name(&applicant.name)?;
     let wrong = |why: String| Err(Refused::Address(why));

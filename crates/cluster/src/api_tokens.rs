@@ -17,7 +17,7 @@ const SECRET_BYTES: usize = 32;
 /// Begins every token's text, so that programs that look for leaked secrets know one.
 const TEXT_PREFIX: &str = "cenote_api_";
 
-/// What a holder may ask of the API. Each role may do all that the ones before it may.
+/// Rights of a token's holder in the API. Each role may do all that the ones before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -59,7 +59,7 @@ impl TokenHash {
     }
 }
 
-/// What the state knows of a token.
+/// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiToken {
     pub name: String,

@@ -36,8 +36,8 @@ pub enum Outcome {
 pub struct AuditEvent<'a> {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub unix_s: u64,
-    /// Who: `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for a client that has not proved who it
-    /// is.
+    /// `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for
+    /// a client that has not proved its user.
     pub actor: &'a str,
     /// From where, such as 127.0.0.1:40112.
     pub source: &'a str,
@@ -153,7 +153,7 @@ impl AuditLog {
     }
 
     fn put_aside(&self) -> io::Result<()> {
-        // It was put aside before, and no new one could be made then.
+        // No file: an earlier attempt put it aside and could then make no new one.
         if !self.path.try_exists()? {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl AuditLog {
 
 impl Open {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        // What is left of a line that failed would make this one unreadable.
+        // The rest of a line whose write failed would make this one unreadable.
         if self.is_torn {
             self.file.set_len(self.len_bytes)?;
             self.is_torn = false;
@@ -261,7 +261,7 @@ mod tests {
         let first = directory.path().join("audit.log.1");
         std::fs::write(&first, "the youngest predecessor\n").unwrap();
         log.open.lock().unwrap().len_bytes = super::FILE_BYTES_MAX;
-        // It was put aside, and a new one cannot be made.
+        // The file was put aside, and a new one cannot be made.
         std::fs::rename(&path, directory.path().join("aside")).unwrap();
         std::os::unix::fs::symlink(directory.path().join("nothing/audit.log"), &path).unwrap();
         log.write(&event("on")).unwrap();

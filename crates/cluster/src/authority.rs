@@ -1,7 +1,8 @@
 //! The cluster's own certificate authority.
 //!
 //! Owns the form of certificates and keys. Promises: a certificate names its server's addresses and nothing else is trusted for them; a
-//! server's private key never leaves it; whoever is given a certificate has proven that the key is its own. Never decides who joins.
+//! server's private key never leaves it; the holder of a certificate has proven that the key is its
+//! own. Never decides which servers join.
 //!
 //! Keys are ECDSA P-256, which etcd (Go) and rustls both take. Every server that holds the cluster's sealing key can open the authority's
 //! key and so renew its own certificate when no other is there.
@@ -123,7 +124,8 @@ impl NodeKey {
         Ok(self.0.sign(message)?)
     }
 
-    /// What is sent to an authority. `context`: what the proof is good for, so that it is not good for anything else.
+    /// Public key and proof of possession for an authority. `context`: the only purpose for which the proof
+    /// is valid.
     ///
     /// # Errors
     /// [`AuthorityError::Certificate`].
@@ -307,7 +309,7 @@ pub fn is_good(issued_unix_s: u64, now_unix_s: u64) -> bool {
         && now_unix_s + HOUR_S < certificate_ends_unix_s(issued_unix_s)
 }
 
-/// What the authority's name and key usages are: the same whenever it is opened, since they stand in what it signs.
+/// Name and key usages of the authority: the same at each opening, since they stand in what it signs.
 fn authority_params(id: Uuid) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(&format!("Cenote cluster {id}"));

@@ -276,7 +276,7 @@ mod tests {
             assert!(!commit.is_finished(), "a commit is taken that does not move");
             Err(StateError::Conflict)
         });
-        // It did not move: the commit is done by the engine that there was.
+        // The move failed: the old engine does the commit.
         assert_eq!((moved, state.etcd().is_none()), (Err(StateError::Conflict), true));
         let watch = state.watch("a");
         while !matches!(state.call(Request::Get { key: "a".into() }), Ok(Answer::Value(Some(_)))) {

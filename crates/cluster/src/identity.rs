@@ -1,4 +1,4 @@
-//! Who this server is in its cluster, as its data directory keeps it.
+//! This server's identity in its cluster, as its data directory keeps it.
 //!
 //! Promises: `DATA/cluster` is there whole or not at all; its secrets have mode 0600. Until a join is answered, its key is in
 //! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
-/// What is left of a founding that was taken back, on its way to be removed.
+/// Rest of a founding that was taken back, on its way to be removed.
 const ABANDONED: &str = "cluster.old";
 const FACTS: &str = "identity.json";
 pub const KEY: &str = "node.key";
@@ -28,7 +28,7 @@ pub const AUTHORITY: &str = "authority.pem";
 /// Certificates that are no longer good, for etcd, which reads it for each connection.
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
-/// What a server needs of the cluster's records when it cannot read them.
+/// Part of the cluster's records that a server needs when it cannot read them.
 const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
@@ -53,7 +53,7 @@ pub enum IdentityError {
     Key(#[from] AuthorityError),
 }
 
-/// What is no secret.
+/// The facts that are no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The cluster's name.
@@ -69,24 +69,25 @@ pub struct Facts {
     /// Names and peer URLs of the members when it joined.
     #[serde(default)]
     pub initial_members: Vec<(String, String)>,
-    /// It is the first: its member makes a new etcd, and the records come from the state of the single server that it was.
+    /// The first server: its member makes a new etcd, and the records come from the state of the single
+    /// server that it was.
     #[serde(default)]
     pub founder: bool,
-    /// It votes only.
+    /// A witness votes only.
     #[serde(default)]
     pub is_witness: bool,
-    /// Client URLs of the members when it last looked.
+    /// Client URLs of the members when this server last asked.
     pub endpoints: Vec<String>,
     /// When its certificate was made.
     #[serde(default)]
     pub certified_unix_s: u64,
-    /// Its certificate, if this server made it alone and the cluster's records do not have it yet.
+    /// This server's certificate, if it made it alone and the cluster's records do not have it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrecorded: Option<Unrecorded>,
 }
 
-/// What a server keeps of the cluster's records for a time in which it cannot read them: to renew its certificate, and to say for which servers it
-/// waits.
+/// Part of the cluster's records that a server keeps for a time in which it cannot read them: to renew
+/// its certificate, and to name the servers it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The authority's key, sealed as in the cluster's record.
@@ -147,7 +148,7 @@ pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
     Ok(key)
 }
 
-/// What the cluster gives a server, in PEM.
+/// Certificates that the cluster gives a server, in PEM.
 pub struct Papers<'a> {
     pub certificate: &'a str,
     pub authority: &'a str,
@@ -350,12 +351,13 @@ impl Identity {
         self.remember(Facts { certified_unix_s, unrecorded, ..self.facts.clone() })
     }
 
-    /// What was known of the cluster when its records were read last; `None`: nothing was written, or what was is damaged.
+    /// The cluster's facts at the last reading of its records; `None`: nothing was written, or the file is
+    /// damaged.
     pub fn known(&self) -> Option<Known> {
         serde_json::from_slice(&std::fs::read(self.directory.join(KNOWN)).ok()?).ok()
     }
 
-    /// Keeps what is known of the cluster.
+    /// Stores the cluster's facts.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -482,7 +484,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
         assert!(abandon(data.path()).is_err(), "there is nothing to abandon");
-        // What an earlier one could not remove is in nobody's way.
+        // Leftovers that an earlier call could not remove do no harm.
         std::fs::create_dir_all(data.path().join(ABANDONED).join("etcd")).unwrap();
         for _ in 0..2 {
             draft_key(data.path()).unwrap();

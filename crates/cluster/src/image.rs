@@ -1,8 +1,9 @@
 //! The copy of a pool's records that every disk of the pool carries (D8).
 //!
-//! Owns what is in such a copy and its text form. Promises: it never grows beyond what a disk's label holds, pool, disks and
-//! volumes always come first; of two copies it can be told which is newer, whatever imports lie between them; a reader trusts
-//! nothing. Never writes a disk. Users are in it with their sealed NT hashes: without the key file these are useless.
+//! Owns the contents of such a copy and its text form. Promises: it never grows beyond the space in a
+//! disk's label, pool, disks and volumes always come first; of two copies the newer one can be told,
+//! over any imports between them; a reader trusts nothing. Never writes a disk. Users are in it with
+//! their sealed NT hashes: without the key file these are useless.
 //!
 //! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the cluster state. Form 2 has the same packed
 //! ([`crate::packing`]), and is written only where form 1 has no room, since programs of before read that one.
@@ -21,8 +22,8 @@ use uuid::Uuid;
 const PLAIN: u32 = 1;
 const PACKED: u32 = 2;
 
-/// What a volume's record may grow by, packed, when a node's disks leave, some of them come back, and chunks are copied: epochs that are written out, and
-/// the numbers of a few lists.
+/// Bytes by which a volume's packed record may grow when a node's disks leave, some of them come back,
+/// and chunks are copied: epochs that are written out, and the numbers of a few lists.
 const GROWTH_BYTES: usize = 32;
 
 /// Which copy is newer: an import begins a new generation, since it begins a new cluster state too.
@@ -43,14 +44,14 @@ pub struct ImageHeader {
     pub history: Uuid,
     /// ServerGuid of the server that has the pool.
     pub server: Uuid,
-    /// Its name, for people.
+    /// The server's name, for people.
     #[serde(default)]
     pub host: String,
     pub written_unix_s: u64,
     /// The pool was given up by its server in an orderly way.
     #[serde(default)]
     pub exported: bool,
-    /// Records of accounts and shares that had no room.
+    /// Records of accounts and shares that had no space.
     #[serde(default)]
     pub omitted: u32,
 }
@@ -75,7 +76,7 @@ pub enum ImageError {
 }
 
 impl PoolImage {
-    /// What a pool's disks are to carry; `None` if the state does not have the pool.
+    /// The image for a pool's disks; `None` if the state does not have the pool.
     pub fn of(dump: &StateDump, pool: PoolId, host: &str, now_unix_s: u64) -> Option<Self> {
         let find = |key: &str| {
             dump.entries
@@ -158,7 +159,7 @@ impl PoolImage {
         let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
         let body = bytes.get(at + 1..).unwrap_or_default();
         if header.form == PACKED {
-            // What is written next says its form itself.
+            // The next writing sets the form itself.
             let header = ImageHeader { form: PLAIN, ..header };
             return Ok(Self { header, entries: packing::unpack(body).map_err(ImageError::Malformed)? });
         }

@@ -538,7 +538,7 @@ fn a_state_that_was_restored_is_behind_what_disks_carry_however_often_it_is_writ
     let carried = server.image();
     assert!(carried.is_ahead_of(&restored) && !restored.is_ahead_of(&carried));
     assert!(!carried.is_ahead_of(&carried));
-    // It counts its revisions on from where it was; nothing is claimed meanwhile.
+    // The state counts its revisions on from the old one; nothing is claimed meanwhile.
     let mut later = restored.clone();
     later.header.version.revision = carried.header.version.revision + 10;
     assert!(carried.is_ahead_of(&later));

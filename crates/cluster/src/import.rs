@@ -38,13 +38,13 @@ pub struct FoundDisk {
     pub path: String,
     pub disk: DiskId,
     pub pool: PoolId,
-    /// What it carries, or why that cannot be read.
+    /// The image on the disk, or why it cannot be read.
     pub image: Result<PoolImage, String>,
     /// The highest epoch it has promised for each volume.
     pub promised: BTreeMap<VolumeId, Epoch>,
 }
 
-/// What the administrator wants.
+/// The administrator's request.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The pool's name, or its id; `None`: the only one that is found.
@@ -68,17 +68,17 @@ pub struct Plan {
     pub missing: Vec<DiskRecord>,
     pub volumes: Vec<VolumeRecord>,
     pub deleted: Vec<DeletedVolume>,
-    /// What the administrator should know.
+    /// Remarks for the administrator.
     pub notes: Vec<String>,
 }
 
-/// What an import brought.
+/// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub volumes: Vec<String>,
     pub shares: Vec<String>,
     pub users: Vec<String>,
-    /// Of these: those whose password has to be set anew.
+    /// Of the users, those whose password has to be set anew.
     pub passwords_lost: Vec<String>,
     pub missing_disks: Vec<String>,
     /// The members of Administrators, now that the pool is here.

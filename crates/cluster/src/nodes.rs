@@ -80,7 +80,7 @@ pub struct ClusterRecord {
     pub id: Uuid,
     /// Of the cluster's own authority, in PEM form.
     pub authority_certificate: String,
-    /// Its key in PKCS#8 form, sealed.
+    /// The authority's key in PKCS#8 form, sealed.
     pub authority_key: Sealed,
     /// Authenticates heartbeats: 32 bytes, sealed.
     pub heartbeat_key: Sealed,
@@ -156,17 +156,18 @@ fn seal_random<const BYTES: usize>(key: &SealKey, of: &str) -> Result<Sealed, Se
     key.seal(of, secret.as_slice()).map(Sealed)
 }
 
-/// What a server is to the cluster.
+/// Membership of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It has its share of the work. Whether it is alive is not recorded: heartbeats tell.
+    /// Member in service: it takes its share of the work. Heartbeats tell whether it is alive, not the
+    /// record.
     Up,
-    /// Its data and volumes are moving away.
+    /// Data and volumes are moving away.
     Draining,
     /// Nothing is on it any more.
     Drained,
-    /// It has left for good; its number and certificate are not used again.
+    /// Member that left for good; its number and certificate are not used again.
     Removed,
 }
 
@@ -196,12 +197,12 @@ pub struct NodeRecord {
     pub server_guid: Uuid,
     /// Addresses at which the other servers reach it, the preferred one first.
     pub addresses: Vec<IpAddr>,
-    /// Its SMB server.
+    /// Address of the SMB server.
     pub smb: SocketAddr,
-    /// Its SMB Direct.
+    /// Address of SMB Direct.
     #[serde(default)]
     pub rdma: Option<SocketAddr>,
-    /// Its management API, which may listen on loopback only.
+    /// Address of the management API, which may listen on loopback only.
     pub api: SocketAddr,
     /// Joining, and what servers ask each other.
     pub cluster: SocketAddr,
@@ -209,7 +210,7 @@ pub struct NodeRecord {
     pub heartbeat: SocketAddr,
     #[serde(default)]
     pub etcd: Option<EtcdMember>,
-    /// Its public key, as [`crate::authority::ProvenKey`] has it.
+    /// The server's public key, as [`crate::authority::ProvenKey`] has it.
     pub public_key: String,
     /// SHA-256 of its certificate (DER), in hexadecimal digits.
     pub certificate_sha256: String,
@@ -229,7 +230,7 @@ pub struct NodeRecord {
     pub version: String,
     pub joined_unix_s: u64,
     pub state: NodeState,
-    /// It votes, and has neither disks nor an SMB server: its cluster port stands for that.
+    /// A witness votes, and has neither disks nor an SMB server: `smb` is its cluster port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_witness: bool,
 }
@@ -242,12 +243,12 @@ impl Record for NodeRecord {
 }
 
 impl NodeRecord {
-    /// What follows the prefix in the key of a server's record; in the order of numbers.
+    /// The part of a server's key behind the prefix, in the order of numbers.
     pub fn id_of(node: NodeId) -> String {
         format!("{:010}", node.0)
     }
 
-    /// It is in the cluster, alive or not.
+    /// Whether the server is in the cluster, alive or not.
     pub fn is_member(&self) -> bool {
         self.state != NodeState::Removed
     }
@@ -299,7 +300,7 @@ pub fn members(state: &(impl Typed + ?Sized)) -> Result<Vec<Stored<NodeRecord>>,
     Ok(all)
 }
 
-/// The server of that name, whatever its case.
+/// The member of that name, ignoring case.
 ///
 /// # Errors
 /// Those of the state.

@@ -1,8 +1,9 @@
 //! Form 2 of a pool's records ([`crate::image`]), which a pool of many disks and volumes needs so that they fit on each of its disks.
 //!
-//! Every volume's record names all disks of the pool, twice in a cluster. Here a list of disks stands once, and the volumes refer to it: that alone
-//! makes the records grow by volumes and disks instead of by their product. What is left is compressed. Promises: what comes back means the same
-//! (disks within a list are in the order of their ids); a reader allocates a bounded amount, whatever it is given.
+//! Every volume's record names all disks of the pool, twice in a cluster. Here a list of disks stands
+//! once, and the volumes refer to it: that alone makes the records grow by volumes and disks instead of
+//! by their product. The rest is compressed. Promises: unpacked records mean the same (disks within a
+//! list are in the order of their ids); a reader allocates a bounded amount for any input.
 //!
 //! A line for each list, then for each record, as in form 1, but for volumes, whose keys have a `=` before them:
 //!
@@ -146,7 +147,7 @@ fn malformed(why: impl ToString) -> String {
     why.to_string()
 }
 
-/// What was read of the lists.
+/// The lists that were read so far.
 #[derive(Default)]
 struct Unpacking {
     disks: Vec<DiskId>,

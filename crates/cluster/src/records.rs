@@ -11,7 +11,7 @@ pub trait Record: Serialize + DeserializeOwned {
     /// The first segment of its keys, with the slash.
     const PREFIX: &'static str;
 
-    /// What follows the prefix in its key.
+    /// The part of the record's key behind the prefix.
     fn id(&self) -> String;
 
     fn key(&self) -> String {
@@ -77,7 +77,7 @@ pub struct StaleDisk {
     /// The lowest epoch of a write it may have missed: regions last written in this epoch or a later one are copied when it
     /// returns (I4).
     pub since: Epoch,
-    /// It had promised at least this epoch when it left: a disk that says less has gone back in time.
+    /// The disk had promised at least this epoch when it left: a disk that says less has gone back in time.
     #[serde(default)]
     pub promised: Epoch,
 }
@@ -142,15 +142,16 @@ pub struct VolumeRecord {
     pub building: Vec<(DiskId, types::ChunkIndex)>,
     /// Seconds since 1970-01-01 00:00 UTC.
     pub created_unix_s: u64,
-    /// It is being made: nobody was told of it, and it holds nothing. A server that finds it so when it starts removes it.
+    /// The volume is being made: nobody knows of it yet, and it holds nothing. A server that finds such a
+    /// volume when it starts removes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_unfinished: bool,
-    /// Health warns if so much of it, in percent, is used; `None`: [`WARN_AT_PERCENT`].
+    /// Fill level, in percent, at which health warns; `None`: [`WARN_AT_PERCENT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warn_at_percent: Option<u8>,
 }
 
-/// Health warns of a volume that is used to so many percent, unless another number is set for it.
+/// Fill level of a volume, in percent, at which health warns unless the record sets another.
 pub const WARN_AT_PERCENT: u8 = 90;
 
 fn is_false(value: &bool) -> bool {
@@ -220,10 +221,11 @@ impl VolumeRecord {
     }
 }
 
-/// Which life of a node may answer for its volumes. Written by the node itself, with the next number, whenever it begins to answer, or begins
-/// again after its lease was over; changed also by nobody else. Whoever takes a volume over from a node that is dead makes it a condition
-/// of the claim that this is still the life that died: so either the claim comes first, and the node finds that it has lost the volume, or
-/// the node's return does, and the claim fails.
+/// The life of a node that may answer for its volumes. Written only by the node itself, with the next
+/// number, when it begins to answer, or begins again after its lease was over. A node that takes a
+/// volume over from a dead one makes it a condition of the claim that this is still the life that died:
+/// so either the claim comes first, and the node finds that it has lost the volume, or the node's
+/// return does, and the claim fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
     pub node: NodeId,
@@ -267,7 +269,7 @@ pub struct PoolRecord {
     /// Random, anew with each import: tells apart two imports of the same generation.
     #[serde(default)]
     pub history: uuid::Uuid,
-    /// Its export has begun: it is about to leave this server.
+    /// The pool's export has begun: it is about to leave this server.
     #[serde(default)]
     pub exported: bool,
     /// An administrator chose the reserve; else it follows the number of disks. None: a record of an earlier release, which does not tell.
@@ -339,8 +341,9 @@ impl Record for DiskRecord {
     }
 }
 
-/// What was found wrong with a disk since this server has it. For people only: nothing is decided by it. It is no part of what the
-/// disks carry of the records, so that a disk on which every block fails does not make the others write.
+/// Damage of a disk since this server has it. For people only: it decides nothing. It is no part of the
+/// records that the disks carry, so that a disk on which every block fails does not make the others
+/// write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskDamage {
     pub disk: DiskId,
@@ -485,14 +488,14 @@ pub enum Severity {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthRecord {
-    /// What it is about, as a path: `disk/…`, `volume/…`, `pool/…`, then the kind of fault.
+    /// The faulty part, as a path: `disk/…`, `volume/…`, `pool/…`, then the kind of fault.
     pub subject: String,
     pub severity: Severity,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What it means for the data.
+    /// Consequences for the data.
     pub meaning: String,
-    /// What to do.
+    /// Advice to the administrator.
     pub advice: String,
     pub since_unix_s: u64,
 }

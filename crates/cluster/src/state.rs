@@ -1,4 +1,4 @@
-//! What is asked of the cluster's state, and what it answers.
+//! Requests to the cluster's state, and its answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Versioned {
     pub value: Vec<u8>,
 }
 
-/// What must hold for a transaction to be applied.
+/// A condition under which a transaction is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub key: String,

@@ -1,9 +1,10 @@
-//! Which keys changed: how a listener hears of commits without asking again and again.
+//! Changed keys: how a listener hears of commits without polling.
 //!
-//! Owns the [`Watch`]es of a state and the [`Board`] that tells them of changes. Promises: a change that is committed after a
-//! watch was made is in what it gives, or the watch says that it starts over, and the listener lists anew. What a listener does
-//! not take is bounded: a key is kept once, and beyond [`KEYS_MAX`] keys the watch starts over. Never carries values: between the
-//! change and the reading there may be another change, which then is told of too.
+//! Owns the [`Watch`]es of a state and the [`Board`] that tells them of changes. Promises: a change
+//! that is committed after a watch was made is in its next result, or the watch says that it starts
+//! over, and the listener lists anew. Unread changes are bounded: a key is kept once, and beyond
+//! [`KEYS_MAX`] keys the watch starts over. Never carries values: between the change and the reading
+//! there may be another change, of which the watch then tells too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! What servers say to each other on the cluster's port: one JSON object in a frame, asked and answered over TLS.
+//! Questions and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
 //!
 //! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
 
@@ -44,9 +44,9 @@ impl Drop for Secret {
 pub enum Ask {
     /// Lets the applicant in.
     Join { token: String, secret: Secret, applicant: Box<Applicant> },
-    /// What a server that may join wants to know first. Changes nothing, and the token stays good.
+    /// The facts that a server which may join needs first. Changes nothing, and the token stays good.
     Examine { token: String, secret: Secret },
-    /// The same among servers of the cluster.
+    /// The same facts for servers of the cluster.
     Facts,
     /// Whether the server whose certificate asks is in the cluster still; it may have been removed while it was off.
     Standing,
@@ -111,7 +111,7 @@ pub enum Tell {
     },
 }
 
-/// What a server that is let in gets.
+/// Answer to an admitted server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
@@ -175,7 +175,7 @@ pub struct Probed {
 
 impl Eq for Probed {}
 
-/// What is said on the port, one way or the other.
+/// A message on the port, of either direction.
 pub trait Message: Serialize + DeserializeOwned {
     /// Of one of them, in its JSON form.
     const BYTES_MAX: usize;

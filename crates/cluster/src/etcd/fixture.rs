@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What tests listen on.
+/// Address on which tests listen.
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 26, 1));
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -119,7 +119,7 @@ pub(crate) fn form(state: &EtcdState, dump: StateDump) {
     until("the state answers", || state.call(Request::Get { key: "x".into() }).is_ok());
 }
 
-/// What the door does with bytes.
+/// Treatment of bytes by the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Pass,

@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: usize = 32;
 
 pub(super) struct Floor {
     file: PathBuf,
-    /// What the file says.
+    /// The number in the file.
     kept: Mutex<u64>,
 }
 

@@ -57,10 +57,10 @@ async fn origin_of(shared: &Arc<Shared>) -> Result<Option<Origin>, StateError> {
 pub enum FormError {
     #[error("etcd has a cluster of this name already, or another process forms it now")]
     Exists,
-    /// It is not there, and this try will not make it; form again.
+    /// The cluster does not exist, and this try will not make it; form again.
     #[error(transparent)]
     Failed(StateError),
-    /// It may be there, or come to be there.
+    /// The cluster may exist, or come to exist.
     #[error("nobody knows whether the cluster was formed: {0}")]
     Undecided(StateError),
 }

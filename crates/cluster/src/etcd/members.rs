@@ -39,11 +39,11 @@ pub struct EtcdMember {
     pub name: String,
     pub peer_urls: Vec<String>,
     pub client_urls: Vec<String>,
-    /// It has no vote yet.
+    /// A learner has no vote yet.
     pub is_learner: bool,
 }
 
-/// What a member says of itself.
+/// A member's report of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdStatus {
     pub id: u64,
@@ -78,7 +78,7 @@ pub struct MemberHealth {
 }
 
 impl MemberHealth {
-    /// Its name, or where it is if it was never started.
+    /// The member's name, or its peer URLs if it was never started.
     pub fn name(&self) -> String {
         match self.member.name.as_str() {
             "" => self.member.peer_urls.join(", "),
@@ -124,7 +124,7 @@ pub fn agrees_with_leader(members: &[MemberHealth], member: &MemberHealth) -> Op
     }
     let own = member.status.as_ref().ok()?;
     let mut others = members.iter().filter_map(|other| other.status.as_ref().ok());
-    // What looked different once and not again was not of one moment.
+    // A difference seen once and not again came from answers of different moments.
     agree(own, others.find(|other| other.is_leader())?).filter(|agrees| *agrees)
 }
 
@@ -133,7 +133,8 @@ fn agree(one: &EtcdStatus, other: &EtcdStatus) -> Option<bool> {
     (one.applied == other.applied).then_some(one.revision == other.revision)
 }
 
-/// What is found of a member and of the leader, told apart from what an entry that is applied between two words of one answer looks like.
+/// The leader's revision if the member's data differs from it in every one of a few checks. One check
+/// can differ without cause, when an entry is applied between two fields of one answer.
 async fn differs(shared: &Arc<Shared>, of: &MemberHealth, leader: &MemberHealth) -> Option<u64> {
     let (mut one, mut other) = (of.status.clone(), leader.status.clone());
     let mut other_revision = None;
@@ -382,7 +383,7 @@ async fn channel_at(shared: &Arc<Shared>, url: &str) -> Result<Channel, StateErr
     endpoint.connect().await.map_err(|error| StateError::Unknown(format!("{url}: {}", reason(&error))))
 }
 
-/// What the member at `url` says of itself, or why it does not. `None`: it was never started.
+/// The report of the member at `url`, or the reason why there is none.
 async fn status_at(
     shared: &Arc<Shared>,
     url: Option<&str>,

@@ -56,7 +56,7 @@ struct Outage {
     trouble: StateTrouble,
 }
 
-/// What the tasks of one [`EtcdState`] share.
+/// State that the tasks of one [`EtcdState`] share.
 struct Shared {
     options: Mutex<EtcdOptions>,
     keys: Keys,
@@ -140,7 +140,7 @@ async fn keep_floor(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(floor::KEEP_EVERY).await;
         let shared = shared.clone();
-        // It writes to a file: other requests go on meanwhile.
+        // Written on a blocking thread: other requests continue meanwhile.
         let _ = tokio::task::spawn_blocking(move || shared.keep_floor()).await;
     }
 }
@@ -236,7 +236,7 @@ impl EtcdState {
         self.wait_for(async move { requests.dump().await })
     }
 
-    /// Tells `board` of all commits, whoever makes them, from now on.
+    /// Reports all commits of any client to `board` from now on.
     pub(crate) fn tell(&self, board: Arc<Board>) {
         // A state belongs to one board for life.
         let _ = self.shared.board.set(board);

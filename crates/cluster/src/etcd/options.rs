@@ -1,4 +1,4 @@
-//! What an etcd client is told.
+//! Options of an etcd client.
 
 use crate::StateError;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ const KEEPALIVE_OF_ETCD: Duration = Duration::from_secs(5);
 /// A connection on which no sign of life comes back within this time is given up.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who this process is to etcd, and whom it believes; all in PEM.
+/// This process's certificate and key for etcd, and the authority that it trusts; all in PEM.
 #[derive(Clone)]
 pub struct TlsIdentity {
     pub ca_pem: Vec<u8>,

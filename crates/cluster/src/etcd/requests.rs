@@ -46,13 +46,13 @@ pub(super) enum Fate {
     NotApplied,
     /// etcd is done with the call and may have applied it: the transaction that fills the database is applied and refused.
     Decided,
-    /// It may be applied, now or later.
+    /// The transaction may be applied, now or later.
     Unknown,
 }
 
 /// etcd's words for a database that has reached its quota.
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
-/// Help for those who read them.
+/// Advice for readers of that message.
 const NO_SPACE_HELP: &str = "its database has reached its quota, and takes changes again after `etcdctl defrag` and `etcdctl alarm disarm` \
      (`cenote health`, cluster_state_full)";
 /// etcd's refusals that have a code which also stands for a lost connection or a timeout.

@@ -207,7 +207,7 @@ fn old_history_is_dropped_and_the_newest_never() {
     until("it answers", || state.call(Request::Get { key: "a".into() }).is_ok());
     let revisions: Vec<u64> =
         (0..100).map(|number| state.commit(Transaction::default().put("a", vec![number])).unwrap()).collect();
-    // What was dropped already is refused: then it was dropped.
+    // A refusal means that the history was dropped already.
     until("old history is dropped", || compact(&state, revisions[20]).is_err());
     assert_eq!(compact(&state, revisions[85]), Ok(()), "the newest was kept");
 }
@@ -230,7 +230,7 @@ fn an_etcd_that_is_empty_or_went_back_is_not_used() {
         restored.trouble().is_some_and(|trouble| trouble.why.contains("old backup"))
     });
     assert!(restored.call(Request::Get { key: "a".into() }).is_err());
-    // What was seen is kept over a restart of the server.
+    // The highest seen revision survives a restart of the server.
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("etcd.seen");
     (options.floor, options.floor_file) = (0, Some(file.clone()));
@@ -294,7 +294,7 @@ fn count_up(state: &State, key: &str, is_over: &AtomicBool) -> u64 {
         let commit = Transaction::default().when(key, revision).put(key, next.to_le_bytes().to_vec());
         match state.commit(commit) {
             Ok(_) => count = next,
-            // What was read before the move is not compared with what is there after.
+            // A read before the move is not compared with the value after it.
             Err(StateError::Conflict) => {}
             Err(error) => panic!("{key}: {error}"),
         }
@@ -319,7 +319,7 @@ fn no_commit_is_lost_or_done_twice_and_no_change_goes_unheard_while_the_records_
                 })
             })
             .into();
-        // Who listens reads what changed, and has the last value of each key in the end.
+        // The listener reads the changed keys, and has the last value of each in the end.
         let heard = scope.spawn(|| {
             let watch = state.watch("");
             let mut values = BTreeMap::new();

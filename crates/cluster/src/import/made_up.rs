@@ -185,7 +185,7 @@ fn restored(own: &StateDump) -> MemoryState {
     state
 }
 
-/// The administrator wants this pool, whatever is missing.
+/// The administrator wants this pool, even with disks missing.
 fn wanted() -> Wanted {
     let pool = Some(POOL.to_string());
     Wanted { pool, confirm: Some("tank".into()), accept_missing: true, ..Wanted::default() }

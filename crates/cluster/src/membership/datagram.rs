@@ -60,7 +60,7 @@ impl HeartbeatKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incarnation(pub u64);
 
-/// What one node says of another that it holds dead.
+/// One node's vote about another that it holds dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vote {
     pub node: NodeId,
@@ -82,7 +82,7 @@ pub struct Echo {
 pub struct Ways {
     /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
     pub reach_most: bool,
-    /// Its member of the cluster's state answers, knows a leader, and votes.
+    /// The sender's member of the cluster's state answers, knows a leader, and votes.
     pub votes: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Heartbeat {
     pub votes: Vec<Vote>,
 }
 
-/// Whom a datagram says to be from and for.
+/// Sender and receiver that a datagram names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     pub from: NodeId,
@@ -202,7 +202,7 @@ impl Heartbeat {
             incarnation: Incarnation(read.u64()),
             stamp: read.u64(),
             term: read.u64(),
-            // What is not understood is no promise to be silent.
+            // An unknown value is no promise to be silent.
             may_answer: may_answer != 0,
             asks: flags & ASKS != 0,
             settles: flags & SETTLES != 0,

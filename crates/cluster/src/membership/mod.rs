@@ -1,4 +1,4 @@
-//! Who of the cluster's nodes is alive, and this node's lease, by heartbeats (D16).
+//! Liveness of the cluster's nodes, and this node's lease, by heartbeats (D16).
 //!
 //! Owns the verdicts on peers and the node's lease, as a state machine: time and datagrams in, datagrams and verdicts out. It holds no
 //! clock, socket or random source. Promises:
@@ -26,11 +26,13 @@
 //! Why never both answer: let a node have read the records in a term before another one claimed its volume, and let the claimer have a
 //! majority's votes from after the claim. Some voter is in that majority and in the one that granted the term. It granted before the claim and
 //! condemned after, so its vote tells of a grant no older than its last one in that term, and `may_answer_for` waits that lease out.
-//! Whoever reads the records after the claim has read of it. One that claims from an owner which had not been let answer itself asks
-//! about those before it too: the record names them ([`crate::VolumeRecord::before`]).
+//! A node that reads the records after the claim has read of it. One that claims from an owner which
+//! had not been let answer itself asks about those before it too: the record names them
+//! ([`crate::VolumeRecord::before`]).
 //!
-//! A reset alone condemns nobody, since a faulty line, or whoever can write into it, may bring it about. The peer is asked by heartbeats that
-//! want an answer at once; only one that answers none of them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
+//! A reset alone condemns nobody, since a faulty line, or an attacker who can write into it, may bring
+//! it about. The peer is asked by heartbeats that want an answer at once; only one that answers none of
+//! them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
 //!
 //! A process that starts has forgotten what it refused, so it grants no term that began before it: it refuses the first term that it hears
 //! of each peer. A new process of a peer is believed once it echoes what this one said just now and the one before has been silent for as
@@ -117,7 +119,7 @@ impl Timing {
     }
 }
 
-/// What a node is told of itself and its cluster.
+/// This node's number and incarnation, its cluster, and the timing.
 #[derive(Clone)]
 pub struct Options {
     pub me: NodeId,
@@ -136,13 +138,13 @@ pub struct Member {
     pub address: SocketAddr,
 }
 
-/// What is held of a peer.
+/// Judgement of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Up {
         since: Monotonic,
     },
-    /// It is silent, or was held dead by fewer than a majority.
+    /// The peer is silent, or was held dead by fewer than a majority.
     Suspect {
         since: Monotonic,
     },
@@ -176,7 +178,7 @@ pub enum Event {
     NewTerm { term: u64 },
 }
 
-/// Whom a volume was taken from.
+/// The owner that lost a volume to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormerOwner {
     pub node: NodeId,
@@ -204,7 +206,7 @@ pub struct Membership {
     /// This node stops, and is not done ([`Membership::settle`]).
     is_settling: bool,
     ways: Ways,
-    /// It is to say nothing while the others do without it ([`Membership::hush`]).
+    /// This node falls silent while the others do without it ([`Membership::hush`]).
     is_hushed: bool,
     /// Before this, no answer is sent out of turn.
     hurry_after: Monotonic,
@@ -393,7 +395,7 @@ impl Membership {
         Ok(())
     }
 
-    /// What was granted before is of the term before.
+    /// Earlier grants belong to the term before.
     fn begin_term(&mut self, term: u64) {
         self.term = term;
         for peer in self.peers.values_mut() {
@@ -480,7 +482,7 @@ impl Membership {
         }
     }
 
-    /// What is to be held of a peer now.
+    /// The present judgement of a peer.
     fn judge(&self, node: NodeId, now: Monotonic) -> Judgement {
         let peer = &self.peers[&node];
         if !peer.is_condemned() {
@@ -572,7 +574,7 @@ impl Membership {
         self.lease().is_valid(now)
     }
 
-    /// What is held of each peer.
+    /// The verdict on each peer.
     pub fn verdicts(&self) -> BTreeMap<NodeId, Verdict> {
         self.peers.iter().map(|(node, peer)| (*node, peer.verdict())).collect()
     }
@@ -582,8 +584,9 @@ impl Membership {
         self.peers.iter().map(|(node, peer)| (*node, peer.survived())).collect()
     }
 
-    /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered. None without a
-    /// lease: then it is this node that most others do not hear, and it decides about nobody's copies.
+    /// Peers that this node cannot talk to, whether or not a majority holds them dead: requests to them stay
+    /// unanswered. Empty without a lease: then it is this node that most others do not hear, and it decides
+    /// about nobody's copies.
     pub fn cut_off(&self, now: Monotonic) -> BTreeSet<NodeId> {
         if !self.lease_valid(now) {
             return BTreeSet::new();
@@ -591,7 +594,7 @@ impl Membership {
         self.peers.iter().filter(|(_, peer)| peer.is_cut_off).map(|(node, _)| *node).collect()
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

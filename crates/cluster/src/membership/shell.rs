@@ -1,8 +1,9 @@
 //! [`Membership`] on UDP sockets ([`super::sockets`]), in a thread of its own.
 //!
-//! Owns the thread, its sockets, and the [`Link`] by which other threads ask and tell. Promises: what the data plane asks here waits for nothing
-//! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
-//! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
+//! Owns the thread, its sockets, and the [`Link`] to other threads. Promises: the data plane waits here
+//! for nothing but a lock that is held for a moment; the thread sends heartbeats independently of other
+//! threads, and tells peers how long the data plane has made no turn. Requests are bounded: of each
+//! kind the last counts, and claims are one a volume.
 
 use super::sockets::Sockets;
 use super::urgency::Urgency;
@@ -20,7 +21,7 @@ use types::{Monotonic, NodeId, VolumeId};
 /// Events that wait for who takes them; beyond, the verdicts tell the rest.
 const EVENTS_MAX: usize = 1024;
 
-/// What the thread asks and tells.
+/// Callbacks of the thread.
 pub struct Surroundings {
     /// Turns that the data plane has made.
     pub turns: Box<dyn Fn() -> u64 + Send>,
@@ -87,7 +88,7 @@ struct Told {
     events: Vec<Event>,
 }
 
-/// What others want of the thread.
+/// Requests of other threads to this one.
 #[derive(Default)]
 struct Wanted {
     members: Option<Vec<Member>>,
@@ -100,7 +101,7 @@ struct Wanted {
     ways: Ways,
     /// The data plane wants this node to fall silent.
     retreats: bool,
-    /// Its member of the cluster's state has made way for that.
+    /// This node's member of the cluster's state has made way for the silence.
     is_hushed: bool,
     is_stopped: bool,
 }
@@ -113,7 +114,7 @@ struct Shared {
     ordered: OnceLock<OwnedFd>,
 }
 
-/// What the data plane and the heartbeats tell each other; there before they begin. Clones share it.
+/// State shared by the data plane and the heartbeats; there before they begin. Clones share it.
 #[derive(Clone, Default)]
 pub struct Link(Arc<Shared>);
 
@@ -286,7 +287,7 @@ impl Heartbeats {
         self.link.peers()
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.link.told().events)
     }

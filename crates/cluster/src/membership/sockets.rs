@@ -29,7 +29,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// # Errors
 /// The address is in use, also by another process that would share it; or there is no socket.
 pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-    // Sockets of one user may share a port: whoever has it already is found only by one that does not want to.
+    // Sockets of one user may share a port: a socket that does not share finds another one on it.
     let port = UdpSocket::bind(address)?.local_addr()?.port();
     shared(SocketAddr::new(address.ip(), port))
 }
@@ -109,7 +109,7 @@ impl Sockets {
         self.rest_until = (is_used_up && !is_anybody).then(|| now.after(STRANGERS_REST));
     }
 
-    /// What is to be waited for, and until when at most.
+    /// Sockets to wait for, and the end of the wait at the latest.
     pub fn waited(&self) -> (Vec<PollFd<'_>>, Option<Monotonic>) {
         let strangers = self.rest_until.is_none().then_some(&self.strangers);
         let all = self.peers.values().chain(strangers);

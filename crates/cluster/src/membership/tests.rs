@@ -22,9 +22,9 @@ impl Random {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Volume {
     owner: u32,
-    /// Who may have answered for it before the owner did.
+    /// Nodes that may have answered for the volume before the owner did.
     before: BTreeSet<u32>,
-    /// That of the claim.
+    /// Revision of the claim.
     revision: u64,
 }
 
@@ -369,7 +369,7 @@ fn a_dead_node_is_down_within_seven_hundred_milliseconds_and_at_once_after_a_res
     world.reset(&[1, 2], 3);
     world.run(Duration::from_millis(130));
     let Verdict::Down { lease_ends, .. } = world.verdict(1, 3) else { panic!("{:?}", world.verdict(1, 3)) };
-    // It might live on behind a broken line: its lease is waited out.
+    // The node might live on behind a broken line: its lease is waited out.
     assert!(lease_ends > world.now);
 }
 
@@ -409,7 +409,7 @@ fn a_node_that_only_one_cannot_ask_after_a_reset_keeps_its_volumes() {
 fn what_was_sent_before_a_reset_does_not_show_that_its_sender_lives() {
     let mut world = World::new(3, 13);
     world.run(Duration::from_secs(2));
-    // What the dead process sent last arrives for a while longer.
+    // The last datagrams of the dead process arrive for a while longer.
     world.delay_max = MILLISECOND * 300;
     world.run(Duration::from_millis(290));
     world.processes.remove(&3);
@@ -530,7 +530,7 @@ fn a_node_that_is_taken_for_dead_and_lives_is_counted_and_one_that_died_is_not()
 fn a_data_plane_that_hangs_is_a_dead_node() {
     let mut world = World::new(3, 8);
     world.run(Duration::from_secs(1));
-    // Its heartbeats go on, its turns do not: the membership is told the same number.
+    // Node 3's heartbeats continue, its turns do not: the membership always gets the same number.
     let frozen = world.now;
     for _ in 0..8000 {
         world.now = world.now.after(MILLISECOND);
@@ -651,9 +651,9 @@ fn whatever_the_network_does_a_former_owner_and_a_new_one_never_both_answer() {
             let node = 1 + world.random.below(nodes.into()) as u32;
             let others = (1..=nodes).filter(|other| *other != node);
             match world.random.below(8) {
-                // It hears nobody.
+                // The node hears nobody.
                 4 | 5 => world.cut.extend(others.map(|other| (other, node))),
-                // All take it for dead, and it does not hear of it.
+                // All take the node for dead, and it does not hear of it.
                 6 => {
                     world.cut.extend(others.clone().map(|other| (other, node)));
                     let now = world.now;
@@ -787,7 +787,7 @@ fn a_key_that_changes_loses_nobody_and_the_one_before_is_soon_worthless() {
         world.processes.values().map(|process| process.membership.lease().term).collect()
     };
     let before = terms(&world);
-    // They read of it one after the other, the last one long after the first.
+    // The nodes get the key one after the other, the last one long after the first.
     for node in 1..=4 {
         let now = world.now;
         let key = HeartbeatKey::derive(b"another");
@@ -801,7 +801,7 @@ fn a_key_that_changes_loses_nobody_and_the_one_before_is_soon_worthless() {
         }
     }
     assert_eq!(terms(&world), before);
-    // Who has the old one only is heard by nobody, although its time is not over.
+    // A sender that has only the old key is heard by nobody, although that key's time is not over.
     let now = world.now;
     let forged = heard_by_1(&world, 2, Incarnation(5), u64::MAX);
     let first = &mut world.processes.get_mut(&1).unwrap().membership;
@@ -1017,7 +1017,8 @@ fn replays_of_earlier_processes_do_not_keep_a_new_one_out() {
         world.start(1);
         world.start(3);
     }
-    // Both hear what the other one said in all of its lives, over and over, at whatever time of the other's heartbeats one of them begins.
+    // Both hear all words of the other one's lives, over and over; one of them begins at varying offsets
+    // to the other's heartbeats.
     for offset in 0..10 {
         world.run(MILLISECOND * (2000 + 11 * offset));
         world.start(3);
@@ -1120,7 +1121,7 @@ fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_deat
 fn a_node_that_hears_nobody_holds_nobody_for_cut_off() {
     let mut world = World::new(3, 21);
     world.run(Duration::from_secs(2));
-    // What it says arrives, so that it is up.
+    // Node 1's words arrive, so that it is up.
     world.cut = BTreeSet::from([(2, 1), (3, 1)]);
     for _ in 0..60 {
         world.run(Duration::from_millis(50));

@@ -67,7 +67,7 @@ impl TestCluster {
         issued
     }
 
-    /// What the node knows of the others, and shows of itself.
+    /// The node's trust in the others, with its own certificate.
     ///
     /// # Panics
     /// If there is no such node.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What the file is to do.
+/// Faults that the file is to show.
 #[derive(Debug, Default)]
 struct Faults {
     /// The I/O that many from now fails; below 0: none.

@@ -99,8 +99,8 @@ pub(super) fn arguments(options: &EtcdProcessOptions, version: &str) -> Vec<OsSt
     arguments
 }
 
-/// What is the same for all. A death is noticed after an election time-out of 500 ms; a node that comes back asks before it disturbs
-/// (`pre-vote`).
+/// Settings common to all members. A death is noticed after an election timeout of 500 ms; a node that
+/// comes back asks before it disturbs (`pre-vote`).
 const SETTINGS: &[(&str, &str)] = &[
     ("heartbeat-interval", "50"),
     ("election-timeout", "500"),

@@ -76,7 +76,7 @@ struct Supervised {
     last_error: Arc<Mutex<Heard>>,
 }
 
-/// What etcd's log said.
+/// Findings in etcd's log.
 #[derive(Default)]
 struct Heard {
     /// The last line that is an error.
