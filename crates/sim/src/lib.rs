@@ -29,7 +29,7 @@ pub enum World {
     Lasting,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub world: World,

@@ -85,7 +85,7 @@ fn tell(finding: &Finding) {
 
 fn run_kept(arguments: &Arguments) -> (u64, u64) {
     let (mut passed, mut failed) = (0, 0);
-    // Whoever asks for certain seeds wants no others.
+    // A caller who asks for certain seeds wants no others.
     if arguments.first > 0 {
         return (passed, failed);
     }

@@ -14,7 +14,7 @@ const OPENS_MAX: usize = 4;
 const SHARED_FILES: u64 = 3;
 const SLOT_BYTES: u64 = 10;
 
-/// What a client waits for.
+/// A request that a client may have under way.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: File, guid: Guid, mode: Mode, lease: LeaseState },
@@ -32,23 +32,23 @@ pub(crate) enum What {
 #[derive(Debug, Clone)]
 pub(crate) struct Doing {
     pub what: What,
-    /// The step at which it was said first, and the time.
+    /// The step of the first sending, and the time of the last.
     pub began: u64,
     pub began_at: Monotonic,
-    /// When it was said first.
+    /// When the request was first sent.
     pub said_at: Monotonic,
-    /// It was said before, and the answer did not come.
+    /// The request is a repetition: its first answer did not come.
     pub again: bool,
 }
 
-/// How a client stands with the server.
+/// State of a client's session with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It has no session until then.
+    /// No session until then.
     Down {
         until: Monotonic,
     },
-    /// It takes its opens up again, then says again what was not answered.
+    /// The client takes its opens up again, then repeats its unanswered requests.
     Returning,
     Up,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Link {
 pub(crate) struct Client {
     pub number: usize,
     pub link: Link,
-    /// The last step at which it had no session, or had not all of its opens back.
+    /// The last step at which the client had no session, or had not all of its opens back.
     pub away_at: u64,
     session: u64,
     pub opens: Vec<Kept>,
@@ -72,7 +72,7 @@ pub(crate) struct Client {
     pub again: Option<Doing>,
     to_reclaim: VecDeque<OpenId>,
     pub wake_at: Monotonic,
-    /// It closes everything and does nothing new.
+    /// The client closes everything and does nothing new.
     pub leaves: bool,
 }
 
@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    /// It has a new session, and takes up its opens in any order.
+    /// Begins a new session, and takes the client's opens up in any order.
     pub fn returns(&mut self, random: &mut Random) {
         self.session += 100;
         self.link = Link::Returning;
@@ -201,7 +201,7 @@ impl Client {
         Some((kept.open, Operation::AcknowledgeLease { client, key: kept.guid, state }))
     }
 
-    /// What it asks for next.
+    /// Chooses the client's next request.
     pub fn choose(&mut self, random: &mut Random, step: u64, now: Monotonic) -> Option<(Doing, Operation)> {
         if self.link == Link::Returning {
             if let Some(open) = self.to_reclaim.pop_front() {
@@ -311,7 +311,7 @@ impl Client {
         What::Create { file, guid, mode: Mode { access, share }, lease }
     }
 
-    /// What is said to the server for it.
+    /// The operation that the server gets for it.
     pub fn request(&self, doing: &Doing) -> Option<Operation> {
         let set = |open, set| Operation::SetInformation { open, set };
         Some(match &doing.what {

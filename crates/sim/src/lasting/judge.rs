@@ -1,4 +1,4 @@
-//! What is wrong with an answer, by what all clients were told before.
+//! Judges an answer by all answers that clients got before.
 
 use super::client::{Client, Doing, Link, What};
 use super::model::{File, Kept, Known, Mode, SLOTS};
@@ -61,7 +61,7 @@ impl LastingWorld {
                 self.gone(index, *open);
                 None
             }
-            // Its time ended, and with it the open.
+            // The open ended by its timeout.
             (_, Err(NtStatus::FILE_CLOSED)) if doing.again && self.open_of(index, doing).is_none() => {
                 self.forget(index, doing);
                 None
@@ -85,7 +85,7 @@ impl LastingWorld {
     /// A request is given up whose open is gone.
     fn forget(&mut self, index: usize, doing: &Doing) {
         match &doing.what {
-            // What of it happened is not known, and nobody looks again: the file is no longer judged.
+            // The outcome of the request stays unknown, as it is not repeated: the file is no longer judged.
             What::Write { file, .. } | What::Delete { file, .. } | What::Rename { file, .. } => {
                 self.forget_own(index, *file);
             }
@@ -93,7 +93,7 @@ impl LastingWorld {
         }
     }
 
-    /// An open is gone, and what hung on it.
+    /// Forgets an open, and all that hung on it.
     fn gone(&mut self, index: usize, open: OpenId) {
         let step = self.step;
         let client = &mut self.clients[index];
@@ -215,7 +215,7 @@ impl LastingWorld {
     ) -> Option<String> {
         self.coverage.refusals += 1;
         let step = self.step;
-        // It was made, and its open's time ended before it could be said again.
+        // The file was made, and its open timed out before the request could be repeated.
         let is_late = doing.again && self.now.since(doing.said_at) > KEPT_FOR;
         if let Some(own) = self.clients[index].own_mut(file) {
             if is_late && status == NtStatus::OBJECT_NAME_COLLISION {

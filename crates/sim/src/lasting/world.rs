@@ -17,9 +17,9 @@ use volume::security::{Ace, AceFlags, Acl, rights, volume_root};
 const VOLUME: VolumeId = VolumeId::from_bytes([0x51; 16]);
 const VOLUME_BYTES: u64 = 64 << 20;
 const SLAB_BYTES: u64 = 4 << 20;
-/// A request without an answer for so long waits for ever.
+/// A request without an answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Whatever is in the journal is durable after this time.
+/// Everything in the journal is durable after this time.
 const DURABLE_WITHIN: Duration = Duration::from_secs(3);
 const TURN_MIN: Duration = Duration::from_micros(20);
 

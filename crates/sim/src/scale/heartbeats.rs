@@ -1,4 +1,5 @@
-//! Who lives, by [`cluster::membership`] itself, and what follows from that: leases, takeovers, and who may serve.
+//! Liveness of servers, by [`cluster::membership`] itself, and its consequences: leases, takeovers, and
+//! the right to serve.
 
 use super::counts::{Counts, MICROSECOND, node_id};
 use cluster::membership::{
@@ -30,7 +31,7 @@ struct Process {
     down: BTreeMap<usize, Dead>,
 }
 
-/// What follows for a server's coordinators; servers by their index.
+/// Consequences for a server's coordinators; servers by their index.
 #[derive(Default)]
 pub(super) struct Told {
     pub lease: Option<Monotonic>,

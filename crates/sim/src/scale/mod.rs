@@ -1,8 +1,10 @@
-//! What an operation, an event and being there cost a server, by the number of servers: counted on the state machines that ship.
+//! Cost of an operation, of an event and of a server at rest, by the number of servers: counted on the
+//! state machines that ship.
 //!
-//! Owns the environment only: heartbeats, coordinators and replicas are what ships, stores are those of tests. Every server has
-//! [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the disks of all. Promises: all that is counted is the same in every
-//! run; times are of this thread's processor time, and the best of several.
+//! Owns the environment only: heartbeats, coordinators and replicas are the shipped code, stores are
+//! those of tests. Every server has [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the
+//! disks of all. Promises: all counts are the same in every run; times are of this thread's processor
+//! time, and the best of several.
 
 mod counts;
 mod heartbeats;
@@ -39,11 +41,11 @@ const IDLE: u64 = 10 * SECOND;
 const NOTICING: u64 = 2_000;
 const SETTLING: u64 = 3 * SECOND;
 
-/// What was counted with one number of servers.
+/// Measurements with one number of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     pub nodes: usize,
-    /// Processor time of coordinator and replicas for one block, in nanoseconds; what the simulator itself takes is in it.
+    /// Processor time of coordinator, replicas and the simulator itself for one block, in nanoseconds.
     pub read_ns: f64,
     pub write_ns: f64,
     /// Requests to disks for one operation, and of them those to other servers.
@@ -136,7 +138,7 @@ pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     measured_operations(&mut world, 0, operations, writes_percent);
 }
 
-/// What is counted: a tool that counts instructions does so inside of this function only.
+/// The counted work: a tool that counts instructions does so inside this function only.
 #[inline(never)]
 fn measured_operations(world: &mut World, volume: usize, operations: u64, writes_percent: u64) {
     world.operate(volume, std::hint::black_box(operations), writes_percent);
@@ -155,7 +157,7 @@ fn opened(nodes: usize) -> (World, Measured) {
 
 fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     let Effort { operations, rounds } = effort;
-    // What fills it changes the record, and each disk promises so.
+    // Writing the data changes the record, and each disk promises so.
     world.rest(SETTLING);
     for writes_percent in [0, 100] {
         let mut best = u64::MAX;
@@ -179,7 +181,7 @@ fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     }
 }
 
-/// What servers say that have nothing to do, after the epochs of the last writes are settled.
+/// Counts the requests of idle servers, after the epochs of the last writes are settled.
 fn rest(world: &mut World, measured: &mut Measured) {
     world.rest(75 * SECOND);
     let before = world.counts.clone();

@@ -27,7 +27,7 @@ const STATE: u64 = 500 * MICROSECOND;
 const DISK: u64 = 60 * MICROSECOND;
 /// A refusal by a server that is not there.
 const REFUSED: u64 = MILLISECOND;
-/// What was to be reached is not: the run would not end.
+/// Timeout of a wait for a goal: without it a missed goal would keep the run from ending.
 const PATIENCE: u64 = 120 * SECOND;
 
 enum Event {
@@ -504,7 +504,7 @@ impl World {
         }
     }
 
-    /// It starts again.
+    /// Starts a server again.
     pub fn bring_node_back(&mut self, node: usize) {
         self.servers[node].is_up = true;
         for disk in self.disks.iter_mut().filter(|disk| disk.node == node) {

@@ -12,7 +12,7 @@ use types::{BLOCK_BYTES, Lba};
 /// First blocks, within a chunk, of what clients touch: both regions, and their border.
 const PLACES: [u64; 4] = [0, 100, 253, 400];
 
-/// What a client waits for.
+/// An operation of a client, under way.
 #[derive(Debug, Clone)]
 pub(crate) enum Doing {
     Read {
@@ -49,7 +49,7 @@ impl Client {
     }
 }
 
-/// What all clients know together.
+/// Knowledge that all clients share.
 #[derive(Default)]
 pub(crate) struct History {
     pub registers: BTreeMap<u64, Register>,

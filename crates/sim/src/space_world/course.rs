@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const MICROSECOND: u64 = 1_000;
 
-/// What a run touched, so that tests can require that faults really happened.
+/// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub acknowledged_writes: u64,

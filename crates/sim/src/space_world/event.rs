@@ -1,4 +1,4 @@
-//! What may happen at a moment of a run.
+//! Events at moments of a run.
 
 use cluster::{Answer, Request as StateRequest};
 use space::message::{Request, Response};

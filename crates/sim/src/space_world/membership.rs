@@ -1,8 +1,10 @@
-//! Who of the nodes lives, who may answer, and who opens the volume: [`cluster::membership`] itself, with datagrams that the network loses, delays
-//! and repeats, and around it what `cenote` and `node` do with it.
+//! Liveness of the nodes, and the right to answer and to open the volume: [`cluster::membership`]
+//! itself, with datagrams that the network loses, delays and repeats, and around it the steps of
+//! `cenote` and `node`.
 //!
-//! A node's process reads the records once in each term of its lease, which takes its time, and records another life before. What else it
-//! knows of them is late. It claims the volume if the rule names it, and serves when nobody answers any more of those that the record names.
+//! A node's process reads the records once in each term of its lease, which takes its time, and records
+//! another life before. All its other knowledge of them is late. It claims the volume if the rule names
+//! it, and serves once all owners that the record names have stopped answering.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
@@ -39,7 +41,7 @@ const TIMING: Timing = Timing {
     cut_off: Duration::from_millis(500),
 };
 
-/// What a node has read and does not act by yet.
+/// Records that a node has read and does not act by yet.
 struct Reading {
     term: u64,
     life: u64,
@@ -64,11 +66,12 @@ struct Process {
     reach: (bool, u64),
     /// Since when the cluster state has not answered.
     unanswered_since: Option<u64>,
-    /// It says nothing ([`Heartbeats::hush`]).
+    /// The node says nothing ([`Heartbeats::hush`]).
     is_silent: bool,
 }
 
-/// What a node knows that decides who is to have the volume: the record's revision, the last lives, and those of the dead.
+/// A node's knowledge that decides which node is to have the volume: the record's revision, the last
+/// lives, and those of the dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Known {
     revision: u64,
@@ -76,7 +79,7 @@ pub(crate) struct Known {
     down: BTreeMap<usize, u64>,
 }
 
-/// What a node's coordinator is to be told.
+/// News for a node's coordinator.
 #[derive(Default)]
 pub(crate) struct Told {
     pub lease: Option<Monotonic>,
@@ -365,7 +368,7 @@ impl Membership {
         }
     }
 
-    /// What the node goes by.
+    /// The knowledge on which the node acts.
     pub fn known(&self, node: usize) -> Known {
         let process = &self.processes[node];
         Known {
@@ -380,7 +383,7 @@ impl Membership {
         self.processes[node].record.as_ref().map(|record| &record.value)
     }
 
-    /// Who lives, and whose the disks are, as the node knows it.
+    /// Liveness of the nodes, and the owners of the disks, as the node knows them.
     pub fn view(&self, servers: &Servers, node: usize) -> View {
         let process = &self.processes[node];
         let candidate = |other: usize| {
@@ -393,7 +396,7 @@ impl Membership {
         }
     }
 
-    /// Whom the node takes the volume over from, if the rule names it.
+    /// The owner from which the node takes the volume over, if the rule names this node.
     pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
         let (process, view) = (&self.processes[node], self.view(servers, node));
         let record = &process.record.as_ref()?.value;

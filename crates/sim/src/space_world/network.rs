@@ -1,4 +1,5 @@
-//! What nodes say to each other and to the cluster state: it is late, lost, repeated and cut off as the scenario has it.
+//! Messages between nodes, and to the cluster state: late, lost, repeated and cut off as the scenario
+//! has it.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::event::Event;
@@ -34,7 +35,7 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// What is large is lost on these ways, until [`Network::carry_large`].
+    /// Loses large messages on these ways, until [`Network::carry_large`].
     pub fn lose_large(&mut self, ways: impl IntoIterator<Item = (usize, usize)>) {
         self.loses_large.extend(ways);
     }

@@ -1,9 +1,10 @@
-//! What a run is made of: chosen by its seed, so that different seeds stress different things.
+//! Make-up of a run: chosen by its seed, so that different seeds stress different things.
 
 use crate::random::Random;
 use cluster::Resiliency;
 
-/// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
+/// One of so many seeds has links that lose large messages: those with this remainder. Not drawn, so
+/// that the other seeds stay what they were.
 const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
 /// The same, of a node whose large messages are lost towards everybody, the cluster state too.
@@ -28,7 +29,7 @@ pub struct Scenario {
     pub message_loss: u64,
     pub message_repeat: u64,
     pub message_slow: u64,
-    /// Writes are late while a disk is out: whatever is decided meanwhile meets writes in flight.
+    /// Writes are late while a disk is out: decisions made meanwhile meet writes in flight.
     pub late_writes: bool,
     pub state_loss: u64,
     /// Mean milliseconds between faults.
@@ -125,7 +126,7 @@ impl Scenario {
         scenario.freezes = !scenario.late_writes && random.chance(350);
         let is_failing = random.chance(if scenario.freezes { 700 } else { 200 });
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
-        // What leaves disks needs room on others.
+        // Chunks that leave disks need space on others.
         scenario.retirement &= !scenario.tight;
         match seed % LARGE_LOSS_OF {
             LARGE_LOSS_AT => scenario.keep_only_large_loss(),

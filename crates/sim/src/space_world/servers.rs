@@ -25,7 +25,7 @@ use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic};
 pub(crate) struct Servers {
     pub nodes: Vec<Node>,
     pub disks: Vec<SimDisk>,
-    /// What the stores saw that must not be.
+    /// Violations that the stores saw.
     findings: Findings,
 }
 

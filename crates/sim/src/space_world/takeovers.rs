@@ -1,4 +1,5 @@
-//! What a node does when an opening ends or the volume is lost: as `node` does, by the same rules ([`space::takeover`]).
+//! A node's reaction when an opening ends or the volume is lost: as in `node`, by the same rules
+//! ([`space::takeover`]).
 
 use super::course::MILLISECOND;
 use super::holding::{Hold, Holding};
@@ -30,7 +31,7 @@ impl SpaceWorld {
         if self.membership.is_silent(node) {
             return self.withdraw_in_silence(node);
         }
-        // What it hears while it holds the volume tells it nothing to do, then or later.
+        // News that arrives while the node holds the volume gives it nothing to do, then or later.
         let looks = std::mem::take(&mut self.holdings[node].looks);
         if looks
             && self.holdings[node].hold == Hold::Elsewhere

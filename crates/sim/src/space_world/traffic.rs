@@ -25,11 +25,11 @@ pub(crate) struct Traffic {
     last_reads: Option<VecDeque<(u64, u8)>>,
 }
 
-/// What a client does next.
+/// A client's next step.
 pub(crate) enum Turn {
-    /// It waits for an answer, or for its next turn.
+    /// The client waits for an answer, or for its next turn.
     Wait,
-    /// It asks the coordinator of this node.
+    /// The client asks the coordinator of this node.
     Ask { node: usize, doing: Doing, request: SpaceRequest },
     /// Every copy was read: the run is over. The volume is open on this node.
     Finished { node: usize },

@@ -61,9 +61,9 @@ pub(super) struct SpaceWorld {
     pub(super) manager: Manager,
     pub(super) membership: Membership,
     gates: Gates,
-    /// What each node has of the volume.
+    /// Each node's hold on the volume.
     pub(super) holdings: Vec<Holding>,
-    /// Since when each node's coordinator serves, as it was last looked at.
+    /// Since when each node's coordinator serves, as of the last check.
     serving_since: Vec<Option<u64>>,
     /// Acknowledged writes, and when there was one more last.
     progress: (u64, u64),
@@ -279,7 +279,7 @@ impl SpaceWorld {
     /// Looks whether disks of dead nodes still count that others can do without.
     fn watch_dead_nodes(&mut self) {
         let Self { course, servers, membership, judge, serving_since, .. } = self;
-        // What holds the change of the record up.
+        // These faults delay the change of the record.
         let Scenario { partitions, state_loss, .. } = course.scenario;
         if partitions || state_loss > 0 {
             return;
@@ -537,7 +537,7 @@ impl SpaceWorld {
         course.after(lasting, Event::Heal(Healing::Reconnect(node, nodes)));
     }
 
-    /// Looks whether writes go on: whatever one node cannot do, others serve the volume soon.
+    /// Checks that writes continue: if one node cannot serve the volume, others soon do.
     fn watch_progress(&mut self) {
         let course = &mut self.course;
         let written = course.coverage.acknowledged_writes;

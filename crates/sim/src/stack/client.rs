@@ -24,7 +24,7 @@ const OPENS_MAX: usize = 4;
 /// Cells of the block in which clones are aligned.
 const BLOCK_CELLS: u64 = types::BLOCK_BYTES as u64 / CELL_BYTES;
 
-/// What a client waits for.
+/// A request that a client may have under way.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: u32, at: usize, write_through: bool },
@@ -86,7 +86,7 @@ pub(crate) struct OpenFile {
     closing: bool,
 }
 
-/// What a client is about to do, step by step: a program that saves a file, or a host that keeps images of machines.
+/// A client's next steps: a program that saves a file, or a host that keeps images of machines.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     CreateAt(u64),
@@ -113,11 +113,11 @@ const IMAGE_WRITE_CELLS: u64 = 400;
 const PLAN_PAUSE_US: u64 = 100;
 
 pub(crate) enum Mode {
-    /// Its volume does not serve.
+    /// The client's volume does not serve.
     Away,
     Recovering(Box<Recovery>),
     Working,
-    /// An answer left open what its names are: it waits for a restart.
+    /// An answer left open which names the client has: it waits for a restart.
     Lost,
 }
 
@@ -132,14 +132,14 @@ pub(crate) struct Client {
     /// The file that the plan is about, and the one before it.
     planned: u32,
     before: u32,
-    /// It makes images, each with a clone that is changed in pieces.
+    /// The client makes images, each with a clone that is changed in pieces.
     makes_images: bool,
     pause_us: u64,
     name_count: u64,
     cells_max: u64,
 }
 
-/// What a client shares with the others.
+/// State that a client shares with the others.
 pub(crate) struct Shared<'a> {
     pub random: &'a mut Random,
     pub changes: &'a mut Changes,
@@ -148,12 +148,12 @@ pub(crate) struct Shared<'a> {
     pub now: Monotonic,
 }
 
-/// What follows from an answer.
+/// Consequences of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub wrong: Option<String>,
-    /// All metadata that was answered before this step is durable, of all clients of the volume. What another client changed while a
-    /// durable request was under way may be behind it in the volume's journal.
+    /// All metadata answered before this step is durable, for all clients of the volume. Other changes made
+    /// during a durable request may be behind it in the volume's journal.
     pub metadata_durable: Option<u64>,
     /// The next request of the same work.
     pub next: Option<(What, Operation)>,
@@ -197,7 +197,7 @@ impl Client {
     /// Whether nothing else changes these cells of the file, or its end.
     fn is_free(&self, file: u32, from: u64, to: u64) -> bool {
         self.doing.values().flat_map(|doing| doing.what.reserves()).all(|(other, start, end)| {
-            // What lies behind the end moves it.
+            // A write behind the end of the file moves the end.
             other != file
                 || ((end <= from || to <= start)
                     && end.max(to).saturating_mul(CELL_BYTES) <= self.home.end_of(file))

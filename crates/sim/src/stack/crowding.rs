@@ -1,6 +1,8 @@
-//! Users who make nothing but names, once all is whole: first one whom a quota bounds, then one whom none does, until the volume takes no more.
+//! Users who make nothing but names, once all is whole: first one whom a quota bounds, then one whom
+//! none does, until the volume takes no more.
 //!
-//! Owns how far that is. A quota holds whatever is made, and a volume that refuses a name for want of room tells none.
+//! Owns the progress of that. A quota holds for all kinds of files, and a volume that refuses a name
+//! for want of space reports none free.
 
 use super::home::wide;
 use super::node::Node;

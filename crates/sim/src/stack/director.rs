@@ -213,7 +213,8 @@ impl Director {
                 self.enter(world, Stage::Verify);
             }
             Stage::Verify if world.check.is_done() => self.verified(world),
-            // What a disk lost from its journal may show only now: then it is replaced before another goes.
+            // A loss from a disk's journal may show only now: then the disk is replaced before another one is
+            // removed.
             Stage::Reread if world.all_recovered() => {
                 if !self.made_whole(world) {
                     return;
@@ -355,7 +356,7 @@ impl Director {
         self.begin_calm(world);
     }
 
-    /// What cannot be read on a disk, or fails its checksum, is repaired by a scrub alone.
+    /// Unreadable blocks, and wrong checksums, on a disk are repaired by a scrub alone.
     fn judge_scrub(&self, world: &mut StackWorld) {
         let found = world.check.found;
         let Some(striking) = self.striking.as_ref().filter(|striking| striking.kind.is_scrubbed()) else {
@@ -392,7 +393,7 @@ impl Director {
         }
     }
 
-    /// What runs beside the clients.
+    /// Starts background work beside the clients.
     fn work(&mut self, world: &mut StackWorld) {
         if world.now < self.work_at || !matches!(self.stage, Stage::Calm { .. } | Stage::Fault { .. }) {
             return;

@@ -18,7 +18,7 @@ pub(crate) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Journal of each disk: the smallest that stores take, so that checkpoints are many.
 const JOURNAL_BYTES: u64 = 256 << 10;
 
-/// What the world does to a disk, and sees of it.
+/// Faults that the world gives a disk, and its observations of the disk.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub now: Cell<Monotonic>,
@@ -28,13 +28,13 @@ pub(crate) struct Control {
     pub gone: Cell<bool>,
     /// Time between answers.
     pub latency: Cell<Duration>,
-    /// It did not answer in time, or was gone: it has to be opened anew, as the daemon does.
+    /// The disk did not answer in time, or was gone: it has to be opened anew, as the daemon does.
     pub lost: Cell<bool>,
-    /// When it has answers.
+    /// When the disk has answers.
     pub due: Cell<Option<Monotonic>>,
-    /// Of who has it open, as long as he has.
+    /// The process that has the disk open.
     opener: RefCell<Weak<()>>,
-    /// Reads that it answered with an error of the medium.
+    /// Reads that the disk answered with an error of the medium.
     pub medium_errors: Cell<u64>,
 }
 

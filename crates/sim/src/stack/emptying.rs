@@ -1,7 +1,8 @@
-//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata nor of the pool's room.
+//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata
+//! nor of the pool's space.
 //!
-//! Owns how far that is. What a volume keeps of an empty tree, and the chunks that it holds ready for what comes next, are few and do not
-//! depend on what it held before.
+//! Owns the progress of that. The keys that a volume keeps of an empty tree, and the chunks that it
+//! holds ready for new data, are few and do not depend on its earlier contents.
 
 use super::node::{Node, Slot};
 use super::served::Served;
@@ -29,7 +30,7 @@ pub(crate) struct Emptying {
     volume: usize,
     /// Counts the keys that are left.
     check: Option<Check>,
-    /// What is too much of it still.
+    /// The rest that is too much still, in words.
     pub why: String,
 }
 

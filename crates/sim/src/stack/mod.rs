@@ -36,7 +36,7 @@ pub(crate) use world::format_of;
 pub use run::{run, run_scenario};
 pub use scenario::{Kind, Scenario, Transport, Work};
 
-/// What a run touched, so that tests can require that faults really happened.
+/// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub writes: u64,

@@ -1,4 +1,4 @@
-//! What a file may read as: the oracle of data.
+//! Contents that a read of a file may return: the oracle of data.
 //!
 //! A file is a row of cells of [`CELL_BYTES`]. Each cell remembers the changes since the last one that is known to be durable,
 //! oldest first. While the process lives a read finds the last change that was answered before the read began, or a later one.
@@ -20,7 +20,7 @@ pub(crate) struct ChangeId(pub u32);
 pub(crate) struct Change {
     /// [`NEVER`] while it is not answered, or if it was answered with an error: it may have happened.
     pub ended: u64,
-    /// It was acknowledged as durable.
+    /// The change was acknowledged as durable.
     pub durable: bool,
 }
 
@@ -52,7 +52,7 @@ impl Changes {
     }
 }
 
-/// What a cell holds.
+/// Contents of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Zeroes,
@@ -77,7 +77,7 @@ impl Content {
         rest.copy_from_slice(&tag[..rest.len()]);
     }
 
-    /// What these bytes are; none: nothing that was ever written.
+    /// Parses a cell's bytes; none: they were never written.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let tag = bytes.first_chunk::<16>()?;
         let (parts, rest) = bytes.as_chunks::<16>();
@@ -126,7 +126,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0.push((change, value));
     }
 
-    /// What it is, as far as answers tell; none: a change may or may not have happened.
+    /// The value, as far as answers tell; none: a change may or may not have happened.
     pub fn settled(&self, changes: &Changes) -> Option<T> {
         let is_one = self.first_of(self.0.len().checked_sub(1)) + 1 == self.0.len();
         let last = self.0.last().filter(|_| is_one);
@@ -137,13 +137,13 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[self.0.len() - 1].1
     }
 
-    /// What a read that began at this step may find, while the process lives.
+    /// Values that a read which began at this step may find, while the process lives.
     pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
         let from = self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began));
         self.0[from..].iter().map(|(_, value)| *value)
     }
 
-    /// What may be found after a restart, with the changes that left it.
+    /// Values that may be found after a restart, with the changes that left them.
     pub fn after_restart(
         &self,
         changes: &Changes,
@@ -152,7 +152,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[self.floor(changes, durable_before)..].iter().copied()
     }
 
-    /// It was found to be this after a restart: that is what is stored.
+    /// Takes a value found after a restart as the stored one.
     pub fn found(&mut self, value: T) {
         self.0 = smallvec![(ChangeId(0), value)];
     }
@@ -211,7 +211,7 @@ impl FileModel {
         if end > last {
             self.end_of_file.push(change, end, changes, durable_before);
         } else if self.end_of_file.live(changes, NEVER).any(|may_be| may_be < end) {
-            // What made it longer was refused, and may not have happened.
+            // An enlargement was refused, and may not have happened.
             self.end_of_file.push(change, end, changes, durable_before);
             self.end_of_file.push(change, last, changes, durable_before);
         }
@@ -252,7 +252,8 @@ impl FileModel {
         }
     }
 
-    /// What is wrong with bytes that a read found, which was asked for at this step while the process lives.
+    /// Checks bytes that a read returned which began at this step, while the process lives; names the first
+    /// fault.
     pub fn check_read(&self, changes: &Changes, from: u64, bytes: &[u8], began: u64) -> Option<String> {
         for (cell, bytes) in (from..).zip(bytes.chunks(CELL_BYTES as usize)) {
             let found = Content::parse(bytes);

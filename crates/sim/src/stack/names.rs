@@ -1,4 +1,4 @@
-//! What a client's directory may hold after a restart: the oracle of names.
+//! Names that a client's directory may hold after a restart: the oracle of names.
 //!
 //! A client changes the names in a directory of its own, one change after the other. After a restart the directory is what it
 //! was after some of them, in their order, and all of those that were durable are among them.
@@ -84,7 +84,7 @@ impl NameModel {
         }
     }
 
-    /// It was refused: it did not happen.
+    /// Takes a refused change back: it did not happen.
     pub fn withdraw(&mut self, at: usize) {
         if at + 1 == self.log.len() {
             self.log.pop();
@@ -92,7 +92,7 @@ impl NameModel {
         }
     }
 
-    /// What was answered before this step is durable.
+    /// Notes that all changes answered before this step are durable.
     pub fn flushed(&mut self, began: u64) {
         let durable = self.log.iter().take_while(|logged| logged.ended < began).count();
         self.durable = self.durable.max(durable);
@@ -139,7 +139,7 @@ impl NameModel {
         Ok((fewest, self.after(fewest), cut))
     }
 
-    /// What was found is what is stored.
+    /// Takes the names that were found as the stored ones.
     pub fn restart(&mut self, names: Names) {
         *self = Self { base: names.clone(), now: names, ..Self::default() };
     }

@@ -46,7 +46,7 @@ impl Slot {
         }
     }
 
-    /// It is tried again after a pause that grows, unless it went well for long.
+    /// Plans another try after a pause that grows, unless the disk was open for long.
     fn absent(&mut self, now: Monotonic) {
         if now.since(self.opened_at) >= PAUSE_MAX && self.store().is_some() {
             self.pause = PAUSE_MIN;
@@ -60,7 +60,7 @@ pub(crate) struct Node {
     pub space: Space,
     pub slots: Vec<Slot>,
     pub volumes: Vec<Served>,
-    /// What happened since the world last looked.
+    /// Events since the world last took them.
     pub events: Vec<LocalEvent>,
     supervise_at: Monotonic,
     /// For how long the node may answer, if it needs a lease; it is renewed each turn.

@@ -1,4 +1,4 @@
-//! What a run is made of: everything that its seed decides beforehand.
+//! Make-up of a run: everything that its seed decides beforehand.
 
 use crate::random::Random;
 use cluster::Resiliency;
@@ -11,7 +11,7 @@ pub enum Transport {
     Local,
 }
 
-/// What happens to a disk, or to the whole node.
+/// A fault of a disk, or of the whole node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Blocks that cannot be read until they are written.
@@ -76,7 +76,7 @@ impl Kind {
     ];
 }
 
-/// What goes on beside the clients.
+/// Background work beside the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Scrub,

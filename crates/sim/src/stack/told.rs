@@ -1,5 +1,5 @@
-//! What a server tells of its disks, as the daemon adds it up for `health`: which of them damage was found on. A disk that did
-//! nothing wrong must not be named, and one that gave errors must be.
+//! A server's reports on its disks, as the daemon adds them up for `health`: the disks with damage. A
+//! disk that did nothing wrong must not be named, and one that gave errors must be.
 
 use super::node::{Node, Slot};
 use space::coordinator::Event;
@@ -55,7 +55,7 @@ impl Told {
             let errors = health.corrupt_blocks + health.lost_writes;
             let counted = Counted { errors, needless: health.refused_early };
             let last = self.open.insert(slot.id, counted).unwrap_or_default();
-            // It was opened anew, and counts from 0.
+            // The store was opened anew, and counts from 0.
             if counted.errors < last.errors || counted.needless < last.needless {
                 self.keep(slot.id, last);
             }
@@ -74,7 +74,7 @@ impl Told {
         }
     }
 
-    /// What was found on a disk so far.
+    /// Errors found on a disk so far.
     pub fn count(&self, disk: DiskId) -> u64 {
         self.found.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.errors)
     }

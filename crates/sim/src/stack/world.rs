@@ -25,10 +25,10 @@ use volume::security::{SecurityDescriptor, volume_root};
 
 /// Address space of each volume.
 const VOLUME_BYTES: u64 = 64 << 20;
-/// An operation without an answer for so long waits for ever.
+/// An operation without an answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Operations in one stage of a run that clients ask for at their full pace. What a stage is to find it finds with these; a fault of a minute
-/// would otherwise take more of a machine's time than all others.
+/// Operations in one stage of a run that clients ask for at their full pace. A stage makes its finds
+/// with these; a fault of a minute would otherwise take more of a machine's time than all others.
 const BUSY_OPERATIONS: u64 = 1000;
 /// The shortest turn of a node.
 const TURN_MIN: Duration = Duration::from_micros(20);
@@ -360,7 +360,8 @@ impl StackWorld {
                 Some(operation) => Progress::Next(operation),
                 None => Progress::Wrong("a listing ended that had not begun".to_owned()),
             },
-            // It looks again, in another session: what it has open now would keep a file that it removes.
+            // The client checks again, in another session: its present opens would keep a file that it
+            // removes.
             Err(_) if self.now < self.refusals_until => {
                 self.clients[client].wake_at = self.now.after(Duration::from_millis(500));
                 return self.end_session(client);
@@ -472,7 +473,7 @@ impl StackWorld {
 /// A new volume on the virtual disk of this identity.
 pub(crate) fn format_of(volume: VolumeId, root: &SecurityDescriptor) -> Format {
     Format {
-        // What a volume seals its blocks with is its virtual disk's identity.
+        // A volume seals its blocks with its virtual disk's identity.
         id: volume.to_bytes(),
         label: "sim".into(),
         serial: 1,
