@@ -14,15 +14,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{Monotonic, VolumeId};
 
-/// What the heartbeats tell the node and are told by it. Nothing here waits.
+/// The heartbeats as the node uses them. Nothing here waits.
 pub trait Heartbeats {
-    /// Reads the clock that leases are told in.
+    /// Reads the clock of leases.
     fn now(&self) -> Monotonic;
 
     /// The last lease; it may be over.
     fn offer(&self) -> Option<Offer>;
 
-    /// Whether nobody answers any more who did before the claim. Until then the loop is woken when it may be so.
+    /// Whether all who may have answered before the claim have stopped. Until then the heartbeats wake the
+    /// loop when that may have changed.
     fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool;
 
     fn forget_claim(&self, volume: VolumeId);
@@ -155,7 +156,7 @@ impl Answering {
         if heartbeats.now() < self.until.get() {
             return true;
         }
-        // It may have grown since the turn began.
+        // The lease may have grown since the turn began.
         self.take_offer().is_none() && heartbeats.now() < self.until.get()
     }
 

@@ -234,7 +234,7 @@ mod tests {
         let counters = Rc::new(Counters::default());
         let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         for round in 1..=3 {
-            // Places are used again, by whatever comes next.
+            // Later operations use the places again.
             for (token, operation) in [
                 (u64::MAX - round, DiskOperation::Flush),
                 (round, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) }),

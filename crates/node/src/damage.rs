@@ -1,7 +1,7 @@
-//! What was found wrong with the data of disks and volumes.
+//! Damage found in the data of disks and volumes.
 //!
-//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is given back. Never reads data: it is
-//! told by the events of the spaces.
+//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is
+//! given back. Never reads data: it learns from the events of the spaces.
 
 use crate::disk_store::DiskStore;
 use cluster::{DiskDamage, LostBlocks};
@@ -18,7 +18,7 @@ const MET_MAX: usize = 256;
 /// Regions of one volume that are compared at once, to see whether its lost blocks are intact again.
 const LOST_REGIONS: usize = 16;
 
-/// What was found wrong with a disk.
+/// Damage found on a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Blocks that could not be read.
@@ -59,14 +59,14 @@ struct Lost {
     blocks: BTreeSet<Lba>,
 }
 
-/// What is known of damage.
+/// Known damage of disks and volumes.
 ///
 /// Invariant: at most [`LOST_MAX`] blocks of a volume and [`MET_MAX`] of a disk and volume are held.
 #[derive(Default)]
 pub struct DamageBook {
     /// Without what a disk's present store counts.
     disks: RefCell<BTreeMap<DiskId, Damage>>,
-    /// What an administrator has taken notice of.
+    /// Damage that an administrator has acknowledged.
     acknowledged: RefCell<BTreeMap<DiskId, Damage>>,
     /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
     met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
@@ -215,7 +215,7 @@ impl DamageBook {
         known.blocks.first().map(|first| (known.blocks.len(), *first, known.since_unix_s))
     }
 
-    /// It is known that the block has no intact copy.
+    /// Whether the block is known to have no intact copy.
     pub fn is_lost(&self, volume: VolumeId, lba: Lba) -> bool {
         self.lost.borrow().get(&volume).is_some_and(|known| known.blocks.contains(&lba))
     }

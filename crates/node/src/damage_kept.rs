@@ -1,8 +1,9 @@
-//! What was found wrong with disks and volumes, kept over restarts in the cluster state.
+//! Damage of disks and volumes, kept over restarts in the cluster state.
 //!
-//! It is kept in the cluster state, which is there whatever disk fails, and needs no room on the disks. It is for people: a crash may
-//! lose the last seconds of it. Promises: it is written at most every [`EVERY`], only if something changed, and never on the data
-//! plane's thread; while it cannot be written, everything goes on.
+//! The cluster state survives the failure of any disk, and needs no space on the disks. The records are
+//! for people: a crash may lose the last seconds of them. Promises: they are written at most every
+//! [`EVERY`], only if something changed, and never on the data plane's thread; while they cannot be
+//! written, everything else continues.
 
 use crate::damage::{Damage, DamageBook};
 use crate::disks::Disks;
@@ -56,7 +57,7 @@ impl DamageSources {
     }
 }
 
-/// What the cluster state has of damage.
+/// Damage that is recorded in the cluster state.
 ///
 /// Invariant: `disks` and `lost` are what the last write that succeeded wrote; at most one write is under way.
 #[derive(Debug, Default)]
@@ -141,7 +142,7 @@ impl DamageKeeper {
         kept.writing = false;
         match written {
             Ok(_) => (kept.disks, kept.lost) = (disks, lost),
-            // It is tried again with the changes until then.
+            // The next write tries these changes and later ones.
             Err(error) => tracing::warn!(%error, "what was found wrong with disks cannot be recorded"),
         }
     }

@@ -25,7 +25,7 @@ const SHOWN: usize = 3;
 /// Blocks that are looked for in one search.
 const BLOCKS_MAX: usize = 256;
 
-/// Whose damage: that of a disk's copy, or of all copies.
+/// A volume, and the disk with the damaged copy; none: all copies are damaged.
 type Whose = (VolumeId, Option<DiskId>);
 
 /// Findings of a search.

@@ -391,8 +391,8 @@ impl DiskCare {
     }
 }
 
-/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads. Whose it is stays as
-/// it is recorded: a single server may have become a node since.
+/// Writes a disk's record over the present one. Two threads write it, one with observations and one
+/// with decisions. The owner stays as recorded: a single server may have become a node since.
 fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };

@@ -52,7 +52,8 @@ impl DiskFiles {
             present.filter_map(of).collect()
         };
         let look = move || -> Vec<(DiskId, FileState, Kept)> {
-            // What the kernel cannot tell now, it tells another time; what is closed is looked after by whoever closed it.
+            // A file that the kernel cannot judge now is judged another time; a closed one is the closer's to
+            // look after.
             let found = watches.into_iter();
             let looked = found.filter_map(|(disk, watch, wanted)| {
                 Some((disk, watch.look().ok()??, wanted.reserve(&watch)))

@@ -29,14 +29,14 @@ const QUIET_S: u32 = 3;
 
 /// Whether a recorded disk can be used.
 pub enum Condition {
-    /// Its store is open.
+    /// The disk's store is open.
     Present(DiskStore),
     /// A task opens it.
     Opening {
         /// Since when it has not answered at all; none once its file is open, since everything then has its time bound.
         unanswered_since: Option<Monotonic>,
     },
-    /// It is tried again later.
+    /// The next try to open the disk.
     Absent { retry_at: Monotonic },
 }
 
@@ -53,23 +53,23 @@ pub struct DiskSlot {
     pub since_unix_s: u64,
     /// The state to record while it is away: what failed it last.
     pub fault: DiskState,
-    /// It is there, and what it has contradicts itself: see `Refusal` of the opening.
+    /// The disk is there, and its contents contradict each other: see `Refusal` of the opening.
     pub is_damaged: bool,
     /// State and path as the cluster state has them.
     pub recorded: (DiskState, String),
-    /// A task works on its record.
+    /// A task works on the disk's record.
     pub busy: bool,
-    /// It was in use since this process began: its records are this server's.
+    /// The disk was in use since this process began: its records are this server's.
     pub was_here: bool,
-    /// What was wrong with the partition table that it lies in, when it was opened last.
+    /// Faults of the disk's partition table, as of the last opening.
     pub table: TableState,
     /// Looks after its file while it is present.
     pub(crate) watch: Option<FileWatch>,
-    /// What became of its file since it was opened, and since when that is known (Unix seconds).
+    /// State of the disk's file, and since when that is known (Unix seconds).
     pub file: (FileState, u64),
-    /// Why its state cannot be written down, and since when (Unix seconds).
+    /// Why the disk's state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
-    /// What the file system beneath its file keeps room for.
+    /// Space that the file system beneath the disk's file reserves.
     pub(crate) host: HostFile,
     /// How it compares with its peers.
     pub(crate) pace: Pace,
@@ -108,7 +108,7 @@ impl DiskSlot {
         }
     }
 
-    /// Its store, if it is present.
+    /// The disk's store, if it is present.
     pub fn store(&self) -> Option<&DiskStore> {
         match &self.condition {
             Condition::Present(store) => Some(store),

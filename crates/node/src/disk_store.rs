@@ -64,7 +64,7 @@ impl DiskStore {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Unpromise { volume });
     }
 
-    /// Has the disk promise an epoch, as whoever speaks to it in a server's name does.
+    /// Has the disk promise an epoch, as a request in a server's name does.
     #[cfg(test)]
     pub fn promise(&self, volume: VolumeId, epoch: Epoch) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Promise { volume, epoch });

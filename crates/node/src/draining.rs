@@ -35,7 +35,7 @@ impl Draining {
         let draining = self.clone();
         self.tasks.spawn(async move {
             for volume in served {
-                // It may have been resumed meanwhile.
+                // An administrator may have resumed the node meanwhile.
                 if draining.neighbours.drains() {
                     draining.hand_over(volume).await;
                 }
@@ -63,7 +63,7 @@ impl Draining {
     }
 
     async fn hand_over(&self, volume: VolumeId) {
-        // It may have been deleted meanwhile.
+        // The volume may have been deleted meanwhile.
         if !self.volumes.is_served(volume) {
             return;
         }

@@ -28,7 +28,7 @@ pub struct Erasing {
     pub(crate) pools: Rc<Pools>,
 }
 
-/// What is known of disks that belong to this server.
+/// Disks and pools that belong to this server.
 struct Own {
     disks: Vec<(DiskId, PathBuf)>,
     pools: Vec<(PoolId, String)>,

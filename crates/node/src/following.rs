@@ -32,16 +32,17 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Whether this node may answer for its volumes once it has a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Admission {
-    /// It has to record first that it begins, or begins again, and to read then what is still its own.
+    /// The node first has to record that it begins, or begins again, and then to read which volumes are
+    /// still its own.
     #[default]
     Outside,
     UnderWay,
-    /// This life of it is recorded.
+    /// This life of the node is recorded.
     Inside(u64),
 }
 
-/// What was recorded when that was last read: only what was there and is not any more has been removed. What is being made here is recorded
-/// first, and may not have been read yet.
+/// The records at the last reading: a record was removed only if it is in here and not there any more.
+/// Volumes and pools that this node makes are recorded first, and may not have been read yet.
 #[derive(Default)]
 struct Seen {
     pools: BTreeSet<PoolId>,
@@ -68,7 +69,7 @@ pub(crate) struct Following {
     watch: Rc<OnceCell<Watch>>,
     /// The records were read once.
     began: Rc<Cell<bool>>,
-    /// What is being removed by the records that are read first is so by this process, which was a single server.
+    /// This process, which was a single server, already does the removals that the first reading finds.
     has_begun_removals: Rc<Cell<bool>>,
     wanted: Rc<Cell<bool>>,
     running: Rc<Cell<bool>>,
@@ -84,7 +85,7 @@ pub(crate) struct Following {
     is_stopping: Rc<Cell<bool>>,
 }
 
-/// What a part of the records is about.
+/// Whether the node follows any of these records.
 fn concerns(changes: &Changes) -> bool {
     let prefixes = [
         PoolRecord::PREFIX,
@@ -131,8 +132,8 @@ impl Following {
         }
     }
 
-    /// Follows the records from now on: the single server has become a node. What they held was opened when it started, and what they hold
-    /// that is being made, or removed, is so by this process.
+    /// Follows the records from now on: the single server has become a node. Its disks and volumes were
+    /// opened when it started, and this process carries out what the records name as being made or removed.
     pub fn begin(&self, watch: Watch) {
         self.began.set(true);
         self.has_begun_removals.set(true);
@@ -399,7 +400,7 @@ impl Following {
         let moved = known
             .is_some_and(|known| (known.node, &known.fault_domain) != (record.node, &record.fault_domain));
         if is_new || moved {
-            // Its node says soon how many are free.
+            // The disk's node soon reports how many are free.
             let slabs = record.size_bytes / record.slab_bytes.max(1);
             space.attach_remote_disk(record.id, (slabs, slabs), record.fault_domain.clone());
         }

@@ -143,9 +143,9 @@ struct Retirement {
 /// How far the retirement of a disk is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Emptied {
-    /// What volumes still have on the disk.
+    /// Bytes that volumes still have on the disk.
     pub left_bytes: u64,
-    /// Why it does not go on without an administrator.
+    /// Why the retirement needs an administrator.
     pub blocked: Option<String>,
 }
 
@@ -287,7 +287,7 @@ impl Jobs {
         waiting.map(|(disk, _)| *disk).collect()
     }
 
-    /// Notes how far the retirement of a disk is. What is blocked is listed as suspended, until it goes on.
+    /// Notes the progress of a disk's retirement. A blocked one is listed as suspended until it continues.
     pub(crate) fn note_emptied(
         &mut self,
         disk: DiskId,

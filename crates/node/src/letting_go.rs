@@ -81,7 +81,7 @@ impl LettingGo {
         self.volumes.note_stopped(volume, self.tasks.now());
         until(|| served.is_sole().then_some(())).await;
         drop(served);
-        // What clients were answered is on the others' disks; nothing more is answered from here.
+        // All answered writes are on the others' disks; nothing more is answered from here.
         if let Some(space) = self.pools.space(pool) {
             space.forget_volume(volume);
         }

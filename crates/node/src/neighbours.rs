@@ -18,11 +18,11 @@ use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 /// Makes the transport through which one pool's space reaches disks of other nodes.
 pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
 
-/// What makes a server a node of a cluster.
+/// Parts that make a server a node of a cluster.
 pub struct Membership {
     /// This node.
     pub node: NodeId,
-    /// Its name, which the fault domains of its disks have.
+    /// This node's name, which the fault domains of its disks have.
     pub name: String,
     /// For how long a majority of the nodes lets one answer for its volumes.
     pub lease: Duration,
@@ -55,13 +55,13 @@ pub struct NodeLife {
     pub is_up: bool,
     /// This node and that one can talk. If not, its disks answer nothing here, although others may hear it.
     pub is_reached: bool,
-    /// It is to have volumes: it neither drains nor leaves.
+    /// The node may get volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
     /// The life of it that is up, or down; `None`: the last that is recorded. One that a majority took for dead comes back as another.
     pub incarnation: Option<u64>,
 }
 
-/// What one turn of a verdict changes.
+/// Changes by one turn of the verdicts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
     /// Disks of nodes that went down, or are cut off from this one.
@@ -81,7 +81,7 @@ pub struct Neighbours {
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
-    /// Whose each recorded disk is, this node's own as well.
+    /// The owner of each recorded disk, this node's own as well.
     homes: RefCell<BTreeMap<DiskId, NodeId>>,
     /// The volumes as they were recorded when that was last read.
     volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
@@ -390,8 +390,8 @@ impl Neighbours {
         self.down_since.borrow().get(&node).map(|since| now.since(*since))
     }
 
-    /// Whom the volume is taken over from, by its record. The life of the node that died is a condition of the claim; a node that is this one,
-    /// or has let the volume go, needs none.
+    /// The owner that the volume is taken over from, by its record. The life of a dead owner is a condition
+    /// of the claim; an owner that is this node, or has let the volume go, needs none.
     pub(crate) fn predecessor(&self, record: &VolumeRecord) -> Predecessor {
         let (owner, is_waited_out) = (record.owner, false);
         let Some(other) = owner.filter(|owner| Some(*owner) != self.own() && record.coordinator != 0) else {

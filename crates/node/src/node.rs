@@ -47,12 +47,12 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, FileTime, Monotonic, VolumeId};
 
-/// What an administrator decides about disks and volumes.
+/// An administrator's settings for disks and volumes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// RAM for cached reads, buffered writes and metadata, over all volumes.
     pub cache_bytes: u64,
-    /// At most what clients may have open of one volume.
+    /// Most opens of one volume by clients.
     pub opens: usize,
     pub locks_per_open: usize,
     /// A disk that does not answer an operation within it is taken out.
@@ -65,7 +65,7 @@ pub struct Settings {
     pub scrub_rate: u64,
 }
 
-/// What a node is made of.
+/// Parts from which a node is made.
 pub struct Options {
     pub driver: Driver,
     pub on_loop: OnLoop,
@@ -76,7 +76,7 @@ pub struct Options {
     pub search: Vec<PathBuf>,
     /// This server's name, for people who find its disks elsewhere.
     pub host: String,
-    /// What makes it a node of a cluster, unless it is a single server.
+    /// Present on a node of a cluster; a single server has none.
     pub membership: Option<Membership>,
 }
 

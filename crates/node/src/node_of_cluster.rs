@@ -1,4 +1,4 @@
-//! What a node of a cluster is told and asked from outside: by heartbeats, and by the bus between the nodes.
+//! A cluster node's exchange with the outside: the heartbeats, and the bus between the nodes.
 
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
@@ -91,7 +91,7 @@ impl Node {
         Some(DiskReport { pace: self.slow_disks.pace(disk), ..report })
     }
 
-    /// What became of reads that were late, by the node of the disk that was asked first.
+    /// Outcomes of late reads, by the node of the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<NodeId, LateReads> {
         let (disks, mut all) = (self.neighbours.disks(), BTreeMap::<NodeId, LateReads>::new());
         for (disk, reads) in self.pools.entries().values().flat_map(|entry| entry.space.late_reads()) {

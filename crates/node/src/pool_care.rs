@@ -86,8 +86,9 @@ impl PoolCare {
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that would leave data little room stays as it
-    /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
+    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that
+    /// would leave data little space stays as it is: an administrator who adds a disk to a full pool wants
+    /// space for data, and health reports the reserve.
     pub(crate) fn follow_rule(&self) {
         if !self.disks.neighbours.is_first() {
             return;

@@ -75,7 +75,7 @@ impl Pools {
     /// If the cluster state cannot be used from here.
     pub(crate) fn add(&self, record: PoolRecord, slab_bytes: u64, tasks: &Tasks) -> Result<(), StateError> {
         if self.entries.borrow().contains_key(&record.id) {
-            // Whoever makes a pool, and whoever follows the records, may both come to it.
+            // Both the making of a pool and the reader of the records may add it.
             return Ok(());
         }
         let waker = tasks.waker();
@@ -104,7 +104,7 @@ impl Pools {
     /// Lets go of a pool. Its volumes must be closed.
     pub(crate) fn remove(&self, pool: PoolId) {
         let entry = self.entries.borrow_mut().remove(&pool);
-        // Its stores, and with them the files and their locks, go here.
+        // The pool's stores, and with them the files and their locks, go here.
         drop(entry);
         self.superseded.borrow_mut().remove(&pool);
     }

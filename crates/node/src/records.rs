@@ -38,18 +38,18 @@ struct Copy {
     made_at: Monotonic,
 }
 
-/// What a helper thread makes of the state.
+/// Copies that a helper thread makes of the state.
 struct Made {
     revision: u64,
     /// Pools whose disks are to carry something else, with their records in bytes, if they have room.
     copies: Vec<(PoolId, PoolImage, Option<Vec<u8>>)>,
 }
 
-/// What a pool's disks carry, and whether they may have it older.
+/// The image on a pool's disks, and whether an older one may stay there.
 type Before = (Arc<PoolImage>, bool);
 
-/// Makes what the disks of these pools are to carry, of those for which that differs from before. Of a large pool that takes longer than a turn of the
-/// data plane may.
+/// Makes new images for the disks of those pools whose image differs from before. For a large pool that
+/// takes longer than a turn of the data plane may.
 fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix_s: u64) -> Made {
     let copies = pools.into_iter().filter_map(|(pool, before)| {
         let image = PoolImage::of(dump, pool, host, unix_s)?;
@@ -77,7 +77,7 @@ pub struct Keeper {
     /// Disks are to have nothing older.
     exactly: Cell<bool>,
     copies: RefCell<BTreeMap<PoolId, Copy>>,
-    /// What is wrong with a pool's copies.
+    /// Faults of a pool's copies.
     troubles: RefCell<BTreeMap<PoolId, String>>,
     host: String,
 }

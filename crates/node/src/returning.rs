@@ -18,7 +18,7 @@ use types::{DiskId, NodeId, PoolId};
 /// How long this server may take to open a disk that came back, before its return is answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a return touches.
+/// Parts of the node that a return needs.
 pub(crate) struct Parts<'a> {
     pub state: &'a State,
     pub disks: &'a Disks,
@@ -26,13 +26,13 @@ pub(crate) struct Parts<'a> {
     pub neighbours: &'a Neighbours,
 }
 
-/// What becomes of a disk that an administrator names.
+/// Outcome for a disk that an administrator names.
 enum Reclaimed {
-    /// It is recorded with this server.
+    /// The disk is recorded with this server.
     Taken,
-    /// It is none that may come back.
+    /// No such disk may come back.
     No,
-    /// It knows of later writes of a volume.
+    /// The disk knows of later writes of a volume.
     Ahead(String),
 }
 

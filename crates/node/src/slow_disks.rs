@@ -13,10 +13,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// What another server told of a disk longer ago says nothing of this window: its own may have ended a window ago.
+/// An older report of another server says nothing of this window: its own window may have ended that
+/// long ago.
 const TOLD_MAX: Duration = WINDOW.saturating_mul(2);
 
-/// What another server told of a disk of its own.
+/// Another server's report on a disk of its own.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     pool: PoolId,
@@ -95,7 +96,7 @@ impl SlowDisks {
         }
     }
 
-    /// What other servers told of their disks within the last windows; the rest is forgotten.
+    /// Reports of other servers on their disks within the last windows; older ones are forgotten.
     fn told_lately(&self, now: Monotonic) -> BTreeMap<Kind, BTreeMap<DiskId, Means>> {
         let mut told = self.told.borrow_mut();
         told.retain(|_, told| now.since(told.at) < TOLD_MAX);

@@ -71,7 +71,8 @@ impl VolumeCare {
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     ///
-    /// Its record says that it is unfinished until all of it is there: whatever fails before, or ends the server, leaves nothing of it.
+    /// The record says that the volume is unfinished until all of it is there: a failure before, or the
+    /// server's end, leaves nothing of it.
     ///
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
@@ -242,13 +243,13 @@ impl VolumeCare {
         self.recorded(volume, &space, "the new size", |record| record.size_bytes >= size_bytes).await?;
         let Some(served) = self.volumes.served(volume) else { return Ok(()) };
         match served.with_mut(|service| service.file_system_mut().grow()) {
-            // What is being opened finds all of it.
+            // A volume that is being opened finds all of its size.
             Ok(()) | Err(FsError::Miss) => Ok(()),
             Err(why) => Err(Error::io(format!("volume {} did not grow: {why}", record.name))),
         }
     }
 
-    /// Has health warn if so many percent of the volume are used.
+    /// Sets the fill level, in percent, at which health warns.
     ///
     /// # Errors
     /// `NotFound`; `Invalid`; `Unavailable` if it is not recorded in time.
@@ -386,7 +387,7 @@ impl VolumeCare {
             until(|| {
                 let freed = care.disks.free_chunks(volume, pool, &mut asked, care.tasks.now());
                 if freed != Freed::No && !done.0.replace(true) {
-                    // What it had can be given to others at once.
+                    // The freed space can be given to others at once.
                     care.pools.refresh(pool);
                 }
                 (freed == Freed::Everywhere).then_some(())
@@ -511,7 +512,7 @@ fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Res
     Err(StateError::Conflict)
 }
 
-/// What became of the record of a new volume.
+/// Outcome of writing the record of a new volume.
 enum Written {
     Yes,
     NameTaken,
@@ -520,8 +521,8 @@ enum Written {
     NoRoom,
 }
 
-/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
-/// deletes the pool meanwhile notices.
+/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with
+/// it, unchanged, so that a concurrent deletion of the pool notices.
 fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, StateError> {
     let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
     for _ in 0..WRITES_MAX {

@@ -35,7 +35,8 @@ struct Attempt {
     record: VolumeRecord,
     /// Random; none: there are no random bytes.
     incarnation: Option<u128>,
-    /// Whom the volume is taken from, as it was known when this was decided: a node that comes back meanwhile keeps it.
+    /// The owner that loses the volume, as it was known at the decision: a node that comes back meanwhile
+    /// keeps it.
     predecessor: Predecessor,
     /// The milliseconds after which the disks had promised the claim.
     claimed_ms: Cell<u128>,
@@ -130,7 +131,7 @@ impl VolumeOpener {
                 self.volumes.note_claimed_elsewhere(id);
                 (JobState::Failed, format!("{}; node {node} tries", error.message))
             }
-            // Its record was read before the deletion.
+            // The volume's record was read before the deletion.
             Passed::Deleted => {
                 self.volumes.forget(id);
                 (JobState::Failed, "it was deleted meanwhile".to_owned())
@@ -299,8 +300,9 @@ impl VolumeOpener {
             && space.record(record.id).is_some_and(|record| self.neighbours.next_for(&record).is_some())
     }
 
-    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone. Then the records are read anew: until
-    /// the last command has ended nothing is opened here, whoever is to have the volume.
+    /// Withdraws a volume that another node has claimed: commands on it get the answer that it is gone.
+    /// Then the records are read anew: until the last command has ended nothing is opened here, even if
+    /// this node is to have the volume.
     pub(crate) fn lose(&self, volume: VolumeId) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
         // One that is being opened notices by itself.
@@ -385,7 +387,7 @@ fn why_stopped(space: &PoolSpace, record: &VolumeRecord) -> Option<SpaceError> {
     }
 }
 
-/// Who tries to open a volume next.
+/// The node that tries to open a volume next.
 enum Passed {
     To(NodeId),
     /// This one, later: there is no other.

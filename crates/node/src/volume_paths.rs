@@ -142,7 +142,7 @@ impl VolumePaths {
     }
 }
 
-/// The identity of commands. What they make belongs to the administrators.
+/// The identity of commands. Files that they make belong to the administrators.
 fn caller() -> Caller {
     let token = AccessToken {
         user: Sid::administrators(),

@@ -45,14 +45,14 @@ pub struct VolumeEntry {
     /// The record as it was when the volume was opened.
     pub record: VolumeRecord,
     pub served: Option<ServedVolume>,
-    /// It is being opened or made, or commands on it end.
+    /// The volume is being opened or made, or commands on it end.
     pub opening: bool,
-    /// It is being made or deleted: nobody is told of it.
+    /// The volume is being made or deleted: nobody sees it.
     pub is_hidden: bool,
     /// Another node has it, or is to have it.
     pub is_elsewhere: bool,
     pub failure: Option<String>,
-    /// It is being deleted.
+    /// The volume is being deleted.
     leaving: bool,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
@@ -86,7 +86,7 @@ fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
     }
 }
 
-/// What clients may hold of a volume, as an administrator limits it.
+/// Clients' limits on a volume, as an administrator sets them.
 fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
     let config = ServiceConfig::default();
     ServiceConfig {
@@ -465,7 +465,7 @@ mod tests {
     fn a_volume_that_is_being_deleted_is_neither_served_nor_opened_anew() {
         let (volumes, seen, volume) = opening();
         volumes.begin_deletion(volume, Monotonic(2));
-        // Its opening comes to an end, one way or the other.
+        // The volume's opening ends, in success or failure.
         volumes.serve(volume, unpolled());
         assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
         volumes.note_failure(volume, "it was closed".to_owned(), Monotonic(2));
