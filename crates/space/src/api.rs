@@ -1,4 +1,4 @@
-//! What a volume asks of its virtual disk.
+//! Requests of a volume to its virtual disk.
 
 pub use store::api::WriteClass;
 use sys::Payload;

@@ -74,7 +74,7 @@ struct Inner {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
     promised: BTreeMap<VolumeId, Epoch>,
     corrupt: BTreeSet<(VolumeId, Lba)>,
-    /// As corrupt, whatever is written to them.
+    /// Blocks that stay corrupt even when they are written.
     bad: BTreeSet<(VolumeId, Lba)>,
     /// Marked as lost on all copies.
     lost: BTreeSet<(VolumeId, Lba)>,
@@ -83,7 +83,7 @@ struct Inner {
     fault: FakeFault,
 }
 
-/// What a store held at one time.
+/// Contents of a store at one time.
 #[derive(Clone)]
 pub struct FakeImage {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
@@ -173,7 +173,7 @@ impl FakeStore {
         inner.fault = FakeFault::None;
     }
 
-    /// What [`StoreRequest::SetRecords`] kept.
+    /// The last records that [`StoreRequest::SetRecords`] stored.
     pub fn records(&self) -> Vec<u8> {
         self.inner.borrow().records.clone()
     }
@@ -194,7 +194,7 @@ impl FakeStore {
         self.inner.borrow().lost.contains(&(volume, lba))
     }
 
-    /// What was corrupt reads well again.
+    /// Makes corrupt blocks read well again.
     pub fn forget_corruption(&self) {
         self.inner.borrow_mut().corrupt.clear();
     }
@@ -441,7 +441,7 @@ impl BlockStore for FakeStore {
         self.inner.borrow().promised.get(&volume).copied().unwrap_or_default()
     }
 
-    /// It has no journal.
+    /// A fake store has no journal.
     fn settle(&mut self, _: VolumeId, _: Epoch) {}
     fn is_doubtful(&self, _: VolumeId) -> bool {
         false

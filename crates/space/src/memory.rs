@@ -61,7 +61,7 @@ impl MemoryVirtualDisk {
         self.pending.len()
     }
 
-    /// Does and answers the `index`-th waiting request only, in whatever order the caller likes.
+    /// Does and answers the `index`-th waiting request only, so that the caller chooses the order.
     pub fn complete(&mut self, index: usize, out: &mut Vec<SpaceCompletion>) {
         if let Some((token, request)) = self.pending.remove(index) {
             out.push(SpaceCompletion { token, result: self.perform(request) });

@@ -1,4 +1,4 @@
-//! What coordinator and replica say to each other, and the transport that carries it.
+//! Messages between coordinator and replica, and the transport that carries them.
 //!
 //! A disk is reached through a *session*: [`Operation::Open`] begins one under (volume, epoch), and every other operation
 //! belongs to one. An operation is delivered at most once: its id grows within the session and the replica drops one that it
@@ -11,7 +11,8 @@ use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
 use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
-/// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus (crate `bus`).
+/// A coordinator's request to a replica. Each names the SMB2 request that carries it on the storage bus
+/// (crate `bus`).
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
@@ -34,14 +35,14 @@ pub enum Operation {
     Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums, number: ChangeNumber },
     /// The blocks read as zeroes afterwards.
     Discard { lba: Lba, blocks: u32, number: ChangeNumber },
-    /// What the blocks held is gone on every copy that counts.
+    /// The data of the blocks is lost on every copy that counts.
     MarkLost { lba: Lba, blocks: u32, number: ChangeNumber },
     /// The stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 
 impl Operation {
-    /// Returns the chunk that it is about, if it is about one.
+    /// Returns the chunk of the operation, if it has one.
     pub fn chunk(&self, chunk_of: impl Fn(u64) -> ChunkIndex) -> Option<ChunkIndex> {
         match self {
             Self::Open { .. } | Self::Promise | Self::Chunks => None,
@@ -104,14 +105,15 @@ pub struct Waiting {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// It has just left for its disk, whose time begins.
+    /// The request has just left for its disk, whose timeout begins.
     pub has_left: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    /// What the disk had promised before, and whether its journal leaves something of the volume in doubt that is not settled.
+    /// The disk's former promise, and whether its journal leaves something of the volume in doubt that is
+    /// not settled.
     Opened {
         promised: Epoch,
         doubtful: bool,

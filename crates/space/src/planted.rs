@@ -3,7 +3,7 @@
 //! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
 //! planted in the thread that asks.
 
-/// What is done wrong while it is planted.
+/// A bug while it is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A disk serves a coordinator of an epoch below the promised one.
@@ -20,9 +20,9 @@ pub enum Planted {
     BelievedByLowestId,
     /// The disks of a dead node are put out only when calls of theirs are late.
     DeadDisksWaitedFor,
-    /// A disk that has a corrupt block is put out.
+    /// A disk that has a corrupt block is expelled.
     CorruptExpelsDisk,
-    /// A disk promises whatever epoch another node names.
+    /// A disk promises any epoch that another node names.
     EpochsBelieved,
     /// A pool of which disks are away for a moment is taken for full.
     FullWhenAway,
@@ -30,7 +30,7 @@ pub enum Planted {
     GuessOnUnknown,
     /// A read that is late is asked of a copy in the making as well.
     HedgeStaleCopy,
-    /// A disk whose machine is short of memory is put out.
+    /// A disk whose machine is short of memory is expelled.
     HostExpelsDisk,
     /// A copy becomes in-sync while writes that do not reach it still run, and they are not sent to it afterwards either:
     /// each of the two alone is enough.
@@ -63,7 +63,7 @@ pub enum Planted {
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
-    /// What was found before another owner was noticed is answered after that.
+    /// Results found before another owner was noticed are answered after that.
     AnswerAfterFencing,
     /// A read that met a corrupt copy fails if that cannot be repaired.
     ReadFailsWithRepair,
@@ -79,11 +79,11 @@ pub enum Planted {
     ServeCorrupt,
     /// A disk that opens a session has as much time again for what it has not answered, and is counted on.
     SessionProvesDisk,
-    /// What may differ between copies counts as settled before they were compared.
+    /// Possible differences between copies count as settled before they were compared.
     SettledEarly,
     /// A disk answers the opening of a session before its promise of the epoch is durable.
     SkipPromise,
-    /// What a copy missed is counted from an epoch too late.
+    /// Writes that a copy missed are counted from an epoch too late.
     StaleSinceTooLate,
     /// A copy beyond those that are wanted is given up without a look at what the others have.
     SurplusUnverified,

@@ -55,16 +55,16 @@ fn after(id: RequestId) -> RequestId {
     RequestId(id.0 + 1)
 }
 
-/// An operation in work at the store.
+/// The connection that the operation came over; none: of a coordinator of this server.
 struct Work {
     /// The connection that it came over; none: of a coordinator of this server.
     peer: Option<PeerId>,
     volume: VolumeId,
     session: SessionId,
     id: RequestId,
-    /// It opens a session: what the disk had promised before.
+    /// The disk's former promise, if the operation opens a session.
     opens: Option<Epoch>,
-    /// It refuses a session: what the disk has promised, which is less than it must have.
+    /// The disk's promise, if the operation refuses a session because that is less than required.
     refuses: Option<Epoch>,
     epoch: Epoch,
 }
@@ -133,13 +133,14 @@ impl<S: BlockStore> Replica<S> {
         self.handle_of(Some(peer), request);
     }
 
-    /// Ends the sessions of a volume, whose promise an administrator has forgotten: of whatever epoch they are, the next one is taken.
+    /// Ends the sessions of a volume whose promise an administrator has forgotten: the next one is taken
+    /// under any epoch.
     pub fn end_sessions(&mut self, volume: VolumeId) {
         self.sessions.remove(&volume);
         self.opening.retain(|(_, waiting)| waiting.volume != volume);
     }
 
-    /// Ends the sessions of a connection that is lost. What is in work for it goes on, and is answered to nobody.
+    /// Ends the sessions of a lost connection. Its operations in work continue, and are answered to nobody.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.sessions.retain(|_, session| session.peer != Some(peer));
         self.opening.retain(|(of, _)| *of != Some(peer));
@@ -255,12 +256,13 @@ impl<S: BlockStore> Replica<S> {
             return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
-            // It says what it has: nobody may speak to it before the record says what becomes of that.
+            // The disk lists its chunks: no coordinator may speak to it before the record says what becomes
+            // of them.
             let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
             let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });
         }
-        // Nothing later than what the coordinator itself stamps can be complete, whatever it says.
+        // Only writes up to the coordinator's own epoch can be complete, whichever epoch it names.
         self.store.settle(request.volume, settled.min(request.epoch));
         self.sessions.insert(request.volume, session);
         self.opening.retain(|(_, waiting)| waiting.volume != request.volume);

@@ -1,4 +1,4 @@
-//! What a replica needs of a store.
+//! A store as a replica needs it.
 
 use store::api::{StoreCompletion, StoreRequest};
 use types::{Epoch, VolumeId};
