@@ -18,8 +18,8 @@ use std::net::{IpAddr, SocketAddr};
 use types::NodeId;
 use uuid::Uuid;
 
-/// Clocks of servers may differ by so many seconds: logons, certificates and the times of files need clocks that agree, and NTP keeps them to
-/// milliseconds.
+/// Most seconds by which clocks of servers may differ: logons, certificates and the times of files need
+/// clocks that agree, and NTP keeps them to milliseconds.
 pub const CLOCK_SKEW_MAX_S: u64 = 30;
 /// Addresses that a server may have.
 const ADDRESSES_MAX: usize = 16;
@@ -41,7 +41,7 @@ pub struct EtcdAddresses {
 #[serde(deny_unknown_fields)]
 pub struct Applicant {
     pub name: String,
-    /// Of its program.
+    /// Version of the server's program.
     pub version: String,
     pub server_guid: Uuid,
     /// The preferred one first.
@@ -146,7 +146,7 @@ pub enum Refused {
     State(#[from] StateError),
 }
 
-/// Makes a cluster with its first server, in a state that holds what that server has so far.
+/// Makes a cluster with its first server, in a state that holds the server's present records.
 ///
 /// # Errors
 /// [`Refused`].
@@ -256,7 +256,8 @@ fn try_admit(
     Ok(Admitted { cluster: next, node, certificate: issued.pem })
 }
 
-/// The answer was lost, and the same key asks once more: it gets a new certificate for what it is. `None`: another server used the token.
+/// Repeats a lost answer to the same key: it gets a new certificate of the same server. `None`: another
+/// server used the token.
 fn admit_again(
     state: &(impl Typed + ?Sized),
     key: &SealKey,
@@ -276,7 +277,7 @@ fn admit_again(
     certify(state, cluster, found, &issued, now_unix_s).map(Some)
 }
 
-/// Records another certificate of a server. One that it has had for so long that it does not count any more is revoked with that.
+/// Records another certificate of a server. One that is too old to count any more is revoked by that.
 fn certify(
     state: &(impl Typed + ?Sized),
     cluster: Stored<ClusterRecord>,
@@ -514,7 +515,8 @@ pub fn take_etcd_seat(
     }
     let etcd = Some(member_of(&found.value.name, addresses));
     let seated = NodeRecord { etcd, ..found.value };
-    // As with an admission the cluster's record is written too, so that of two that come at once one gets it.
+    // The cluster's record is written too, as at an admission, so that of two that come at once one gets
+    // the seat.
     let transaction = Transaction::default()
         .when(cluster.value.key(), cluster.revision)
         .put(cluster.value.key(), cluster.value.encode())
@@ -526,7 +528,8 @@ pub fn take_etcd_seat(
     }
 }
 
-/// Where a member of etcd listens, by its record; `None`: it is none that [`take_etcd_seat`] or an admission made.
+/// Addresses of a member of etcd, by its record; `None`: neither [`take_etcd_seat`] nor an admission
+/// made it.
 pub fn addresses_of(member: &EtcdMember) -> Option<EtcdAddresses> {
     let address = |url: &str| url.strip_prefix("https://")?.parse().ok();
     Some(EtcdAddresses { peer: address(&member.peer_url)?, client: address(&member.client_url)? })

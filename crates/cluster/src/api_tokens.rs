@@ -21,7 +21,7 @@ const TEXT_PREFIX: &str = "cenote_api_";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Sees what holds no secrets.
+    /// Sees everything but secrets.
     Reader,
     /// Does the daily work on disks, volumes, shares, sessions and jobs.
     Operator,
@@ -64,7 +64,7 @@ impl TokenHash {
 pub struct ApiToken {
     pub name: String,
     pub role: Role,
-    /// In hexadecimal digits, of the token's text.
+    /// SHA-256 of the token's text, in hexadecimal digits.
     pub sha256: String,
     pub created_unix_s: u64,
     /// `None`: it is good until it is deleted.

@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PREDECESSORS: u32 = 4;
 /// Characters of an actor, a source and an action, which are short unless somebody tries how long they may be.
 const WORD_CHARACTERS_MAX: usize = 100;
-/// Of a target: a path of ordinary length.
+/// Most characters of a target: a path of ordinary length.
 const TARGET_CHARACTERS_MAX: usize = 300;
 const DETAIL_CHARACTERS_MAX: usize = 500;
 
@@ -39,9 +39,9 @@ pub struct AuditEvent<'a> {
     /// `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for
     /// a client that has not proved its user.
     pub actor: &'a str,
-    /// From where, such as 127.0.0.1:40112.
+    /// The client's address, such as 127.0.0.1:40112.
     pub source: &'a str,
-    /// Such as `volume delete`.
+    /// The action, such as `volume delete`.
     pub action: &'a str,
     pub target: &'a str,
     pub outcome: Outcome,

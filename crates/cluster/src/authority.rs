@@ -32,7 +32,7 @@ const AUTHORITY_DAYS: i64 = 30 * 365;
 pub const CERTIFICATE_DAYS: u64 = 365;
 /// A certificate with fewer days left is renewed: a server that was away for half a year still gets in.
 pub const RENEWED_DAYS: u64 = CERTIFICATE_DAYS / 2;
-/// Clocks may differ by so many days.
+/// Days by which clocks may differ.
 const SKEW_DAYS: i64 = 1;
 const DAY_S: u64 = 86_400;
 const HOUR_S: u64 = 3600;
@@ -82,16 +82,16 @@ impl FromStr for Fingerprint {
 pub struct Issued {
     pub pem: String,
     pub fingerprint: Fingerprint,
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
 }
 
 /// A certificate that is on no record yet.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Unrecorded {
-    /// Of the certificate (DER), in hexadecimal digits.
+    /// SHA-256 of the certificate (DER), in hexadecimal digits.
     pub sha256: String,
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
 }
 
@@ -178,7 +178,7 @@ pub struct Authority {
 /// An authority that was just made.
 pub struct NewAuthority {
     pub authority: Authority,
-    /// In PEM form.
+    /// The authority's certificate in PEM form.
     pub certificate: String,
     /// As [`ClusterRecord::authority_key`].
     pub key: Sealed,
@@ -336,7 +336,7 @@ fn random_serial() -> Result<SerialNumber, AuthorityError> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// In the year 8814: what is counted from it still has years of four digits.
+/// A day in the year 8814: dates counted from it still have years of four digits.
 const DAY_MAX: i64 = 2_500_000;
 
 /// Days since 1970-01-01.

@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// As if the file of a single server's state failed now; for tests of what is above.
+    /// Acts as if the file of a single server's state failed now; for tests of the layers above.
     pub fn fail(&self, why: &str) {
         if let Engine::Redb(redb) = self.engine() {
             redb.fail(why);

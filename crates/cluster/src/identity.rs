@@ -63,7 +63,7 @@ pub struct Facts {
     /// The server's name.
     pub name: String,
     pub server_guid: Uuid,
-    /// Where its own member of etcd listens, if it runs one.
+    /// Addresses of this server's own member of etcd, if it runs one.
     #[serde(default)]
     pub etcd: Option<EtcdAddresses>,
     /// Names and peer URLs of the members when it joined.
@@ -92,7 +92,7 @@ pub struct Facts {
 pub struct Known {
     /// The authority's key, sealed as in the cluster's record.
     pub authority_key: Sealed,
-    /// Of this server, which its certificate names.
+    /// Addresses of this server, which its certificate names.
     pub addresses: Vec<IpAddr>,
     /// The other servers that run a member of etcd: name, and address of the cluster's port.
     pub others: Vec<(String, SocketAddr)>,
@@ -155,7 +155,7 @@ pub struct Papers<'a> {
     pub revoked: &'a str,
 }
 
-/// Makes the draft with [`draft_key`]'s key what this server is from now on.
+/// Makes the draft with [`draft_key`]'s key this server's identity.
 ///
 /// # Errors
 /// [`IdentityError`]; the server is in no cluster then.
@@ -188,7 +188,7 @@ fn remove_whole(path: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// Takes back what a founder has [`establish`]ed: this is a single server from then on.
+/// Takes back a founder's [`establish`]: this is a single server from then on.
 ///
 /// # Errors
 /// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
@@ -239,7 +239,7 @@ impl Identity {
         SealKey::open_existing(&self.directory.join(SEAL_KEY))
     }
 
-    /// Where its member of etcd keeps its data.
+    /// Data directory of this server's member of etcd.
     pub fn etcd_directory(&self) -> PathBuf {
         self.directory.join(ETCD)
     }
@@ -285,7 +285,7 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Removes what a founder's member of etcd has begun, of which nothing is needed.
+    /// Removes the data of a founder's member of etcd, none of which is needed.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -307,7 +307,7 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Where a recovery makes the data with which this server's member goes on.
+    /// Directory in which a recovery makes the data for this server's member.
     pub fn etcd_directory_anew(&self) -> PathBuf {
         self.directory.join(ETCD_ANEW)
     }
@@ -324,7 +324,8 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Ends what a recovery that was cut off has left of [`Self::take_etcd_anew`], or removes data that it has not made whole.
+    /// Completes a [`Self::take_etcd_anew`] that was cut off, or removes data that the recovery has not
+    /// made whole.
     ///
     /// # Errors
     /// [`IdentityError::Io`].

@@ -30,17 +30,18 @@ const GROWTH_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageVersion {
     pub generation: u32,
-    /// Of the cluster state that it was taken from.
+    /// Revision of the cluster state from which the copy was taken.
     pub revision: u64,
 }
 
-/// Where a copy comes from.
+/// Origin of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
     pub form: u32,
     pub pool: PoolId,
     pub version: ImageVersion,
-    /// As in the pool's record: copies of one generation and different histories come from two servers.
+    /// The history in the pool's record: copies of one generation and different histories come from two
+    /// servers.
     pub history: Uuid,
     /// ServerGuid of the server that has the pool.
     pub server: Uuid,
@@ -48,7 +49,7 @@ pub struct ImageHeader {
     #[serde(default)]
     pub host: String,
     pub written_unix_s: u64,
-    /// The pool was given up by its server in an orderly way.
+    /// The server exported the pool in an orderly way.
     #[serde(default)]
     pub exported: bool,
     /// Records of accounts and shares that had no space.
@@ -107,8 +108,8 @@ impl PoolImage {
         Some(Self { header, entries: ranked.into_iter().map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// In at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` if not even
-    /// pool, disks and volumes have room.
+    /// Encodes the image in at most `bytes_max`. Accounts and shares without space are counted and left
+    /// out; `None` if not even pool, disks and volumes have space.
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
         // JSON of serde has no line breaks; anything else would not come back.
         let is_clean = |(key, value): &&(String, Vec<u8>)| {
@@ -129,7 +130,7 @@ impl PoolImage {
         Some(text)
     }
 
-    /// Whether all of it has room, with what the records of volumes grow by.
+    /// Whether all of it has space, with the growth of the volumes' records.
     fn fits_whole(&self, bytes_max: usize) -> bool {
         let volumes = self.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX)).count();
         let room = bytes_max.checked_sub(GROWTH_BYTES * volumes);
@@ -137,7 +138,7 @@ impl PoolImage {
         encoded.is_some_and(|bytes| parse_header(&bytes).is_ok_and(|header| header.omitted == 0))
     }
 
-    /// Leaves out what an import can do without.
+    /// Leaves out all records that an import can do without.
     fn of_essentials(self) -> Self {
         let essential = self.entries.into_iter().filter(|(key, _)| is_essential(key));
         Self { entries: essential.collect(), ..self }
@@ -150,7 +151,7 @@ impl PoolImage {
         line
     }
 
-    /// Reads what a disk carries.
+    /// Parses a disk's copy.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -203,8 +204,8 @@ impl PoolImage {
         volumes(self).iter().any(|volume| known.get(&volume.id).is_some_and(|epoch| *epoch < volume.epoch))
     }
 
-    /// Whether the other says the same, but for what changes while writes go on and may be older on the disks: a volume's
-    /// epoch, up to which it is settled, and what its disks have promised.
+    /// Whether the other says the same, but for parts that change during writes and may be older on the
+    /// disks: a volume's epoch, up to which it is settled, and the promises of its disks.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let header = |image: &Self| ImageHeader {
             version: ImageVersion::default(),
@@ -242,7 +243,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<ImageHeader, ImageError> {
     serde_json::from_slice(line).map_err(malformed)
 }
 
-/// Lines of all entries, if they have room.
+/// Lines of all entries, if they have space.
 fn plain(entries: &[&(String, Vec<u8>)], room: usize) -> Option<Vec<u8>> {
     let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
     if bytes > room {
@@ -258,7 +259,8 @@ fn plain(entries: &[&(String, Vec<u8>)], room: usize) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// As many entries as have room, packed, the most important first, and how many; `None` if what cannot be done without has none.
+/// The entries that have space, packed, the most important first, and their number; `None` if an
+/// indispensable one has none.
 fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize)> {
     let least = entries.iter().take_while(|(key, _)| is_essential(key)).count();
     let mut kept = entries.len();
@@ -275,13 +277,15 @@ fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize
     }
 }
 
-/// Whether the pool's disks have room for the records with this volume's, and for what they grow by when disks leave.
+/// Whether the pool's disks have space for the records with this volume's, and for their growth when
+/// disks leave.
 pub fn has_room_for(dump: &StateDump, volume: &VolumeRecord, bytes_max: usize) -> bool {
     let after = dump.after(&Transaction::default().put(volume.key(), volume.encode()));
     PoolImage::of(&after, volume.pool, "", 0).is_some_and(|image| image.of_essentials().fits_whole(bytes_max))
 }
 
-/// Whether the pool's disks have room for the records with one more disk, at `path`, of which all volumes of the pool are given chunks.
+/// Whether the pool's disks have space for the records with one more disk, at `path`, that gets chunks
+/// of all volumes of the pool.
 pub fn has_room_for_disk(dump: &StateDump, pool: PoolId, path: &str, bytes_max: usize) -> bool {
     let Some(image) = PoolImage::of(dump, pool, "", 0) else { return false };
     let mut disks = image.records::<DiskRecord>().unwrap_or_default();

@@ -53,7 +53,7 @@ pub struct Wanted {
     pub rename: Option<String>,
     /// Named where it is: the pool may be taken although its last server did not give it up.
     pub confirm: Option<String>,
-    /// Goes on without disks that may carry newer records.
+    /// Continues without disks that may carry newer records.
     pub accept_missing: bool,
 }
 
@@ -350,7 +350,8 @@ pub fn commit(
     Ok(report)
 }
 
-/// Refuses an id that this server has for something else: what is on record under it here would be lost, or served from foreign disks.
+/// Refuses an id that this server has for something else: its record here would be lost, or served from
+/// foreign disks.
 fn demand_free<R: Record>(state: &impl BlockingState, kind: &str, id: &str) -> Result<(), AccountError> {
     match state.read::<R>(id)? {
         None => Ok(()),

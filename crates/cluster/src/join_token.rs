@@ -18,7 +18,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Seconds for which a token is good.
 pub const LIFE_S: u64 = 3600;
-/// A token that was used or has expired stays known for so many seconds, so that its next user is told which of them.
+/// Seconds for which a used or expired token stays known, so that its next user learns which of them it
+/// is.
 const KEPT_S: u64 = 7 * 86_400;
 /// Tokens known at a time: more are refused until old ones are forgotten.
 const TOKENS_MAX: usize = 64;
@@ -34,7 +35,7 @@ const PREFIX: &str = "cenote1-";
 /// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTokenRecord {
-    /// In hexadecimal digits.
+    /// The token's id in hexadecimal digits.
     pub id: String,
     pub secret_sha256: String,
     pub expires_unix_s: u64,
@@ -55,9 +56,9 @@ impl Record for JoinTokenRecord {
 pub struct JoinToken {
     pub id: TokenId,
     pub secret: TokenSecret,
-    /// Of the cluster's authority.
+    /// Fingerprint of the cluster's authority.
     pub authority: Fingerprint,
-    /// At which the cluster may be joined.
+    /// Addresses at which the cluster may be joined.
     pub addresses: Vec<SocketAddr>,
 }
 

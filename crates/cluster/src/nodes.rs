@@ -78,7 +78,7 @@ pub struct Sealed(pub String);
 pub struct ClusterRecord {
     pub name: String,
     pub id: Uuid,
-    /// Of the cluster's own authority, in PEM form.
+    /// Certificate of the cluster's own authority, in PEM form.
     pub authority_certificate: String,
     /// The authority's key in PKCS#8 form, sealed.
     pub authority_key: Sealed,
@@ -94,7 +94,7 @@ pub struct ClusterRecord {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokedCertificate {
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
     pub since_unix_s: u64,
 }
@@ -204,7 +204,7 @@ pub struct NodeRecord {
     pub rdma: Option<SocketAddr>,
     /// Address of the management API, which may listen on loopback only.
     pub api: SocketAddr,
-    /// Joining, and what servers ask each other.
+    /// Address for joining, and for questions between servers.
     pub cluster: SocketAddr,
     /// Heartbeats, UDP.
     pub heartbeat: SocketAddr,
@@ -226,7 +226,7 @@ pub struct NodeRecord {
     pub rack: String,
     #[serde(default)]
     pub chassis: String,
-    /// Of the program it runs.
+    /// Version of the server's program.
     pub version: String,
     pub joined_unix_s: u64,
     pub state: NodeState,

@@ -25,7 +25,7 @@ const LINES_BYTES_MAX: usize = 32 << 20;
 const NAMED_MAX: usize = 2 << 20;
 /// Most nodes that have disks of one volume: a cluster has 16.
 const HOMES_MAX: usize = 1024;
-/// Most bytes of what comes back: four times what 1,000 volumes on 416 disks have.
+/// Most bytes of unpacked records: four times those of 1,000 volumes on 416 disks.
 const UNPACKED_BYTES_MAX: usize = 128 << 20;
 const LEVEL: u8 = 6;
 
@@ -180,7 +180,7 @@ impl Unpacking {
 
     fn homes(&mut self, number: u32) -> Result<Vec<Home>, String> {
         let homes = self.homes.get(number as usize).ok_or_else(|| malformed("homes that are not there"))?;
-        // A node without disks takes room as well.
+        // A node without disks takes space as well.
         self.named = count_named(self.named, homes.len())?;
         let homes = homes.clone().into_iter();
         homes.map(|(node, list)| Ok(Home { node, disks: self.list(list)? })).collect()
@@ -201,13 +201,13 @@ impl Unpacking {
     }
 }
 
-/// Counts so many more disks or nodes that a record names.
+/// Counts further disks or nodes that a record names.
 fn count_named(named: usize, more: usize) -> Result<usize, String> {
     let named = named + more;
     if named > NAMED_MAX { Err(malformed("more disks in all than any pool has")) } else { Ok(named) }
 }
 
-/// Reads what [`pack`] made.
+/// Unpacks the output of [`pack`].
 ///
 /// # Errors
 /// Why they are none.

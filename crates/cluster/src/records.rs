@@ -101,17 +101,17 @@ pub struct VolumeRecord {
     pub provisioning: Provisioning,
     /// Writes are refused if fewer in-sync copies can be reached.
     pub min_copies: u8,
-    /// Grows with every change of the members, with every opening, and while writes go on.
+    /// Grows with every change of the members, with every opening, and during writes.
     pub epoch: Epoch,
-    /// All writes of this and lower epochs are complete on all in-sync copies: what was written later may differ between
-    /// copies after a crash and is made equal before it is served (I10).
+    /// All writes of this and lower epochs are complete on all in-sync copies: later ones may differ
+    /// between copies after a crash and are made equal before they are served (I10).
     #[serde(default)]
     pub settled: Epoch,
     /// Every disk that is in sync has promised at least this epoch: one that says less has gone back in time, and is stale from the
     /// beginning.
     #[serde(default)]
     pub promised: Epoch,
-    /// Which opening of the volume wrote the record last; 0: none yet, or the one before has closed it.
+    /// The opening of the volume that wrote the record last; 0: none yet, or the one before has closed it.
     #[serde(default)]
     pub coordinator: u128,
     /// The node that has the volume open, or is to open it; `None`: the one server that there is.
@@ -124,9 +124,10 @@ pub struct VolumeRecord {
     /// Nodes that could not open the volume since it was served last; others try in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<NodeId>,
-    /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
+    /// Least number of in-sync copies of each chunk: one disk fewer than that may be missing at an opening.
     pub min_holders: u8,
-    /// Every chunk has in-sync copies in at least so many of `homes`: all disks of so many nodes, less one, may be missing at an opening.
+    /// Least number of `homes` with in-sync copies of each chunk: all disks of that many nodes, less one, may
+    /// be missing at an opening.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min_homes: u8,
     /// The nodes by which `min_homes` was counted; empty on one server.
@@ -320,7 +321,7 @@ pub struct DiskRecord {
     /// The node that has it; `None`: the one server that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Where it was last found, on its node.
+    /// Path at which the disk was last found, on its node.
     pub path: String,
     pub size_bytes: u64,
     pub slab_bytes: u64,
@@ -355,14 +356,14 @@ pub struct DiskDamage {
     pub corrupt_blocks: u64,
     #[serde(default)]
     pub repaired_blocks: u64,
-    /// Of these, what an administrator has taken notice of.
+    /// The part of these that an administrator has acknowledged.
     #[serde(default)]
     pub acknowledged_medium_errors: u64,
     #[serde(default)]
     pub acknowledged_lost_writes: u64,
     #[serde(default)]
     pub acknowledged_corrupt_blocks: u64,
-    /// Where a fault was met last, in words; may be empty.
+    /// Place of the last fault, in words; may be empty.
     #[serde(default)]
     pub last: String,
 }
@@ -415,7 +416,7 @@ pub struct JobId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
-    /// A disk that returned is given what it missed.
+    /// A disk that returned gets the writes that it missed.
     Resync,
     /// Chunks with too few copies get new ones.
     Rebuild,
@@ -454,7 +455,8 @@ impl Record for JobRecord {
     }
 }
 
-/// How far a server may have counted its jobs: written before it counts further, so that no number is given twice. Changed by that server only.
+/// Highest number up to which a server may have counted its jobs: written before it counts further, so
+/// that no number is given twice. Changed by that server only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNumbers {
     /// `None`: a server that is in no cluster.

@@ -28,7 +28,7 @@ impl Recovery {
     /// There is one such record.
     pub const ID: &'static str = "last";
 
-    /// Notes what the state knows, before anything is changed in it.
+    /// Notes the state's epochs, before anything is changed in it.
     ///
     /// # Errors
     /// Those of the state.
@@ -63,7 +63,8 @@ impl Recovery {
     }
 }
 
-/// Names the volumes that do not open with the disks of one server alone: some of what they hold may be elsewhere only.
+/// Names the volumes that do not open with the disks of one server alone: some of their data may be
+/// elsewhere only.
 ///
 /// # Errors
 /// Those of the state.

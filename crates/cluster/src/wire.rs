@@ -52,7 +52,7 @@ pub enum Ask {
     Standing,
     /// Has a server of the cluster look whether it reaches others.
     Probe { targets: Vec<Target> },
-    /// Has a server of the cluster do what only it can.
+    /// Has a server of the cluster do a task that only it can.
     Errand(Errand),
 }
 
@@ -60,9 +60,9 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Errand {
-    /// As HTTP has it.
+    /// The method of HTTP.
     pub method: String,
-    /// With the query.
+    /// The path, with the query.
     pub path: String,
     /// JSON; empty if there is none.
     pub body: Secret,
@@ -124,7 +124,7 @@ pub struct Admission {
     pub authority: String,
     /// PEM.
     pub revoked: String,
-    /// In hexadecimal digits.
+    /// The sealing key in hexadecimal digits.
     pub seal_key: Secret,
     /// Client URLs of etcd's members.
     pub endpoints: Vec<String>,
@@ -156,7 +156,7 @@ pub struct Facts {
     pub mtu: Option<u32>,
     pub receive_buffer_max: Option<u64>,
     pub etcd: Option<String>,
-    /// Of a server that is in the cluster and may have disks.
+    /// Storage of a server that is in the cluster and may have disks.
     pub storage: Option<Storage>,
     /// The servers of the cluster.
     pub members: Vec<Target>,
@@ -167,9 +167,10 @@ pub struct Facts {
 #[serde(deny_unknown_fields)]
 pub struct Probed {
     pub name: String,
-    /// By TCP, at its SMB port: microseconds for a connection; else why not.
+    /// Microseconds for a connection by TCP to its SMB port; else why there was none.
     pub tcp: Result<f64, String>,
-    /// By SMB Direct: microseconds for a round trip of 4 KiB at the median; else why not. `None`: it has no SMB Direct.
+    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else why there was none. `None`: it has
+    /// no SMB Direct.
     pub rdma: Option<Result<f64, String>>,
 }
 
@@ -177,7 +178,7 @@ impl Eq for Probed {}
 
 /// A message on the port, of either direction.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Of one of them, in its JSON form.
+    /// Most bytes of one message, in its JSON form.
     const BYTES_MAX: usize;
 }
 

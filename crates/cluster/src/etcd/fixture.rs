@@ -1,4 +1,5 @@
-//! etcd for tests: real members on loopback addresses, and a door before them that loses what it is told to lose.
+//! etcd for tests: real members on loopback addresses, and a door before them that loses messages on
+//! demand.
 
 use super::process::{EtcdProcess, EtcdProcessOptions, EtcdStart, TlsFiles, free_ports};
 use super::{EtcdOptions, EtcdState, TlsIdentity};

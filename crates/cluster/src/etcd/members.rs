@@ -24,7 +24,8 @@ const READ_PATIENCE: Duration = Duration::from_secs(2);
 /// For which a member may take to say how it is: several heartbeats and an election on a loaded machine.
 const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How often two members are found to differ before it is believed, and the pause between: what a member says of itself is not of one moment.
+/// How often two members must differ before that is believed, and the pause between: fields of one
+/// report are not of one moment.
 const DIFFERENCES: u32 = 3;
 const DIFFERENCE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -86,7 +87,8 @@ impl MemberHealth {
         }
     }
 
-    /// Whether a process has run it, ever: one that has may have acknowledged what it has to keep.
+    /// Whether a process has ever run the member: such a member may have acknowledged commits that it has
+    /// to keep.
     pub fn has_run(&self) -> bool {
         !self.member.name.is_empty() || !self.member.is_learner
     }
@@ -110,7 +112,8 @@ impl MemberHealth {
     }
 }
 
-/// Whether the members without `id` have a majority of their own that works, so that etcd goes on if it is removed.
+/// Whether the members without `id` have a majority of their own that works, so that etcd continues if
+/// it is removed.
 pub fn have_majority_without(members: &[MemberHealth], id: u64) -> bool {
     let others = || members.iter().filter(|other| other.member.id != id && !other.member.is_learner);
     let working = others().filter(|other| other.trouble().is_none()).count();

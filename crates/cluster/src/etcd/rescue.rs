@@ -58,10 +58,11 @@ pub fn read_forced(
     Ok(dump)
 }
 
-/// Writes the records into an etcd of one member, of whose directory nothing is there yet, and ends it. They are read back and compared.
+/// Writes the records into an etcd of one member, whose directory does not exist yet, and ends it. They
+/// are read back and compared.
 ///
 /// # Errors
-/// [`RescueError`]; what the directory has is to be removed.
+/// [`RescueError`]; the directory is to be removed then.
 pub fn make_anew(
     process: EtcdProcessOptions,
     options: EtcdOptions,

@@ -59,7 +59,8 @@ fn a_commit_whose_answer_is_lost_is_unknown_was_sent_once_and_may_be_there() {
     assert_eq!(next, revision + 1);
 }
 
-/// Counts a key up by compare-and-swap, as a coordinator does: after Unknown it reads what became of its change.
+/// Counts a key up by compare-and-swap, as a coordinator does: after Unknown it reads whether its
+/// change happened.
 fn count(state: &EtcdState, key: &str, last: u8) -> u32 {
     let (mut unknown, mut not_applied) = (0, None);
     for number in 1..=last {
@@ -161,7 +162,7 @@ fn a_watch_tells_of_others_commits_resumes_over_a_lost_connection_and_says_when_
     one.kill();
 }
 
-/// Drops all history before a revision of the state, but not what is newest.
+/// Drops all history before a revision of the state, but not the newest.
 fn compact(state: &EtcdState, revision: u64) -> Result<(), StateError> {
     let shared = state.shared.clone();
     state.wait_for(async move {
@@ -262,7 +263,7 @@ fn an_etcd_whose_data_were_made_anew_under_a_running_server_is_not_used() {
     one.kill();
     std::fs::remove_dir_all(&one.options.directory).unwrap();
     one.restart();
-    // As many revisions as one likes: it is another history.
+    // More revisions make no difference: it is another history.
     let other = one.state();
     for _ in 0..20 {
         other.commit(Transaction::default().put("a", vec![2])).unwrap();

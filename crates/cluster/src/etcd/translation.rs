@@ -116,7 +116,7 @@ impl Translation {
             .iter()
             .map(|condition| self.compare(&condition.key, condition.revision))
             .collect();
-        // etcd refuses a key that stands twice in a transaction; the last change is what counts.
+        // etcd refuses a key that stands twice in a transaction; the last change counts.
         let mut last: BTreeMap<&str, Option<&Vec<u8>>> = BTreeMap::new();
         for change in &transaction.changes {
             match change {

@@ -257,7 +257,7 @@ fn not_joined(group: &str, left_out: &[Sid], added: &Added) -> String {
     )
 }
 
-/// On a server without accounts of its own, SIDs stay what they were; elsewhere it never gives one twice.
+/// Keeps SIDs on a server without accounts of its own; elsewhere it never gives one twice.
 fn settings(
     known: &Known,
     plan: &Plan,

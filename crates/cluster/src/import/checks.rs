@@ -23,7 +23,7 @@ const CHUNKS_MAX: u64 = 1 << 20;
 const RESERVE_DISKS_MAX: u32 = 1 << 16;
 /// The largest relative identifier that Windows gives: as many again are left for accounts to come.
 const RELATIVE_ID_MAX: u32 = (1 << 30) - 1;
-/// An imported volume has so many epochs before it: an owner begins two a minute.
+/// Epochs that an imported volume must have before it: an owner begins two a minute.
 const EPOCHS_LEFT_MIN: u64 = 1 << 24;
 const NAME_CHARS_MAX: usize = 255;
 

@@ -78,7 +78,7 @@ fn values(old: &Value) -> Vec<Value> {
     }
 }
 
-/// Visits what may be changed: lists, or single values.
+/// Visits the parts to change: lists, or single values.
 fn visit(tree: &mut Value, is_list: bool, change: &mut impl FnMut(&mut Value)) {
     match tree {
         Value::Object(fields) => fields.values_mut().for_each(|field| visit(field, is_list, change)),

@@ -77,7 +77,7 @@ pub struct Echo {
     pub term: u64,
 }
 
-/// How far the sender gets with more than heartbeats. A server of before says neither.
+/// The sender's reach beyond heartbeats. A server of an earlier release reports neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ways {
     /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
@@ -98,7 +98,8 @@ pub struct Heartbeat {
     pub may_answer: bool,
     /// The receiver is to answer at once.
     pub asks: bool,
-    /// The sender stops, and makes durable what it has: it still needs the disks of others, and the cluster's state.
+    /// The sender stops, and makes its data durable: it still needs the disks of others, and the cluster's
+    /// state.
     pub settles: bool,
     pub ways: Ways,
     pub turns: u64,
@@ -167,7 +168,8 @@ impl Heartbeat {
         bytes
     }
 
-    /// The sender and the receiver that a datagram names, before its signature is looked at; `None`: its length is no heartbeat's.
+    /// The sender and the receiver that a datagram names, before its signature is checked; `None`: its
+    /// length is no heartbeat's.
     pub fn ends(bytes: &[u8]) -> Option<Ends> {
         if !(HEAD_BYTES + MAC_BYTES..=DATAGRAM_BYTES_MAX).contains(&bytes.len()) {
             return None;
@@ -231,7 +233,7 @@ fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Reads what was measured before.
+/// Reader of fields whose length was checked before.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

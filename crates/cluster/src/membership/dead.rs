@@ -1,4 +1,4 @@
-//! Which life of a node a verdict is about.
+//! The life of a node that a verdict is about.
 
 use std::time::Duration;
 use types::Monotonic;

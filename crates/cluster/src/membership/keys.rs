@@ -41,7 +41,7 @@ impl Keys {
         self.earlier.push_front((before, now.after(OVERLAP)));
     }
 
-    /// That of the present key.
+    /// Number of the present key.
     pub fn number(&self) -> KeyNumber {
         self.number
     }

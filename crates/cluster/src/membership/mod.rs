@@ -79,19 +79,21 @@ use types::{Monotonic, NodeId};
 pub struct Timing {
     /// Between two heartbeats.
     pub interval: Duration,
-    /// A peer that was silent for so long is suspected.
+    /// Silence after which a peer is suspected.
     pub suspect: Duration,
-    /// A peer that was silent for so long is held dead.
+    /// Silence after which a peer is held dead.
     pub dead: Duration,
     /// How long a lease lasts from the heartbeat that was echoed.
     pub lease: Duration,
-    /// A node whose data plane makes no turn for so long is held dead: it answers heartbeats and nothing else.
+    /// Time without a turn of its data plane after which a node is held dead: it answers heartbeats and
+    /// nothing else.
     pub stall: Duration,
-    /// A peer whose connections were reset is asked, and held dead if it has not answered for so long.
+    /// Time without an answer after which a peer whose connections were reset, and that was asked, is held
+    /// dead.
     pub reset: Duration,
     /// Between two heartbeats that ask for an answer at once.
     pub asking: Duration,
-    /// A node counts as cut off from a peer that was silent, or did not echo what it was sent, for so long.
+    /// Time after which a node counts as cut off from a peer that was silent, or echoed none of its words.
     pub cut_off: Duration,
 }
 
@@ -272,7 +274,7 @@ impl Membership {
         self.next_send = now;
     }
 
-    /// The data plane has made so many turns.
+    /// Takes the number of turns that the data plane has made.
     pub fn note_turns(&mut self, turns: u64, now: Monotonic) {
         if self.progress.turns != turns {
             self.progress = Progress { turns, moved: now };
@@ -308,7 +310,7 @@ impl Membership {
         self.peers.values().any(|peer| peer.is_settling && !peer.is_silent(now, &self.options.timing))
     }
 
-    /// How far this node gets with more than heartbeats, which the others are told.
+    /// Takes this node's reach beyond heartbeats, for the others.
     pub fn note_ways(&mut self, ways: Ways) {
         self.ways = ways;
     }
@@ -351,7 +353,8 @@ impl Membership {
     }
 
     fn take(&mut self, datagram: &[u8], now: Monotonic) -> Result<(), Refused> {
-        // A signature costs far more than this look: one is computed for what may be a peer's word to this node only.
+        // A signature costs far more than this check: one is computed only for a possible word of a peer to
+        // this node.
         let ends = Heartbeat::ends(datagram).ok_or(Refused::Malformed)?;
         if ends.to != self.options.me || !self.peers.contains_key(&ends.from) {
             return Err(Refused::Stranger);
@@ -605,7 +608,7 @@ impl Membership {
     }
 }
 
-/// Voters of so many that are more than the others.
+/// The least number of voters that is a majority.
 fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }

@@ -57,15 +57,15 @@ pub(super) enum Judgement {
 /// Classes of accepted heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// As the ones before it.
+    /// A heartbeat as the ones before it.
     Again,
-    /// Of a term that is new.
+    /// The first of a new term.
     NewTerm,
     /// The first of this peer.
     First,
-    /// Of another process of the peer.
+    /// The first of another process of the peer.
     Restarted,
-    /// Of another process, which has not proved that it lives now.
+    /// A word of another process, which has not proved that it lives now.
     Unproven,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Peer {
     last: Option<Last>,
     /// Processes that have not proved to live now, the last heard at the end; they are echoed in turn when the known one is silent.
     unproven: Vec<Unproven>,
-    /// Which of them is echoed next.
+    /// The index of the one that is echoed next.
     echoed_next: usize,
     /// The last key by which it was heard, or which was the present one when it was first known: none before that is good for it.
     pub shown_key: KeyNumber,
@@ -262,7 +262,7 @@ impl Peer {
         self.last.is_none() || now.since(self.heard_at()) >= timing.suspect
     }
 
-    /// Whether it was heard so lately that what it said of itself still counts.
+    /// Whether it was heard so lately that its last report of itself still counts.
     pub fn was_heard(&self, now: Monotonic, timing: &Timing) -> bool {
         self.last.as_ref().is_some_and(|last| now.since(last.at) < timing.cut_off)
     }

@@ -59,7 +59,7 @@ pub struct Retreat {
     pub is_wanted: bool,
     /// The others do without this node.
     pub is_spared: bool,
-    /// Nothing is said now.
+    /// This node says nothing now.
     pub is_silent: bool,
     /// Servers whose members of the cluster's state are heard to vote.
     pub voting: BTreeSet<NodeId>,
@@ -302,7 +302,7 @@ impl Drop for Heartbeats {
     }
 }
 
-/// Those of the peers.
+/// Addresses of the peers.
 fn addresses(members: &[Member], membership: &Membership) -> BTreeSet<SocketAddr> {
     let me = membership.options.me;
     members.iter().filter(|member| member.node != me).map(|member| member.address).collect()

@@ -83,7 +83,7 @@ impl Sockets {
         Ok(socket)
     }
 
-    /// Lost datagrams are what heartbeats are about.
+    /// Lost datagrams need no report: heartbeats expect them.
     pub fn send(&self, address: SocketAddr, datagram: &[u8]) {
         // The first error may be the answer to an earlier datagram, and this one has not left then.
         let is_sent = self.peers.get(&address).is_some_and(|own| {
@@ -95,7 +95,7 @@ impl Sockets {
         }
     }
 
-    /// Takes what has come, of peers first.
+    /// Takes the datagrams that have come, those of peers first.
     pub fn hear(&mut self, now: Monotonic, mut take: impl FnMut(&[u8])) {
         for own in self.peers.values() {
             hear(own, PEER_DATAGRAMS_A_TURN, &mut take);
@@ -117,7 +117,7 @@ impl Sockets {
     }
 }
 
-/// Takes so many datagrams at most; how many there were.
+/// Takes at most `datagrams_max`; returns how many there were.
 fn hear(socket: &UdpSocket, datagrams_max: usize, take: &mut impl FnMut(&[u8])) -> usize {
     // One byte more than any datagram has, so that a longer one is seen to be none.
     let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];

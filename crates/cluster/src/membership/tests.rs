@@ -44,7 +44,7 @@ struct Claim {
     may_answer: bool,
 }
 
-/// A node's process, and what it believes of the volumes.
+/// A node's process, and its knowledge of the volumes.
 struct Process {
     membership: Membership,
     is_stopped: bool,
@@ -464,7 +464,7 @@ fn votes_from_before_a_claim_do_not_let_the_claimer_answer() {
     world.run(Duration::from_secs(2));
     world.processes.get_mut(&3).unwrap().is_stopped = true;
     world.run(Duration::from_secs(2));
-    // Node 1 took node 3 for dead with node 2, and has become deaf. The others go on without it.
+    // Node 1 took node 3 for dead with node 2, and has become deaf. The others continue without it.
     world.cut = BTreeSet::from([(2, 1), (3, 1)]);
     world.processes.get_mut(&3).unwrap().is_stopped = false;
     world.run(Duration::from_secs(2));

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, mpsc};
 use std::time::Duration;
 
-/// The file is written again in pieces of so many bytes.
+/// Size of the pieces in which the file is written again.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Between tries to open the database: the first one, and the longest, which half of a minute of an outage grows to.
