@@ -17,7 +17,7 @@ use volume::backend::{Operation, Reply, ShareRoot};
 use volume::security::OwnEntries;
 use volume::service::{Propagation, PropagationReport, PropagationStep};
 
-/// The rest after each step, in which clients are served.
+/// Pause after each step, in which clients are served.
 const REST: Duration = Duration::from_millis(1);
 
 /// Begins propagations.

@@ -200,7 +200,7 @@ impl Answering {
 mod tests {
     use super::*;
 
-    /// Heartbeats whose clock goes on by itself when it is read.
+    /// Heartbeats whose clock advances when it is read.
     #[derive(Default)]
     struct Fake {
         now: Cell<u64>,

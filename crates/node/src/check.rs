@@ -21,10 +21,11 @@ use volume::fs::{Check, FsError};
 /// Regions compared in one go, and the rest after.
 const STEP_REGIONS: usize = 8;
 const STEP_REST: Duration = Duration::from_millis(10);
-/// Keys of the structures that are looked at in one go, and the rest after.
+/// Keys of the structures that are read in one go, and the pause after.
 const STEP_KEYS: usize = 200;
 const KEYS_REST: Duration = Duration::from_millis(1);
-/// How often a region is tried that could not be looked at, and the pause between: a disk may just be leaving.
+/// How often a region is tried that could not be compared, and the pause between: a disk may just be
+/// leaving.
 const TRIES: u32 = 5;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -126,7 +127,7 @@ struct Run {
 impl Run {
     async fn run(mut self, served: ServedVolume) {
         let structures = self.check_structures(&served).await;
-        // As long as somebody has it, a volume that stopped is not opened another time.
+        // While somebody holds it, a volume that stopped is not opened another time.
         drop(served);
         if !self.check_copies().await {
             return;
@@ -280,7 +281,7 @@ impl Run {
         None
     }
 
-    /// Tells what a comparison saw, once it did; `None` inside: the volume is gone.
+    /// Returns the result of a comparison, once it is there; `None` inside: the volume is gone.
     fn compared(&self, lba: Lba) -> Option<Option<Seen>> {
         let seen = self.parts.events.take_compared(self.volume, lba);
         seen.map(Some).or_else(|| (!self.parts.volumes.is_served(self.volume)).then_some(None))

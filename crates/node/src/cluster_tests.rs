@@ -54,7 +54,7 @@ impl Transport for Link {
     }
 }
 
-/// The server of a node, reduced to what polls its volumes.
+/// The server of a node, reduced to its polls of volumes.
 #[derive(Default, Clone)]
 struct Server(Rc<RefCell<BTreeMap<VolumeId, ServedVolume>>>);
 
@@ -152,7 +152,7 @@ struct Rig {
     driver: Driver,
     /// Nodes that are to have no volumes.
     draining: BTreeSet<NodeId>,
-    /// Nodes that were removed: nobody is told of them any more.
+    /// Nodes that were removed: no view names them any more.
     removed: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
@@ -276,7 +276,7 @@ impl Rig {
         }
     }
 
-    /// The node falls silent; the others are told.
+    /// Makes the node fall silent, and tells the others.
     fn kill(&mut self, node: u32) {
         if let Some(running) = self.nodes.get_mut(&NodeId(node)) {
             running.is_dead = true;
@@ -295,7 +295,7 @@ impl Rig {
         self.tell_lives();
     }
 
-    /// Asks a volume for what it has in memory.
+    /// Asks a volume for data that it has in memory.
     fn ask(&mut self, node: u32, volume: VolumeId) -> Rc<RefCell<Option<Result<Reply, NtStatus>>>> {
         let served = self.of(node).volumes.served(volume).expect("it is served");
         let (answer, now) = (Rc::new(RefCell::new(None)), self.now());
@@ -688,7 +688,7 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
     });
 }
 
-/// Keeps what this thread logs.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -44,7 +44,7 @@ impl DamageSources {
         self.volumes.place_in_words(volume, chunk, |pool| self.pools.slab_bytes(pool))
     }
 
-    /// Tells what was found wrong with the disk since this server has it.
+    /// Returns the damage of the disk since this server has it.
     pub fn of_disk(&self, disk: DiskId) -> Damage {
         self.damage.of(disk, self.disks.slots().get(&disk).and_then(|slot| slot.store()))
     }
@@ -85,7 +85,7 @@ impl DamageKeeper {
         Self { tasks, state, sources, kept: Rc::default(), earlier: Rc::default() }
     }
 
-    /// Takes over what the cluster state has.
+    /// Takes over the records of the cluster state.
     pub(crate) fn remember(&self, disks: Vec<DiskDamage>, lost: Vec<LostBlocks>) {
         self.sources.damage.remember(&disks, &lost);
         let faults = disks.iter().filter(|damage| !damage.last.is_empty());
@@ -100,7 +100,7 @@ impl DamageKeeper {
         self.sources.last_fault(disk).or_else(|| self.earlier.borrow().get(&disk).cloned())
     }
 
-    /// Takes note that an administrator knows what was found wrong with the disk so far: health tells only of what comes after it.
+    /// Notes that an administrator knows the disk's damage so far: health reports only later damage.
     ///
     /// # Errors
     /// `NotFound`.
@@ -117,7 +117,7 @@ impl DamageKeeper {
         Ok(())
     }
 
-    /// Writes down what changed, if it is time.
+    /// Writes down all changes, if it is time.
     pub(crate) fn write_if_due(&self) {
         {
             let now = self.tasks.now();
@@ -133,7 +133,7 @@ impl DamageKeeper {
         }
     }
 
-    /// Writes down what changed.
+    /// Writes down all changes.
     pub(crate) async fn write(&self) {
         let Some((disks, lost, transaction)) = self.changes() else { return };
         self.kept.borrow_mut().writing = true;
@@ -147,7 +147,7 @@ impl DamageKeeper {
         }
     }
 
-    /// Says what is to be kept, and how the cluster state comes to have it; `None` if it does.
+    /// Returns the damage to record, and the transaction that records it; `None` if it is recorded already.
     fn changes(&self) -> Option<(DiskDamages, LostOfVolumes, Transaction)> {
         let ids: Vec<DiskId> = self.sources.disks.slots().keys().copied().collect();
         let disks: DiskDamages =
@@ -184,7 +184,7 @@ impl DamageKeeper {
     }
 }
 
-/// Adds what makes `kept` into `wanted`.
+/// Adds the changes that make `kept` into `wanted`.
 fn changes<Id: Ord + Copy, R: Record + PartialEq>(
     mut transaction: Transaction,
     kept: &BTreeMap<Id, R>,

@@ -22,7 +22,7 @@ pub(crate) struct Draining {
 }
 
 impl Draining {
-    /// Begins to hand over what this node has, if it drains.
+    /// Begins to hand over this node's volumes, if it drains.
     pub fn look(&self) {
         if !self.neighbours.drains() || self.is_running.get() {
             return;

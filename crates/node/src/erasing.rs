@@ -35,7 +35,7 @@ struct Own {
 }
 
 impl Erasing {
-    /// Tells in words what the disk at `path` holds, if it may be erased; erases it if that `is_confirmed`.
+    /// Describes the contents of the disk at `path`, if it may be erased; erases it if that `is_confirmed`.
     ///
     /// # Errors
     /// Why it may not be, or could not be; see [`ErrorKind`].
@@ -86,7 +86,7 @@ fn lies_on(own: &Path, real: &Path) -> bool {
     own == real || partition::whole_device_of(own).is_some_and(|whole| whole == real)
 }
 
-/// Tells what the disk holds.
+/// Describes the contents of the disk.
 ///
 /// # Errors
 /// It belongs to a pool of this server, or cannot be read.

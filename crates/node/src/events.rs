@@ -19,7 +19,7 @@ pub(crate) struct ScrubStep {
     pub is_finished: bool,
 }
 
-/// A comparison of one region: what was found, and on which disks.
+/// A comparison of one region: the result, and the disks.
 pub(crate) struct Seen {
     pub found: Comparison,
     /// Disks whose copies are corrupt or older, and of how many blocks.

@@ -194,7 +194,7 @@ impl Following {
         }
     }
 
-    /// Says that what was followed so far is done: volumes that are another node's by now are withdrawn.
+    /// Reports that all changes so far are applied: volumes that another node has claimed are withdrawn.
     pub fn tell_applied(&self) {
         self.answering.note_applied(self.applied.get());
     }
@@ -260,14 +260,14 @@ impl Following {
         self.take_over();
     }
 
-    /// Has the spaces heed which disks of other nodes are down: by what is known now, not by what has changed.
+    /// Has the spaces heed which disks of other nodes are down: by present knowledge, not by changes.
     fn heed_nodes(&self) {
         for space in self.pools.spaces() {
             space.heed_nodes(|disk| self.neighbours.is_down(disk));
         }
     }
 
-    /// Does what these records say.
+    /// Applies these records.
     fn follow(&self, records: Records) {
         let Records { pools, disks, volumes, deleted, damage, lost, leases } = records;
         self.neighbours.set_leases(leases);
@@ -366,7 +366,7 @@ impl Following {
         }
     }
 
-    /// Opens a disk that has come to this node, and heeds what was decided on it elsewhere.
+    /// Opens a disk that has come to this node, and heeds decisions made on it elsewhere.
     fn follow_own_disk(&self, record: &DiskRecord, was_elsewhere: bool) {
         let Some(space) = self.pools.space(record.pool) else { return };
         if was_elsewhere {

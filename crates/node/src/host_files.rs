@@ -59,7 +59,7 @@ pub(crate) struct Kept {
 }
 
 impl HostFile {
-    /// Says what is yet to be reserved.
+    /// Returns the space that is not reserved yet.
     pub fn wanted(&self, store: &Store<CountedDisk>) -> Wanted {
         let refused = store.health().no_space;
         let looks_at_room = refused != self.refused || self.full.is_some();
@@ -79,7 +79,7 @@ impl HostFile {
         wanted
     }
 
-    /// Takes notice of what was reserved.
+    /// Notes the result of a reservation.
     pub fn note(&mut self, kept: Kept, path: &str, unix_s: u64) {
         let Kept { has_own, slabs, released, is_elsewhere, lacks_room, refused, room } = kept;
         self.has_own |= has_own;

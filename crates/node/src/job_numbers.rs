@@ -58,7 +58,7 @@ impl Numbers {
         JobId::nth(self.server, self.last)
     }
 
-    /// Goes on behind the numbers of the server's last run, which are at most `used`.
+    /// Continues behind the numbers of the server's last run, which are at most `used`.
     pub(crate) fn go_on(&mut self, server: Option<NodeId>, used: u64) {
         self.server = server;
         self.last = self.last.max(used);

@@ -32,7 +32,7 @@ pub(crate) struct LettingGo {
 }
 
 impl LettingGo {
-    /// Begins to let go what others could serve and this node cannot.
+    /// Begins to let go of volumes that others could serve and this node cannot.
     pub fn look(&self) {
         let unreached: BTreeSet<NodeId> = self.neighbours.unreached(self.tasks.now()).into_keys().collect();
         if self.is_running.get() || unreached.is_empty() {
@@ -114,7 +114,8 @@ pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<
     }
 }
 
-/// Records that another node is to open a volume of `own`, which nothing is answered of any more there; `None`: nobody could, or another one has it.
+/// Records that another node is to open a volume of `own`, for which this node answers nothing any
+/// more; `None`: nobody could, or another one has it.
 fn pass_to_another(
     state: &cluster::State,
     volume: VolumeId,

@@ -35,14 +35,15 @@ pub struct Membership {
 /// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
 pub(crate) const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
-/// A volume that nobody serves for so long is told of: a takeover takes two seconds or so, and an opening that waits for disks is left to another node after ten.
+/// Time without service after which a volume is reported: a takeover takes two seconds or so, and an
+/// opening that waits for disks is left to another node after ten.
 const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// A node that no connection of the bus reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
     pub since: Monotonic,
-    /// Where it was tried last.
+    /// Address of the last try.
     pub address: Option<SocketAddr>,
     /// Why that failed.
     pub why: String,
@@ -51,7 +52,7 @@ pub struct Unreached {
 /// Whether a node lives, as a majority of the nodes sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLife {
-    /// A majority hears it. A verdict of fewer nodes than that must not be told here.
+    /// A majority hears it. A verdict of fewer nodes must not be passed in here.
     pub is_up: bool,
     /// This node and that one can talk. If not, its disks answer nothing here, although others may hear it.
     pub is_reached: bool,
@@ -72,7 +73,7 @@ pub(crate) struct Turned {
     pub reached_again: Vec<NodeId>,
 }
 
-/// The nodes of the cluster and what is theirs.
+/// The nodes of the cluster, and their disks and volumes.
 ///
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
@@ -85,7 +86,7 @@ pub struct Neighbours {
     homes: RefCell<BTreeMap<DiskId, NodeId>>,
     /// The volumes as they were recorded when that was last read.
     volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
-    /// Which life of each node may answer, as it was last read.
+    /// The life of each node that may answer, as of the last reading.
     leases: RefCell<BTreeMap<NodeId, Stored<NodeLease>>>,
     /// When nodes went down, for the log.
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
@@ -119,7 +120,7 @@ impl Neighbours {
         self.membership.get().map(|membership| membership.node)
     }
 
-    /// Notes on records of this server's disks, which are about to be written, whose they are.
+    /// Notes the owner on records of this server's disks, which are about to be written.
     pub(crate) fn name_own(&self, records: &mut [DiskRecord]) {
         records.iter_mut().for_each(|record| record.node = self.own());
     }
@@ -189,7 +190,7 @@ impl Neighbours {
         self.volumes.borrow().get(&volume).cloned()
     }
 
-    /// Whether the node lives; one that nothing was told of does not.
+    /// Whether the node lives; one without a verdict does not.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes.borrow().get(&node).is_some_and(|life| life.is_up)
     }
@@ -202,13 +203,13 @@ impl Neighbours {
         })
     }
 
-    /// Whether this node is the one that looks after what all of them could: the first that lives.
+    /// Whether this node does the work that any of them could: the first that lives.
     pub(crate) fn is_first(&self) -> bool {
         let Some(own) = self.own() else { return true };
         self.nodes.borrow().iter().find(|(_, life)| life.is_up).is_some_and(|(node, _)| *node == own)
     }
 
-    /// Takes verdicts; says what they change.
+    /// Takes verdicts; returns their changes.
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>, now: Monotonic) -> Turned {
         let before = self.nodes.replace(nodes);
         let is_first_word = !self.is_told.replace(true);
@@ -438,12 +439,13 @@ impl Neighbours {
         self.volumes.replace(records.map(|record| (record.id, record)).collect());
     }
 
-    /// Whether this node is to have the volume, by what it knows. On a single server it is to have all; before it was told who lives, none.
+    /// Whether this node is to have the volume, by its own knowledge. A single server is to have all;
+    /// before the first verdicts, none.
     pub(crate) fn is_to_have(&self, volume: VolumeId) -> bool {
         self.own().is_none() || self.to_have().contains_key(&volume)
     }
 
-    /// The volumes that this node is to have, by what it knows.
+    /// The volumes that this node is to have, by its own knowledge.
     pub(crate) fn to_have(&self) -> BTreeMap<VolumeId, VolumeRecord> {
         let Some(own) = self.own() else { return BTreeMap::new() };
         let owners = self.owners();

@@ -128,7 +128,7 @@ pub struct Node {
     draining: Cell<bool>,
 }
 
-/// Room above the disk's own time bound, so that the disk is heard first.
+/// Time above the disk's own timeout, so that the disk is heard first.
 const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -211,7 +211,7 @@ impl Node {
         self.volumes.set_wall_clock(now, wall_clock);
     }
 
-    /// Lets everything go on that can. `true`: something moved.
+    /// Runs everything that can continue. `true`: something moved.
     pub fn poll(&self) -> bool {
         if !self.settled_once.get() && self.disks.are_settled() {
             self.settled_once.set(true);
@@ -257,7 +257,7 @@ impl Node {
         self.events.note(event, unix_s);
     }
 
-    /// Logs what became of a disk in a volume: it may be back before anybody looks at health.
+    /// Logs changes of a disk in a volume: it may be back before anybody looks at health.
     fn tell(&self, volume: VolumeId, event: &Event) {
         let Some((disk, told)) = told(event) else { return };
         let (volume, disk) = (self.volumes.name(volume), self.disk_name(disk));
@@ -284,7 +284,7 @@ impl Node {
         found.map_or_else(|| disk.to_string(), |disk| format!("{}:{}", disk.fault_domain.node, disk.path))
     }
 
-    /// Something was asked for that is not on its way to the disks before the next poll.
+    /// Whether requests wait that leave for the disks at the next poll only.
     pub fn has_unsent(&self) -> bool {
         self.pools.has_unsent()
     }
@@ -368,7 +368,7 @@ impl Node {
     }
 }
 
-/// The parts that own state; what works on several of them is handed some of these.
+/// The parts that own state; parts that work on several of them get some of these.
 struct Shared {
     tasks: Rc<Tasks>,
     state: State,

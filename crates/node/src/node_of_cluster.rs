@@ -41,7 +41,8 @@ impl Node {
         self.answering.is_bound() && self.pools.are_named()
     }
 
-    /// Whether most of the nodes hear this one: what it knows of their lives holds now. A single server hears all that there are.
+    /// Whether most of the nodes hear this one: its knowledge of their lives holds now. A single server
+    /// hears all that there are.
     pub fn hears_most(&self) -> bool {
         self.answering.may_answer()
     }
@@ -85,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever); none if the disk is not there.
+    /// Reports on a disk of this node, with the findings of scrubs since `cursor` (0: ever); none if the
+    /// disk is not there.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let report = self.space_of(disk)?.report(disk, cursor)?;
         Some(DiskReport { pace: self.slow_disks.pace(disk), ..report })

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) const WINDOW: Duration = Duration::from_secs(30);
 /// A mean of fewer operations says nothing.
 const OPERATIONS_MIN: u64 = 10;
-/// A disk that takes so many times as long as its peers is slow; one that takes less than half of that is well again.
+/// Ratio to the peers' mean at which a disk counts as slow; below half of that it is well again.
 const TIMES: u32 = 8;
 /// No mean below is slow: of flash, and of spinning disks, which take longer with a deep queue.
 const LEAST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
@@ -52,7 +52,7 @@ pub(crate) type Means = [Option<Duration>; 3];
 pub struct Pace {
     /// Operations and their times, by kind, when the last window ended.
     seen: [(u64, Duration); 3],
-    /// Of the last window.
+    /// Means of the last window.
     last: Means,
     /// Windows in a row that said other than `slow` does.
     contrary: u8,
@@ -82,7 +82,7 @@ impl Pace {
         self.last
     }
 
-    /// Takes what the last window showed.
+    /// Judges the disk by the last window.
     pub(crate) fn judge(&mut self, own: &Means, peers: &[Means], is_rotational: bool, unix_s: u64) {
         let found = slowest(own, peers, is_rotational, TIMES);
         let is_contrary = match &mut self.slow {
@@ -111,7 +111,8 @@ impl Pace {
     }
 }
 
-/// The kind of operation for which the disk takes most time beyond its peers, if that is so many times as long: its mean and theirs.
+/// The kind of operation for which the disk takes most time beyond its peers, if it is that much
+/// slower: its mean and theirs.
 fn slowest(
     own: &Means,
     peers: &[Means],

@@ -319,7 +319,7 @@ fn forget_pool(state: &cluster::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
-/// Adds what forgets a pool and everything on it.
+/// Adds the changes that forget a pool and everything on it.
 fn forgotten(state: &cluster::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {

@@ -21,19 +21,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{Monotonic, PoolId, Repeated};
 
-/// Pause between two writes of what disks may have older.
+/// Pause between two writes of changes that disks may have older.
 const LAZY: Duration = Duration::from_secs(60);
 /// Pause before a state that could not be read is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Pause between two rounds in a cluster, in which nobody waits for them.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Times that a disk may take to answer, after which one that has not taken its copy is told of: a write, a flush, and one more.
+/// How many times a disk's timeout may pass before a disk without its copy is reported: a write, a
+/// flush, and one more.
 const PATIENCE_TIMES: u32 = 3;
 
 /// The records that the disks of a pool are to carry.
 struct Copy {
     image: Arc<PoolImage>,
-    /// `None` if they have no room on a disk.
+    /// `None` if they have no space on a disk.
     bytes: Option<Rc<Vec<u8>>>,
     made_at: Monotonic,
 }
@@ -41,7 +42,7 @@ struct Copy {
 /// Copies that a helper thread makes of the state.
 struct Made {
     revision: u64,
-    /// Pools whose disks are to carry something else, with their records in bytes, if they have room.
+    /// Pools whose disks get a new copy, with their records in bytes, if they have space.
     copies: Vec<(PoolId, PoolImage, Option<Vec<u8>>)>,
 }
 
@@ -101,12 +102,12 @@ impl Keeper {
         self.troubles.borrow_mut().remove(&pool);
     }
 
-    /// Whether the pool's records are larger than what a disk holds.
+    /// Whether the pool's records are larger than the space on a disk.
     pub fn lacks_room(&self, pool: PoolId) -> bool {
         self.copies.borrow().get(&pool).is_some_and(|copy| copy.bytes.is_none())
     }
 
-    /// Says why some disks of a pool do not carry what they should.
+    /// Says why some disks of a pool do not carry their copy.
     pub fn trouble(&self, pool: PoolId) -> Option<String> {
         self.troubles.borrow().get(&pool).cloned()
     }
@@ -126,7 +127,7 @@ impl Keeper {
         tasks.spawn(async move { round.run().await });
     }
 
-    /// Says what the disks of these pools carry.
+    /// Returns the images on the disks of these pools.
     fn before(&self, pools: &[PoolId], now: Monotonic) -> Vec<(PoolId, Option<Before>)> {
         let copies = self.copies.borrow();
         let is_lazy = !self.exactly.get();
@@ -138,7 +139,7 @@ impl Keeper {
         pools.iter().map(of).collect()
     }
 
-    /// Takes what the disks are to carry from now on.
+    /// Takes the images for the disks from now on.
     fn renew(&self, made: Made, now: Monotonic) {
         for (pool, image, bytes) in made.copies {
             let bytes = bytes.map(Rc::new);
@@ -219,7 +220,7 @@ impl Round {
         self.keeper.running.set(false);
     }
 
-    /// Gives a pool's disks what they should carry, and waits until they do or are gone.
+    /// Gives a pool's disks their copies, and waits until they have them or are gone.
     async fn write_copies(&self, pool: PoolId) {
         let bytes = self.keeper.copies.borrow().get(&pool).and_then(|copy| copy.bytes.clone());
         let Some(bytes) = bytes else { return };

@@ -65,7 +65,7 @@ impl Retirements {
         Emptied { left_bytes: slabs * slab_bytes, blocked: self.blocked(disk, pool) }
     }
 
-    /// Says what has been in the way for a while.
+    /// Names an obstacle that has lasted for a while.
     fn blocked(&self, disk: DiskId, pool: PoolId) -> Option<String> {
         let mut since = self.blocked_since.borrow_mut();
         let Some(why) = self.in_the_way(pool) else {

@@ -51,7 +51,7 @@ pub(crate) fn rest_at(rate: u64) -> Duration {
     Duration::from_secs_f64(STEP_BYTES as f64 / rate.max(1) as f64).max(REST_MIN)
 }
 
-/// How a scrub of a disk went on.
+/// Progress of a disk's scrub.
 enum Went {
     On(ScrubStep),
     DiskGone,
@@ -90,7 +90,7 @@ impl Scrubs {
         due.min_by_key(|slot| slot.record.scrubbed_unix_s).map(|slot| slot.record.clone())
     }
 
-    /// Tells how the scrub of a disk went on, once it did.
+    /// Returns the progress of a disk's scrub, once there is news.
     fn went(&self, disk: DiskId) -> Option<Went> {
         self.events.take_scrubbed(disk).map(Went::On).or_else(|| {
             let slots = self.disks.slots();

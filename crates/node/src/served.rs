@@ -66,7 +66,7 @@ impl ServedVolume {
         change(&mut self.0.service.borrow_mut())
     }
 
-    /// Performs an operation for a command, which goes on when the server polls the volume.
+    /// Performs an operation for a command. It continues when the server polls the volume.
     pub async fn perform(&self, request: Operation, now: Monotonic) -> Result<Reply, NtStatus> {
         let id = self.expect();
         self.0.service.borrow_mut().submit(OperationId(id), request, now);

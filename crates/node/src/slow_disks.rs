@@ -34,7 +34,7 @@ pub(crate) struct SlowDisks {
     pub tasks: Rc<Tasks>,
     pub disks: Rc<Disks>,
     next_at: Rc<Cell<Monotonic>>,
-    /// By disks of other servers.
+    /// The reports, by disks of other servers.
     told: Rc<RefCell<BTreeMap<DiskId, Told>>>,
 }
 
@@ -43,12 +43,12 @@ impl SlowDisks {
         Self { tasks, disks, next_at: Rc::default(), told: Rc::default() }
     }
 
-    /// Takes what another server measured at a disk of its own.
+    /// Takes another server's measurements of a disk of its own.
     pub fn note(&self, disk: DiskId, pool: PoolId, pace: DiskPace) {
         self.told.borrow_mut().insert(disk, Told { pool, pace, at: self.tasks.now() });
     }
 
-    /// Says what was measured at a disk of this server within the last window.
+    /// Returns the measurements of a disk of this server within the last window.
     pub fn pace(&self, disk: DiskId) -> Option<DiskPace> {
         let slots = self.disks.slots();
         let slot = slots.get(&disk)?;

@@ -26,7 +26,7 @@ use volume::fs::{Format, FsError};
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a record is written over one that was changed meanwhile.
 const WRITES_MAX: usize = 10;
-/// How long an administrator waits until what is left of a volume is gone.
+/// How long an administrator waits until the rest of a volume is gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a record that could not be deleted is tried again.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct NewVolume {
     pub provisioning: Provisioning,
     /// Rounded up to whole slabs.
     pub size_bytes: u64,
-    /// Health warns if so many percent are used; `None`: by the usual rule.
+    /// Fill level, in percent, at which health warns; `None`: by the usual rule.
     pub warn_at_percent: Option<u8>,
 }
 
@@ -112,7 +112,7 @@ impl VolumeCare {
         Err(Error::new(why.kind, format!("volume '{}' was not made: {}", new.name, why.message)))
     }
 
-    /// Checks that the pool has room for what the smallest volume needs at once.
+    /// Checks that the pool has space for the chunks that the smallest volume needs at once.
     async fn check_room(&self, pool: PoolId, resiliency: Resiliency) -> Done<()> {
         let (copies, least) = (resiliency.copies(), u64::from(volume::fs::CHUNKS_MIN));
         self.pools.refresh(pool);
@@ -135,7 +135,8 @@ impl VolumeCare {
         self.tasks.spawn(async move { care.remove(record.id, record.pool, true).await });
     }
 
-    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it goes on by itself.
+    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it
+    /// continues in the background.
     async fn remove_in_time(&self, volume: VolumeId, pool: PoolId) {
         let (care, is_gone) = (self.clone(), Rc::new(Cell::new(false)));
         let gone = is_gone.clone();
@@ -220,7 +221,7 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Conflict, why))
     }
 
-    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new room at once.
+    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new space at once.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` if it would shrink, or is too large; `NoSpace`; `Unavailable` if the new size is not recorded in time.

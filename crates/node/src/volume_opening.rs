@@ -24,7 +24,8 @@ use volume::service::Service;
 
 /// An opening that waits longer for disks is left to another node, which may reach them.
 const DISKS_PATIENCE: Duration = Duration::from_secs(10);
-/// How often an opening that waits for disks is looked at after that: others may have come that could do better.
+/// Interval at which an opening that waits for disks is checked after that: others may have come that
+/// could do better.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNREACHED: SpaceError = SpaceError::Invalid("it waits for disks that another node may reach");
 /// How long it may take to record that a volume was made.
@@ -96,7 +97,7 @@ impl VolumeOpener {
         });
     }
 
-    /// Notes that an opening begins, and what it is to depend on.
+    /// Notes that an opening begins, and the conditions of its claim.
     fn begin(&self, record: VolumeRecord) -> Attempt {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let mut random = [0; 16];
@@ -155,7 +156,7 @@ impl VolumeOpener {
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
         let is_recorded = || {
-            // Nobody else does until it is served, and what its virtual disk answered must not wait.
+            // Nobody else polls it until it is served, and answers of its virtual disk must not wait.
             served.poll(&mut Vec::new());
             match space.phase(record.id) {
                 Some(Phase::Serving) => {
@@ -246,7 +247,7 @@ impl VolumeOpener {
         .await;
     }
 
-    /// Gives up what there is of a volume that was not opened; `Conflict`: another node has claimed it.
+    /// Gives up the parts of a volume that was not opened; `Conflict`: another node has claimed it.
     fn end_attempt(&self, space: &PoolSpace, attempt: &Attempt, why: String) -> Error {
         let record = &attempt.record;
         let beyond = |coordinator: &mut Coordinator| coordinator.refused_beyond_bounds();
@@ -283,7 +284,8 @@ impl VolumeOpener {
         }
     }
 
-    /// Whether an opening is left to another node, since it waits too long for disks that one might reach. `look_at`: when this is looked at next.
+    /// Whether an opening is left to another node, since it waits too long for disks that one might reach.
+    /// `look_at`: time of the next check.
     fn is_hopeless(&self, space: &PoolSpace, record: &VolumeRecord, look_at: &Cell<Monotonic>) -> bool {
         if self.neighbours.own().is_none() {
             return false;
@@ -398,7 +400,7 @@ enum Passed {
     Deleted,
 }
 
-/// Records what [`takeover::pass_on`] says.
+/// Records the result of [`takeover::pass_on`].
 fn pass_on(state: &cluster::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
     let Some(found) = state.read::<VolumeRecord>(&tried.record.id.to_string())? else {
         return Ok(Passed::Deleted);

@@ -100,7 +100,7 @@ fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
 }
 
 impl Volumes {
-    /// `opens` and `locks_per_open`: at most what clients may hold of one volume.
+    /// `opens` and `locks_per_open`: the most that clients may hold of one volume.
     pub fn new(front: Box<dyn Front>, cache_bytes: u64, opens: usize, locks_per_open: usize) -> Self {
         let service = service_config(opens, locks_per_open);
         Self { entries: RefCell::default(), front, let_go: LetGo::default(), cache_bytes, service }
@@ -170,7 +170,7 @@ impl Volumes {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.is_elsewhere)
     }
 
-    /// Takes notice of a volume's record, which is not open here: another node has it, or is to have it.
+    /// Notes the record of a volume that is not open here: another node has it, or is to have it.
     pub(crate) fn note_elsewhere(&self, record: &VolumeRecord) {
         let mut entries = self.entries.borrow_mut();
         match entries.get_mut(&record.id) {
