@@ -19,7 +19,7 @@ pub struct Finder {
     pub world: World,
     /// The first of them.
     pub first: u64,
-    /// One of so many seeds, from the first on, finds it.
+    /// Number of seeds, from the first on, one of which finds the bug.
     pub seeds: u64,
 }
 
@@ -47,7 +47,7 @@ impl Bug {
         space.chain(store).chain(volume).collect()
     }
 
-    /// As it is asked for on the command line: `space::NoReconcile`.
+    /// The bug's name on the command line: `space::NoReconcile`.
     pub fn name(self) -> String {
         match self {
             Self::Space(bug) => format!("space::{bug:?}"),

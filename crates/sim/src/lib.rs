@@ -18,10 +18,10 @@ pub mod space_world;
 pub mod stack;
 mod trace;
 
-/// Seeds that failed once, and what was wrong: `WORLD SEED # why`. They run before all others.
+/// Seeds that failed once, and the failure: `WORLD SEED # why`. They run before all others.
 pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 
-/// Which of them is meant.
+/// The simulator's worlds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
     Space,
@@ -44,7 +44,7 @@ pub struct Finding {
 impl World {
     pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::Lasting];
 
-    /// As it is called on the command line.
+    /// The world's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop] \
                      [--planted [NAME] [--quick]]";
-/// Failing seeds that are told in full.
+/// Failing seeds that are printed in full.
 const TOLD_MAX: usize = 20;
 
 #[derive(Debug, Default)]

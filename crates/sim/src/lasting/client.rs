@@ -1,4 +1,5 @@
-//! A client of a continuously available share: what it does next, what it says again, and what it makes of answers.
+//! A client of a continuously available share: its requests, their repetitions, and its conclusions
+//! from answers.
 
 use super::model::{File, Kept, Known, Mode, Own, SLOTS};
 use crate::random::Random;
@@ -61,14 +62,15 @@ pub(crate) struct Client {
     session: u64,
     pub opens: Vec<Kept>,
     pub own: BTreeMap<u64, Own>,
-    /// A break that was told before the answer to the open whose lease it is, and whether it is to be acknowledged.
+    /// A break that arrived before the answer to the open whose lease it is, and whether it is to be
+    /// acknowledged.
     pub early: Option<(Guid, LeaseState, bool)>,
     next_own: u64,
     next_value: u64,
     next_guid: u64,
     /// At most one request is under way, acknowledgements aside.
     pub doing: Option<(u64, Doing)>,
-    /// To be said again when it has its opens back.
+    /// The request to repeat when the client has its opens back.
     pub again: Option<Doing>,
     to_reclaim: VecDeque<OpenId>,
     pub wake_at: Monotonic,
@@ -151,7 +153,7 @@ impl Client {
         }
     }
 
-    /// The session is gone, with what was under way in it.
+    /// Ends the session, with all requests under way in it.
     pub fn loses_session(&mut self, now: Monotonic, step: u64, until: Monotonic) {
         if let Some((_, doing)) = self.doing.take()
             && !matches!(doing.what, What::EndSession | What::Reconnect { .. } | What::Read { .. })
@@ -186,7 +188,7 @@ impl Client {
         Operation::EndSession { session: SessionId(self.session) }
     }
 
-    /// The acknowledgement of a break that was told, if one is due.
+    /// The acknowledgement of a break that arrived, if one is due.
     pub fn acknowledgement(&mut self, random: &mut Random) -> Option<(OpenId, Operation)> {
         let client = [self.number as u8 + 1; 16];
         let due = |kept: &&mut Kept| {

@@ -11,7 +11,7 @@ use volume::backend::*;
 const KEPT_FOR: Duration = Duration::from_secs(50);
 
 impl LastingWorld {
-    /// Says what is wrong with an answer, if anything is.
+    /// Names the fault of an answer, if it has one.
     pub fn answered(
         &mut self,
         index: usize,
@@ -82,7 +82,7 @@ impl LastingWorld {
         }
     }
 
-    /// A request is given up whose open is gone.
+    /// Gives up a request whose open is gone.
     fn forget(&mut self, index: usize, doing: &Doing) {
         match &doing.what {
             // The outcome of the request stays unknown, as it is not repeated: the file is no longer judged.
@@ -114,7 +114,8 @@ impl LastingWorld {
             .filter(move |(_, kept)| kept.file == file && Some(kept.open) != except)
     }
 
-    /// Whether the open was there all the time since the step, for all that its client and the server were told.
+    /// Whether the open was there all the time since the step, by all answers to its client and all news to
+    /// the server.
     fn is_certain(&self, kept: &Kept, step: u64) -> bool {
         let may_have_expired = !kept.is_here && self.now.since(kept.here_at.1) > KEPT_FOR;
         kept.since <= step && !kept.closing && !may_have_expired
@@ -282,7 +283,8 @@ impl LastingWorld {
         };
         let told = Some(state) == kept.breaking;
         let (before, file, since) = (kept.lease, kept.file, kept.here_at.0);
-        // A break that it was not told of since it was away, or one that it was told of and that never came to be.
+        // A break that did not reach the client while it was away, or one that reached it and never came to
+        // be.
         if state != before && !told && !self.may_have_broken(index, file, since) {
             return Some(format!("its lease is {state:?}, and was {before:?}"));
         }
@@ -302,7 +304,7 @@ impl LastingWorld {
         }
     }
 
-    /// Whether something that breaks leases of the file was asked for since the step, or had no answer by then.
+    /// Whether a request that breaks leases of the file was sent since the step, or had no answer by then.
     fn may_have_broken(&self, index: usize, file: File, since: u64) -> bool {
         let breaks = |client: &Client, doing: &Doing| match &doing.what {
             What::Create { file: other, .. } => *other == file,

@@ -33,7 +33,7 @@ impl File {
     }
 }
 
-/// Whether something is so, as far as its client was told, and the step since which it knows that.
+/// A fact as its client last learned it, and the step since which it knows that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     /// `None`: a request that changes it is under way.
@@ -73,7 +73,8 @@ impl Known {
     }
 }
 
-/// How a file is open: what it may do, and what others may meanwhile (FILE_SHARE_*).
+/// Modes in which a file is open: the client's own rights, and those of others meanwhile
+/// (FILE_SHARE_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
     pub access: u32,
@@ -102,7 +103,7 @@ pub(crate) struct Kept {
     /// The step at which it was answered.
     pub since: u64,
     pub lease: LeaseState,
-    /// A break was told, to this state; it may be acknowledged.
+    /// A break to this state has arrived; it may be acknowledged.
     pub breaking: Option<LeaseState>,
     /// An acknowledgement is under way, of a break to this state.
     pub acknowledging: Option<LeaseState>,

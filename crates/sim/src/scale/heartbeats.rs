@@ -15,7 +15,7 @@ use types::{DiskId, Monotonic, NodeId, VolumeId};
 
 /// A heartbeat's way.
 const WAY: u64 = 40 * MICROSECOND;
-/// A verdict that has stood for so long is about a life that was recorded later, too.
+/// Age of a verdict from which it is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
 
 /// For how long a server may answer after it was heard.

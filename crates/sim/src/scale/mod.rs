@@ -14,7 +14,7 @@ use counts::SECOND;
 use rustix::time::{ClockId, clock_gettime};
 use world::World;
 
-/// As a server of the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
+/// Disks of a server in the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
 pub const DISKS_PER_NODE: usize = 26;
 const COPIES: u64 = 2;
 /// Blocks of one chunk, and chunks of a volume: two copies for each disk of sixteen servers.
@@ -23,7 +23,7 @@ const CHUNKS: u64 = 416;
 /// How much is done for a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Of reads and writes, each round.
+    /// Operations of reads and of writes, each round.
     pub operations: u64,
     /// How often they are timed.
     pub rounds: u64,
@@ -31,13 +31,13 @@ pub struct Effort {
 
 impl Effort {
     pub const WHOLE: Self = Self { operations: 4_000, rounds: 7 };
-    /// For tests: what is counted is the same, times are rough.
+    /// For tests: the same counts, rough times.
     pub const QUICK: Self = Self { operations: 400, rounds: 3 };
 }
 
-/// For how long servers that have nothing to do are looked at.
+/// How long idle servers are watched.
 const IDLE: u64 = 10 * SECOND;
-/// Blocks asked for after something was lost, so that it is noticed, and time for what follows.
+/// Blocks requested after a loss, so that it is noticed, and time for the reaction.
 const NOTICING: u64 = 2_000;
 const SETTLING: u64 = 3 * SECOND;
 
@@ -119,7 +119,7 @@ impl Measured {
     }
 }
 
-/// Counts all of it with so many servers.
+/// Counts everything with this number of servers.
 pub fn measure(nodes: usize, effort: Effort) -> Measured {
     let (mut world, mut measured) = opened(nodes);
     (0..nodes).for_each(|volume| world.fill(volume));
@@ -130,7 +130,7 @@ pub fn measure(nodes: usize, effort: Effort) -> Measured {
     measured
 }
 
-/// Operations alone, of which instructions may be counted from outside: `measured_operations` does them.
+/// Does operations alone, in `measured_operations`: their instructions may be counted from outside.
 pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     let (mut world, _) = opened(nodes);
     world.fill(0);
@@ -144,7 +144,7 @@ fn measured_operations(world: &mut World, volume: usize, operations: u64, writes
     world.operate(volume, std::hint::black_box(operations), writes_percent);
 }
 
-/// Servers whose volumes are open, and what opening took.
+/// Servers whose volumes are open, and the cost of opening them.
 fn opened(nodes: usize) -> (World, Measured) {
     let mut world = World::new(nodes);
     let before = resident_bytes();
@@ -202,7 +202,8 @@ fn sum(changes: &[u64]) -> u64 {
 fn strike(world: &mut World, measured: &mut Measured) {
     let last = world.nodes() - 1;
     let others = last as f64;
-    // Epochs end by themselves twice a minute while there are writes: the next one is then later than what is looked at.
+    // Epochs end by themselves twice a minute during writes: the next end is then later than the
+    // measurement.
     (0..world.nodes()).for_each(|volume| world.operate(volume, NOTICING, 100));
     world.rest(SECOND);
     let before = world.counts.changes.clone();

@@ -43,7 +43,7 @@ pub(crate) enum Event {
     Poll {
         disk: usize,
     },
-    /// The client's turn; with an operation, the end of its patience with that.
+    /// The client's turn; with an operation, the timeout of that.
     Client {
         client: usize,
         operation: Option<u64>,

@@ -53,7 +53,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Hears what the node knows by now; `has_read`: the records were read.
+    /// Takes the node's present knowledge; `has_read`: the records were read.
     pub(super) fn hear(&mut self, known: Known, has_read: bool) {
         self.reads |= self.let_go.take();
         self.looks |= has_read && std::mem::take(&mut self.reads);

@@ -21,15 +21,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId};
 
-/// How often nodes look what has come, and what is due.
+/// Interval at which nodes take their messages and do all that is due.
 pub(crate) const TICK: u64 = 5 * MILLISECOND;
 /// For how long a node may answer after it was heard.
 pub(crate) const LEASE: Duration = Duration::from_millis(250);
-/// A verdict that has stood for so long is about a life that was recorded later, too.
+/// Age of a verdict from which it is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
-/// Large messages that were lost for so long, or have come through again, say that a way is lost, or good. A tenth of what it is in earnest.
+/// How long large messages must be lost, or come through again, to prove a way lost, or good. A tenth
+/// of the real time.
 const WAY_PROVEN: u64 = 300 * MILLISECOND;
-/// Half of what it is in earnest, so that a run has more of it.
+/// Half of the real times, so that a run has more of them.
 const TIMING: Timing = Timing {
     interval: Duration::from_millis(50),
     suspect: Duration::from_millis(125),
@@ -168,7 +169,8 @@ impl Membership {
         Self { processes, deafness, flying: BTreeMap::new(), sent: 0 }
     }
 
-    /// Loses what the node sends, or hears, or both, for a while; and perhaps resets its connections, which says nothing of its process.
+    /// Loses a node's messages out, in, or both, for a while; and perhaps resets its connections, which
+    /// says nothing of its process.
     pub fn silence(&mut self, course: &mut Course, node: usize, lasting: u64) {
         let until = course.now + lasting;
         let kind = course.random.below(3);
@@ -204,7 +206,7 @@ impl Membership {
         self.deafness.fill(Deafness::default());
     }
 
-    /// Lets all nodes hear, decide and send; what each has to tell its coordinator.
+    /// Lets all nodes hear, decide and send; returns the news for each coordinator.
     pub fn beat(
         &mut self,
         course: &mut Course,
@@ -334,7 +336,7 @@ impl Membership {
         }
     }
 
-    /// Hears of what has changed.
+    /// Takes the changes of the records.
     fn watch(&mut self, course: &Course, state: &MemoryState, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
         let lives = state.list::<NodeLease>().unwrap_or_default();
@@ -432,7 +434,7 @@ impl Membership {
         permits
     }
 
-    /// Disks of nodes that this one takes for dead for at least so long.
+    /// Disks of nodes that this one has taken for dead for at least `at_least`.
     pub fn down(&self, course: &Course, servers: &Servers, node: usize, at_least: u64) -> BTreeSet<DiskId> {
         let down = &self.processes[node].down;
         let since = |disk: usize| down.get(&disk).is_some_and(|(since, _)| course.now - since >= at_least);

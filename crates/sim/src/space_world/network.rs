@@ -14,11 +14,12 @@ use types::DiskId;
 pub(crate) struct Network {
     /// Pairs of nodes that do not hear each other, once for each fault that cuts them off.
     cut: Vec<(usize, usize)>,
-    /// Ways from one node to another on which what is large is lost.
+    /// Ways from one node to another on which large messages are lost.
     loses_large: Vec<(usize, usize)>,
 }
 
-/// A connection on which nothing arrives any more, since something large was lost, is given up after so long: sooner than a disk is late.
+/// Time without a message after which a connection that lost a large one is given up: sooner than a
+/// disk is late.
 const SILENCE: u64 = 60 * MILLISECOND;
 
 impl Network {
@@ -44,7 +45,7 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// Whether what is large is lost between two nodes, on either way: a connection proves both.
+    /// Whether large messages are lost between two nodes, on either way: a connection proves both.
     pub fn loses_large_between(&self, one: usize, other: usize) -> bool {
         self.loses_large.contains(&(one, other)) || self.loses_large.contains(&(other, one))
     }

@@ -24,7 +24,7 @@ pub(crate) enum AnyStore {
 /// Violations that [`WatchedStore`] saw.
 pub(crate) type Findings = Rc<RefCell<Vec<String>>>;
 
-/// A store whose answers are compared with what it has promised (I3).
+/// A store whose answers are compared with its promises (I3).
 pub(crate) struct WatchedStore {
     store: AnyStore,
     /// Requests that a promise forbids: token to (epoch, promised).
@@ -185,7 +185,7 @@ pub(crate) struct Node {
     pub coordinator: Option<Coordinator>,
     /// The file layer on it is open: clients are let in.
     pub serves: bool,
-    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing goes on before then.
+    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing continues before then.
     pub frozen_until: u64,
     /// The coordinator's knowledge of the pool.
     pub pool: Rc<RefCell<PoolView>>,

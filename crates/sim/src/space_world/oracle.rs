@@ -52,8 +52,8 @@ impl Register {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
     }
 
-    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else it could not be told which zeroes a
-    /// read saw.
+    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else nobody
+    /// could tell which zeroes a read saw.
     pub fn zeroing_began(&mut self, value: u64, at: u64) {
         self.write_began(value, at);
         self.zeroes.push(value);

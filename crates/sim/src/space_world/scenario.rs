@@ -44,7 +44,7 @@ pub struct Scenario {
     pub addition: bool,
     /// Blocks and whole chunks are given back.
     pub discards: bool,
-    /// So few slabs that the pool fills up.
+    /// The pool has few slabs, and fills up.
     pub tight: bool,
     /// Some disks answer late for a while.
     pub slow_disks: bool,
@@ -52,15 +52,16 @@ pub struct Scenario {
     pub real_stores: bool,
     /// All disks go at once, and come back one after the other.
     pub all_away: bool,
-    /// Calls to disks may take so long that dead nodes are known by their silence alone.
+    /// Calls to disks may take long, so that dead nodes are known by their silence alone.
     pub patient_calls: bool,
-    /// Links lose what is large, one after the other, and nothing else is wrong: writes must go on.
+    /// Links lose large messages, one after the other, and nothing else is wrong: writes must continue.
     pub large_loss: bool,
-    /// A node loses what is large towards all others and the cluster state, and is heard: somebody must serve all the time.
+    /// A node loses large messages towards all others and the cluster state, and is heard: somebody must
+    /// serve all the time.
     pub large_loss_of_node: bool,
-    /// Processes are stopped for a while, and go on.
+    /// Processes are stopped for a while, and continue.
     pub freezes: bool,
-    /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
+    /// How many of 1000 file layers cannot be opened, on a node that is to have the volume.
     pub failing_openings: u64,
     /// Servers name epochs that no record gave.
     pub strange_epochs: bool,

@@ -11,7 +11,7 @@ use space::coordinator::{Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried};
 
 impl SpaceWorld {
-    /// Goes on with what the node has of the volume. `has_read`: it has read the records.
+    /// Advances the node's hold on the volume. `has_read`: it has read the records.
     pub(super) fn hold(&mut self, node: usize, has_read: bool) {
         let now = self.course.now;
         if !self.servers.nodes[node].is_awake(now) {
@@ -51,7 +51,7 @@ impl SpaceWorld {
         self.pump(node);
     }
 
-    /// Takes notice of what became of the node's virtual disk.
+    /// Heeds the phase of the node's virtual disk.
     pub(super) fn heed_phase(&mut self, node: usize) {
         let Some(coordinator) = &self.servers.nodes[node].coordinator else { return };
         let phase = coordinator.phase().clone();
@@ -76,7 +76,8 @@ impl SpaceWorld {
         self.drop_coordinator(node);
     }
 
-    /// Takes the volume out of service at a node that has fallen silent; it is looked at again when the node speaks.
+    /// Takes the volume out of service at a node that has fallen silent; the node checks it again when it
+    /// speaks.
     fn withdraw_in_silence(&mut self, node: usize) {
         if self.holdings[node].hold == Hold::Serving {
             self.withdraw(node);

@@ -11,7 +11,7 @@ use types::{DiskId, Lba, Monotonic, VolumeId};
 
 /// Bytes that a disk is asked to verify in one go: the daemon's.
 const SCRUB_BYTES: u64 = 4 << 20;
-/// A step without an answer for so long is asked again: the disk was taken out.
+/// Time without an answer after which a step is repeated: the disk was taken out.
 const STEP_MAX: Duration = Duration::from_secs(20);
 
 /// A scrub of disks, one after the other.

@@ -1,4 +1,4 @@
-//! Clients: each works in a directory of its own, remembers what it was answered, and says what must be true from then on.
+//! Clients: each works in a directory of its own, remembers its answers, and knows what they make certain.
 
 use super::home::Home;
 use super::model::{CELL_BYTES, ChangeId, Changes, Content, FileModel};
@@ -17,7 +17,7 @@ const WRITE_THROUGH: u32 = 2;
 const DACL_SECURITY_INFORMATION: u32 = 4;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
-/// Pauses of a client that has done much are so many times as long.
+/// Factor by which pauses of a client that has done much are longer.
 const LEISURE: u64 = 16;
 /// Opens of one client at once.
 const OPENS_MAX: usize = 4;
@@ -80,7 +80,7 @@ pub(crate) struct OpenFile {
     pub open: OpenId,
     pub file: u32,
     pub write_through: bool,
-    /// Step at which its last write was asked for, and the last flush that was answered.
+    /// Step of its last write's request, and of the last flush that was answered.
     wrote: u64,
     flushed: u64,
     closing: bool,
@@ -105,7 +105,7 @@ enum Step {
     RemoveBefore,
 }
 
-/// Blocks of an image: with every other one given back by a clone it has more pieces than a short journal's batch has room for.
+/// Blocks of an image: half of them, given back by a clone, leave more pieces than a short journal's batch.
 const IMAGE_BLOCKS: u64 = 1600;
 /// Cells of one write of an image.
 const IMAGE_WRITE_CELLS: u64 = 400;
@@ -171,7 +171,7 @@ impl Client {
             plan: VecDeque::new(),
             planned: 0,
             before: 0,
-            // The volume has room for those of one.
+            // The volume has space for the images of one client.
             makes_images: scenario.images && number == 0,
             pause_us: scenario.pause_us,
             name_count: scenario.names,
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    /// The process or the volume is gone: nothing that was asked for is answered, and no open is left.
+    /// The process or the volume is gone: no request is answered any more, and no open is left.
     pub fn restarted(&mut self) {
         self.doing.clear();
         self.opens.clear();
@@ -218,7 +218,7 @@ impl Client {
             })
     }
 
-    /// Chooses what to do next.
+    /// Chooses the next request.
     pub fn choose(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         if self.doing.len() >= DOING_MAX {
             return None;
@@ -444,7 +444,7 @@ impl Client {
 
     fn choose_close(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let open = self.pick_open(shared)?;
-        // A close may overtake a flush; what else is under way would lose its open.
+        // A close may overtake a flush; other requests under way would lose their open.
         let busy = self.doing.values().any(|doing| match &doing.what {
             What::Flush { .. } => false,
             What::Read { file, .. } | What::Rename { file, .. } => *file == open.file,
@@ -669,7 +669,7 @@ impl Client {
         self.opens.push(OpenFile { open, file, write_through, wrote: 0, flushed: 0, closing });
     }
 
-    /// An operation was refused: what is wrong with that, unless it may be.
+    /// An operation was refused: returns the fault in that, unless it may be.
     pub fn refused(
         &mut self,
         changes: &Changes,

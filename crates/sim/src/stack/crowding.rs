@@ -16,9 +16,10 @@ use volume::security::SecurityDescriptor;
 const NAMES_MAX: u64 = 64;
 /// Names made in one turn.
 const NAMES: u64 = 64;
-/// Checkpoints and changes of the pool's room come between.
+/// Checkpoints and changes of the pool's space come between.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Refusals in a row after which the volume takes no more: what may make room has had two seconds.
+/// Refusals in a row after which the volume takes no more: work that may free space has had two
+/// seconds.
 const REFUSALS: u32 = 40;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use types::{DiskId, Monotonic};
 
 /// After the end of a fault everything has its copies again within this time, replacement of a disk included.
 const WHOLE_WITHIN: Duration = Duration::from_secs(400);
-/// A disk that cannot be opened for so long is replaced.
+/// Time after which a disk that cannot be opened is replaced.
 const REPLACE_AFTER: Duration = Duration::from_secs(30);
 
 fn ms(milliseconds: u64) -> Duration {
@@ -377,7 +377,7 @@ impl Director {
         if let Some((disk, count)) = world.told.accused(&node.slots) {
             world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
         }
-        // One that could not be opened any more was replaced, which is told.
+        // A disk that could not be opened any more was replaced, and that is reported.
         let disk = world.disks.iter().find(|disk| disk.id == striking.disk);
         let needed =
             |disk: &SimDisk| disk.control.medium_errors.get().saturating_sub(world.told.needless(disk.id));
@@ -409,7 +409,7 @@ impl Director {
             }
             Work::Retire => {
                 let chosen = world.random.below(world.disks.len() as u64) as usize;
-                // The others have room for everything.
+                // The other disks have space for everything.
                 let copies = world.scenario.volumes.iter().map(|volume| volume.copies()).max();
                 let spare = copies.is_some_and(|copies| world.disks.len() > usize::from(copies));
                 for (index, disk) in world.disks.iter().enumerate() {

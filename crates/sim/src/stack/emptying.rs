@@ -13,7 +13,7 @@ use volume::fs::{Check, FileId, FileSystem, FsError};
 
 /// Keys of an empty volume at most: its record and counters, the root directory with its descriptor, and bitmaps of groups.
 const KEYS_MAX: u64 = 24;
-/// Chunks of an empty volume at most: the journal, what is kept for data and for the next checkpoint.
+/// Most chunks of an empty volume: the journal, and those kept for data and for the next checkpoint.
 const CHUNKS_MAX: usize = 8;
 /// Changes come one by one, so that the journal fills and checkpoints follow.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -65,7 +65,8 @@ impl Emptying {
         self.volume >= thin.len()
     }
 
-    /// Removes some of what there is, and changes something for the journal; once nothing is there, the number of keys.
+    /// Removes some of the files, and changes something for the journal; once nothing is there, the number
+    /// of keys.
     fn empty(&mut self, fs: &mut FileSystem) -> Result<Option<u64>, FsError> {
         let mut is_empty = true;
         for home in fs.list(FileId::ROOT, None, ENTRIES)? {

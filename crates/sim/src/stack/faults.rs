@@ -214,7 +214,8 @@ impl Striking {
         }
     }
 
-    /// The image to which the disk goes back, once it is old enough to be told (docs/PROTOCOL.md, "Limits").
+    /// The image to which the disk goes back, once it is old enough to be noticed (docs/PROTOCOL.md,
+    /// "Limits").
     pub fn old_image(&mut self, lasted: Duration) -> Option<CrashDisk> {
         self.image.take_if(|_| lasted >= IMAGE_AGE_MIN)
     }

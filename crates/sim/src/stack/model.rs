@@ -32,7 +32,7 @@ pub(crate) struct Changes(Vec<Change>);
 
 impl Changes {
     pub fn begin(&mut self) -> ChangeId {
-        // Number 0 is what a cell holds that was never written.
+        // Number 0 stands for the contents of a cell that was never written.
         if self.0.is_empty() {
             self.0.push(Change { ended: 0, durable: true });
         }
@@ -94,7 +94,8 @@ impl Content {
     }
 }
 
-/// A register: changes and what each of them left, oldest first. One whose outcome depends on an earlier one in doubt stands more than once.
+/// A register: changes and their outcomes, oldest first. One whose outcome depends on an earlier one in
+/// doubt stands more than once.
 #[derive(Debug, Clone)]
 pub(crate) struct Versions<T>(SmallVec<[(ChangeId, T); 2]>);
 
@@ -163,7 +164,7 @@ impl<T: Copy + PartialEq> Versions<T> {
 pub(crate) struct FileModel {
     /// Names it in its cells.
     pub number: u32,
-    /// The volume's own name of it, once it was told.
+    /// The volume's own id of it, once an answer told it.
     pub file_id: Option<u64>,
     cells: Vec<Versions<Content>>,
     pub end_of_file: Versions<u64>,
@@ -197,7 +198,7 @@ impl FileModel {
         &mut self.cells[at]
     }
 
-    /// A write of whole cells is asked for: its bytes.
+    /// Notes a write of whole cells; returns its bytes.
     pub fn write(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) -> BufMut {
         let mut bytes = BufMut::for_overwrite((count * CELL_BYTES) as usize);
         let (number, durable_before) = (self.number, self.durable_before);
@@ -227,7 +228,7 @@ impl FileModel {
         }
     }
 
-    /// The end of the file is set: what lies behind it is gone.
+    /// The end of the file is set: the data behind it is gone.
     pub fn set_end(&mut self, changes: &Changes, change: ChangeId, end_of_file: u64) {
         let (last, durable_before) = (self.end_of_file.last(), self.durable_before);
         if end_of_file < last {
@@ -236,7 +237,7 @@ impl FileModel {
         self.end_of_file.push(change, end_of_file, changes, durable_before);
     }
 
-    /// Tells what cells of it hold for certain; `None` if that is not known of one.
+    /// Returns the certain contents of cells; `None` if those of one are not known.
     pub fn settled(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
         let known = |cell: u64| {
             self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.settled(changes))
@@ -244,7 +245,7 @@ impl FileModel {
         (from..from + count).map(known).collect()
     }
 
-    /// Cells become what others hold.
+    /// Cells take the contents of others.
     pub fn take(&mut self, changes: &Changes, change: ChangeId, from: u64, contents: &[Content]) {
         let durable_before = self.durable_before;
         for (cell, content) in (from..).zip(contents) {
@@ -284,7 +285,7 @@ impl FileModel {
         format!("file {} (id {:?}), cell {cell}: {what}; allowed: {allowed:?}", self.number, self.file_id)
     }
 
-    /// Takes what was found after a restart for what is stored, or says what is wrong with it.
+    /// Takes the bytes found after a restart for the stored ones, or names the fault in them.
     pub fn recover(&mut self, changes: &Changes, end_of_file: u64, bytes: &[u8]) -> Option<String> {
         let durable_before = self.durable_before;
         let allowed: Vec<u64> =

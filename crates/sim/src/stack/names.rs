@@ -58,14 +58,15 @@ pub(crate) struct NameModel {
     log: Vec<Logged>,
     /// `base` after all of the log.
     now: Names,
-    /// So many changes of the log are durable.
+    /// How many changes of the log are durable.
     durable: usize,
 }
 
-/// How far the names of a client have come, for a comparison with others: nothing that ended before `kept_began` may be lost.
+/// Progress of a client's names, for a comparison with others: nothing that ended before `kept_began`
+/// may be lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cut {
-    /// When the last change that is there was asked for.
+    /// When the last change that is there was requested.
     pub kept_began: u64,
     /// When the first change that is not there was answered.
     pub lost_ended: Option<u64>,
@@ -111,7 +112,8 @@ impl NameModel {
         names
     }
 
-    /// How many changes are there at least, given what is; and the names then. `matches` compares with what was found.
+    /// The least number of changes that are there, given the names found; and the names then. `matches`
+    /// compares with those found.
     pub fn recover(&mut self, matches: impl Fn(&Names) -> bool) -> Result<(usize, Names, Cut), String> {
         let fits: Vec<usize> =
             (self.durable..=self.log.len()).filter(|count| matches(&self.after(*count))).collect();

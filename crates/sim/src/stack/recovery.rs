@@ -30,7 +30,7 @@ pub(crate) struct Recovery {
     first: bool,
 }
 
-/// How it goes on.
+/// The next step of the check.
 pub(crate) enum Progress {
     Next(Operation),
     Done,

@@ -45,7 +45,7 @@ pub(crate) struct Served {
     /// Why the volume stopped, once for each time.
     pub failures: Vec<String>,
     pub serves: bool,
-    /// Grows whenever what was in memory is given up.
+    /// Grows when the data in memory is given up.
     pub generation: u64,
     /// Why it stopped the last time that it did while it served.
     pub stopped: Option<String>,

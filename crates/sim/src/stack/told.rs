@@ -18,15 +18,15 @@ struct Counted {
 /// Findings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Disks that did something wrong to what they hold.
+    /// Disks that damaged their contents.
     struck: BTreeSet<DiskId>,
     /// Errors of events, and of stores that were closed since.
     found: BTreeMap<DiskId, u64>,
     /// Reads that the medium refused and that stores which were closed since could do without.
     needless: BTreeMap<DiskId, u64>,
-    /// Of the stores that are open.
+    /// Counts of the open stores.
     open: BTreeMap<DiskId, Counted>,
-    /// Disks that were put out of a volume, which is told too.
+    /// Disks that were expelled from a volume, which is reported too.
     left: BTreeSet<DiskId>,
 }
 
@@ -67,7 +67,7 @@ impl Told {
         *self.needless.entry(disk).or_default() += counted.needless;
     }
 
-    /// The process is gone, and what its stores had counted with it.
+    /// The process is gone, with the counts of its stores.
     pub fn stopped(&mut self) {
         for (disk, counted) in std::mem::take(&mut self.open) {
             self.keep(disk, counted);

@@ -37,7 +37,7 @@ pub(crate) struct StackWorld {
     pub scenario: Scenario,
     pub random: Random,
     pub now: Monotonic,
-    /// Counts what clients ask and are answered: the oracle's time.
+    /// Counts the clients' requests and answers: the oracle's time.
     pub step: u64,
     pub disks: Vec<SimDisk>,
     pub state: MemoryState,
@@ -52,7 +52,7 @@ pub(crate) struct StackWorld {
     /// Operations that clients have chosen in the present stage of the run.
     pub asked_in_stage: u64,
     generations: Vec<u64>,
-    /// By volume: how far names have come, of the clients that looked since the restart.
+    /// By volume: the progress of the names of those clients that looked since the restart.
     cuts: Vec<Vec<Cut>>,
     /// Clients work; before that they only look.
     pub acting: bool,
@@ -179,7 +179,7 @@ impl StackWorld {
         self.cuts.iter_mut().for_each(Vec::clear);
     }
 
-    /// Goes on to the next time at which something happens, and lets it happen.
+    /// Advances to the next event, and lets it happen.
     pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(SimDisk::due);
         let nodes = self.nodes.iter().flatten().map(Node::next_timeout);
@@ -243,7 +243,7 @@ impl StackWorld {
         }
     }
 
-    /// A volume that gave up what was in memory: its clients find out.
+    /// A volume that gave up its data in memory: its clients find out.
     fn note_failures(&mut self, node: usize) {
         let Some(process) = &self.nodes[node] else { return };
         for (index, volume) in process.volumes.iter().enumerate() {
@@ -344,7 +344,7 @@ impl StackWorld {
             .push(format!("client {client} on volume {volume} ({:?}): {wrong}", home.share.durability));
     }
 
-    /// A client's look after a restart goes on.
+    /// Continues a client's check after a restart.
     fn recovered(&mut self, client: usize, result: Result<Reply, NtStatus>) {
         let volume = self.clients[client].volume;
         let mode = std::mem::replace(&mut self.clients[client].mode, Mode::Away);
@@ -394,7 +394,7 @@ impl StackWorld {
         }
     }
 
-    /// Checks that no change is lost that was answered before another was asked for which is there.
+    /// Checks that no change is lost that was answered before the request of another one that is there.
     fn compare_cuts(&mut self, volume: usize) {
         let cuts = &self.cuts[volume];
         let kept = cuts.iter().map(|cut| cut.kept_began).max().unwrap_or(0);
@@ -454,12 +454,12 @@ impl StackWorld {
         }
     }
 
-    /// Whether every client has looked at what it has since the last restart.
+    /// Whether every client has checked all its files since the last restart.
     pub fn all_recovered(&self) -> bool {
         self.clients.iter().all(|client| matches!(client.mode, Mode::Working | Mode::Lost))
     }
 
-    /// Makes everything of all volumes durable; whether that was asked for.
+    /// Makes everything of all volumes durable; whether a request for that was sent.
     pub fn make_durable(&mut self) {
         let Some(node) = &mut self.nodes[0] else { return };
         for volume in &mut node.volumes {
