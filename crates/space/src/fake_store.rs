@@ -1,4 +1,4 @@
-//! A store in memory, for tests of what lies above stores.
+//! A store in memory, for tests of the layers above stores.
 //!
 //! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A crash forgets what was
 //! not answered, or does it first, as its caller decides. Never slow, never torn.
@@ -60,7 +60,7 @@ pub enum FakeFault {
     ReadsHang,
     /// Writes fail.
     WriteErrors,
-    /// Writes find no room, and change nothing.
+    /// Writes find no space, and change nothing.
     NoRoom,
     /// Everything fails.
     Errors,

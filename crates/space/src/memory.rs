@@ -12,7 +12,7 @@ use types::{BLOCK_BYTES, BlockCount, Lba};
 
 /// Largest overwrite, in blocks (64 KiB).
 const OVERWRITE_BLOCKS: u64 = 16;
-/// A write within one range of so many blocks (1 MiB) is atomic.
+/// Blocks of a range (1 MiB) within which a write is atomic.
 const ATOMIC_BLOCKS: u64 = 256;
 
 /// A virtual disk in memory.
@@ -51,7 +51,7 @@ impl MemoryVirtualDisk {
         self.available += blocks;
     }
 
-    /// While held, nothing is done nor answered: what is submitted can be lost by a crash.
+    /// While held, nothing is done nor answered: a crash can lose the requests that were submitted.
     pub fn hold(&mut self, hold: bool) {
         self.hold = hold;
     }

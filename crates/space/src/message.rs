@@ -68,11 +68,13 @@ pub struct SessionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// For whom an operation is, the most urgent first. It decides in which order requests leave, and is not on the wire: a disk serves what comes as
-/// it comes, and what waits on this side is not in anybody's way there.
+/// The beneficiary of an operation, the most urgent first. It decides in which order requests leave,
+/// and is not on the wire: a disk serves requests in their order, and one that waits on this side is in
+/// nobody's way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// A client waits for it, or all clients of the volume may: openings, allocations, what differs after a crash.
+    /// A client waits for it, or all clients of the volume may: openings, allocations, differences after a
+    /// crash.
     Client,
     /// A disk that was away is brought up to date.
     Resync,
@@ -92,7 +94,7 @@ pub struct Request {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// Stamps writes, and is compared with what the disk has promised.
+    /// Stamps writes, and is compared with the disk's promise.
     pub epoch: Epoch,
     pub priority: Priority,
     pub operation: Operation,
@@ -126,14 +128,15 @@ pub enum Answer {
     Chunks(Vec<ChunkEntry>),
 }
 
-/// Why a replica did not do what it was asked.
+/// Why a replica refused or failed a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusError {
     /// The store's answer.
     Store(StoreError),
     /// The replica does not know the session: it was restarted, or a newer session began.
     NoSession,
-    /// The disk has promised less than it must have: an older image of it was restored. With what it has.
+    /// The disk has promised less than required: an older image of it was restored. With its present
+    /// promise and chunks.
     WentBack { promised: Epoch, chunks: Vec<ChunkEntry> },
     /// The transport cannot reach the replica.
     Unreachable,
@@ -169,7 +172,7 @@ pub struct Response {
 pub struct PeerId(pub u64);
 
 impl PeerId {
-    /// A connection that is lost: what is still answered to it goes nowhere.
+    /// A connection that is lost: answers to it go nowhere.
     pub(crate) const NOBODY: Self = Self(u64::MAX);
 }
 
@@ -182,7 +185,7 @@ pub trait Transport {
     }
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
-    /// Moves into `out` what waits for its turn; told of each such request about once a second, so that nobody takes its disk for late. Of a client's
-    /// reads it is told at once as well, and when they leave.
+    /// Moves requests that wait for their turn into `out`; names each of them about once a second, so that
+    /// its disk is not taken for late. A client's reads are named at once as well, and when they leave.
     fn poll_waiting(&mut self, _out: &mut Vec<Waiting>) {}
 }

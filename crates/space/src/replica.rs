@@ -224,7 +224,7 @@ impl<S: BlockStore> Replica<S> {
         out.append(&mut self.answers);
     }
 
-    /// Moves the answers to other nodes' coordinators into `out`, which [`Replica::poll`] has found.
+    /// Moves the answers to other nodes' coordinators that [`Replica::poll`] has found into `out`.
     pub fn poll_peers(&mut self, out: &mut Vec<(PeerId, Response)>) {
         out.append(&mut self.peer_answers);
     }
@@ -243,7 +243,8 @@ impl<S: BlockStore> Replica<S> {
             }
             return;
         }
-        // The session before ends here: what it still sends is refused, what is in work is waited for.
+        // The session before ends here: later requests of it are refused, its operations in work are waited
+        // for.
         let session = Session {
             id: request.session,
             peer,

@@ -135,7 +135,8 @@ pub enum Ended {
     Failed,
 }
 
-/// Says what became of an opening. `stopped`: why its virtual disk has, if so; `is_open`: it serves, and the file layer on it is open.
+/// Judges the end of an opening. `stopped`: why its virtual disk has stopped, if so; `is_open`: it
+/// serves, and the file layer on it is open.
 pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
     match stopped {
         Some(SpaceError::Fenced) if !Planted::FencedOpeningFails.is_planted() => Ended::ClaimedElsewhere,
@@ -144,11 +145,11 @@ pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
     }
 }
 
-/// An opening that failed: by which node, of what.
+/// An opening that failed: its node, and its record.
 #[derive(Debug, Clone)]
 pub struct Tried {
     pub by: NodeId,
-    /// Of the coordinator that was to have the volume; none: it did not come to that.
+    /// Incarnation of the coordinator that was to have the volume; none: it did not come to that.
     pub incarnation: Option<u128>,
     /// The record by which the node began.
     pub record: VolumeRecord,
@@ -172,9 +173,9 @@ impl Tried {
 /// The record of a node that cannot open a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PassOn {
-    /// That this node tries next. The fence, if any, is a condition of that.
+    /// The named node tries next. The fence, if any, is a condition of that.
     To { next: NodeId, record: Box<VolumeRecord>, fence: Option<Condition> },
-    /// That a new round may begin: all have tried.
+    /// A new round may begin: all have tried.
     Again { record: Box<VolumeRecord> },
     /// Nothing: there is no other node that could.
     Keep,
@@ -228,7 +229,7 @@ impl LetGo {
         self.0.set(!Planted::WithdrawalUnfollowed.is_planted());
     }
 
-    /// Whether a volume was let go since this was asked last.
+    /// Whether a volume was let go since the last call.
     pub fn take(&self) -> bool {
         self.0.take()
     }

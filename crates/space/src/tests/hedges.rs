@@ -40,7 +40,8 @@ fn far_copies() -> (Cluster, Vec<u64>) {
     (cluster, lbas)
 }
 
-/// So many reads one after the other, a millisecond between them; the time within which 99 of 100 were answered.
+/// Does `count` reads one after the other, a millisecond between them; returns the time within which 99
+/// of 100 were answered.
 fn p99(cluster: &mut Cluster, lbas: &[u64], count: usize) -> Duration {
     let mut times: Vec<Duration> = Vec::new();
     for lba in lbas.iter().cycle().take(count) {

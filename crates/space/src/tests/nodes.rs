@@ -98,21 +98,21 @@ pub(super) struct Node {
     handle: Option<VolumeHandle<FakeStore, MemoryClient>>,
 }
 
-/// Nodes with so many disks each, and a volume over all of them.
+/// Nodes with the same number of disks each, and a volume over all of them.
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     state: MemoryState,
     pub now: Monotonic,
-    /// How far time goes on at once.
+    /// The step by which time advances.
     pub step: Duration,
-    /// Disks that get reads so much later.
+    /// Disks whose reads arrive later, and by how much.
     pub delays: BTreeMap<DiskId, Duration>,
     late: Vec<(Monotonic, usize, DiskId, Request)>,
     /// Nodes that nothing comes from.
     dead: BTreeSet<usize>,
     /// Nodes whose lease is renewed.
     leased: BTreeSet<usize>,
-    /// Nodes that are told that nobody else answers for the volume.
+    /// Nodes that hear that nobody else answers for the volume.
     permitted: BTreeSet<usize>,
     incarnation: u128,
     next_token: u64,
@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// Carries what nodes say to each other until they are silent.
+    /// Carries messages between nodes until they are silent.
     fn carry(&mut self) {
         loop {
             let mut moved = false;
@@ -324,7 +324,7 @@ impl Cluster {
         self.carry();
     }
 
-    /// Writes a block of each of so many chunks, and waits until the record counts them.
+    /// Writes a block of each of `chunks` chunks, and waits until the record counts them.
     pub fn fill(&mut self, node: usize, chunks: u64) {
         for chunk in 0..chunks {
             self.write(node, chunk * u64::from(CHUNK), chunk as u8 + 1).unwrap();
@@ -493,7 +493,7 @@ pub(super) fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_recor
     cluster.pass(Duration::from_millis(40));
     assert_eq!(cluster.phase(2), Some(Phase::Serving));
     assert!(cluster.nodes[2].space.claimed().is_empty());
-    // With the next change nobody is left of whom to ask.
+    // After the next change no node is left to ask.
     cluster.write(2, 9, 1).unwrap();
     cluster.pass(Duration::from_secs(3));
     assert!(cluster.record().before.is_empty(), "{:?}", cluster.record());
