@@ -1,9 +1,9 @@
-//! The audit log: what administrators did, what was refused, and whose logon failed; a JSON object a line.
+//! The audit log: administrators' actions, refusals, and failed logons; a JSON object a line.
 //!
-//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole or not at all,
-//! before the action is answered; its length is bounded, so that nobody pushes others' lines out by a few long ones; a full or failing file
-//! system costs the lines of that time and no others. Never holds
-//! secrets: callers name targets, not contents.
+//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is
+//! written whole or not at all, before the action is answered. Its length is bounded, so that nobody
+//! pushes others' lines out by a few long ones. A full or failing file system costs the lines of that
+//! time and no others. Never holds secrets: callers name targets, not contents.
 
 use serde::Serialize;
 use std::borrow::Cow;

@@ -23,7 +23,8 @@ use std::str::FromStr;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-/// The name that every certificate of a server has besides its own: who knows a server by its cluster only asks for it.
+/// The name that every certificate of a server has besides its own: a client that knows a server only
+/// by its cluster asks for it.
 pub const MEMBER_NAME: &str = "member.cenote.internal";
 
 /// As long as a cluster may live.
@@ -309,7 +310,7 @@ pub fn is_good(issued_unix_s: u64, now_unix_s: u64) -> bool {
         && now_unix_s + HOUR_S < certificate_ends_unix_s(issued_unix_s)
 }
 
-/// Name and key usages of the authority: the same at each opening, since they stand in what it signs.
+/// Name and key usages of the authority: the same at each opening, since its signatures cover them.
 fn authority_params(id: Uuid) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(&format!("Cenote cluster {id}"));

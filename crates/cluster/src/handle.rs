@@ -1,8 +1,8 @@
-//! The state as the daemon holds it: one handle, whichever engine answers.
+//! The state as the daemon holds it: one handle for any engine.
 //!
-//! Owns [`State`], what is asked of every engine, and the move from one engine to another while the daemon runs. Promises: a
-//! request is answered by one engine, and none is lost or answered twice over a move; commits of this process (and, with etcd, of
-//! every process) are told to watches.
+//! Owns [`State`], the calls common to all engines, and the move from one engine to another while the
+//! daemon runs. Promises: a request is answered by one engine, and none is lost or answered twice over
+//! a move; watches hear of commits of this process (and, with etcd, of every process).
 
 use crate::etcd::EtcdState;
 use crate::watch::{Board, Watch};
@@ -41,7 +41,7 @@ impl Engine {
 struct Shared {
     /// Held for reading while a request is in work, for writing while the records move to another engine.
     at_work: RwLock<()>,
-    /// Held for a moment only: who asks which engine there is never waits for a move.
+    /// Held for a moment only: a caller that asks for the present engine never waits for a move.
     engine: RwLock<Engine>,
     board: Arc<Board>,
 }

@@ -316,7 +316,7 @@ impl Identity {
     /// any more, the new ones are whole.
     ///
     /// # Errors
-    /// [`IdentityError::Io`]; [`Self::resume_recovery`] goes on.
+    /// [`IdentityError::Io`]; [`Self::resume_recovery`] completes it.
     pub fn take_etcd_anew(&self) -> Result<(), IdentityError> {
         self.put_etcd_aside()?;
         let (anew, etcd) = (self.etcd_directory_anew(), self.etcd_directory());

@@ -5,8 +5,9 @@
 //! over any imports between them; a reader trusts nothing. Never writes a disk. Users are in it with
 //! their sealed NT hashes: without the key file these are useless.
 //!
-//! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the cluster state. Form 2 has the same packed
-//! ([`crate::packing`]), and is written only where form 1 has no room, since programs of before read that one.
+//! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the
+//! cluster state. Form 2 has the same packed ([`crate::packing`]), and is written only if form 1 needs
+//! too much space, since earlier programs read that one.
 
 use crate::accounts::{Group, UserRecord};
 use crate::packing;

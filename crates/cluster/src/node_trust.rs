@@ -138,7 +138,8 @@ impl NodeTrust {
         now_unix_s: u64,
     ) -> Result<(), NotProven> {
         let known = self.nodes.get(&node).filter(|_| node != self.own).ok_or(NotProven::Unknown)?;
-        // The authority's key can be opened by every server that there ever was: what it made counts only if it is on record.
+        // Every server that there ever was can open the authority's key: a certificate made by that counts
+        // only if it is on record.
         if !known.contains(&Fingerprint::of(certificate).to_string()) {
             return Err(NotProven::NotItsCertificate);
         }

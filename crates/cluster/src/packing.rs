@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch};
 
-/// Most bytes of the lines: sixty times what 1,000 volumes on 416 disks have.
+/// Most bytes of the lines: sixty times those of 1,000 volumes on 416 disks.
 const LINES_BYTES_MAX: usize = 32 << 20;
-/// Most disks, and nodes that have them, that all records name together: more than twice what 1,000 volumes on 416 disks of 16 nodes do.
+/// Most disks, and nodes that have them, that all records name together: more than twice those of 1,000
+/// volumes on 416 disks of 16 nodes.
 const NAMED_MAX: usize = 2 << 20;
 /// Most nodes that have disks of one volume: a cluster has 16.
 const HOMES_MAX: usize = 1024;
@@ -43,7 +44,7 @@ struct PackedVolume {
     volume: VolumeRecord,
 }
 
-/// Numbers what is the same once.
+/// Gives each distinct disk and list one number.
 #[derive(Default)]
 struct Lists {
     places: BTreeMap<DiskId, u32>,

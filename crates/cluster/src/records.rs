@@ -261,10 +261,10 @@ impl Record for DeletedVolume {
 pub struct PoolRecord {
     pub id: PoolId,
     pub name: String,
-    /// Space kept free for repair, in disks: the size of the largest so many disks.
+    /// Space kept free for repair, in disks: the size of that many of the largest.
     pub reserve_disks: u32,
     pub created_unix_s: u64,
-    /// How often the pool was imported: what an earlier generation says of it counts no more.
+    /// How often the pool was imported: records of an earlier generation no longer count.
     #[serde(default)]
     pub generation: u32,
     /// Random, anew with each import: tells apart two imports of the same generation.

@@ -1,8 +1,9 @@
 //! A cluster's record of its last recovery from the copy of one server, and the volumes that open
 //! there.
 //!
-//! The copy may be older than what the other servers decided last. Their disks may come back all the same, but only with what the copy knows of:
-//! epochs say that, since each is in the state before it is on a disk.
+//! The copy may be older than the last decisions of the other servers. Their disks may come back all
+//! the same, but only with epochs that the copy knows: each epoch is in the state before it is on a
+//! disk.
 
 use crate::{DeletedVolume, DiskRecord, Record, StateError, Typed, VolumeRecord};
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,7 @@ pub fn unopened(state: &(impl Typed + ?Sized), node: NodeId) -> Result<Vec<Strin
 
 fn opens_with(volume: &VolumeRecord, own: &BTreeSet<DiskId>) -> bool {
     let missing: Vec<DiskId> = volume.in_sync.iter().copied().filter(|disk| !own.contains(disk)).collect();
-    // The volume is served only with so many copies of each chunk.
+    // The volume is served only with this many copies of each chunk.
     let wanted = usize::from(volume.min_copies.max(1));
     if missing.is_empty() || missing.len() + wanted <= usize::from(volume.min_holders) {
         return true;

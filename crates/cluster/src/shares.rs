@@ -61,7 +61,8 @@ pub struct Share {
     /// Handles, leases and locks survive the server; writes are durable when answered.
     #[serde(default)]
     pub continuously_available: bool,
-    /// Clients are told that any server may serve it, and cache reads at most; continuously available shares only.
+    /// Clients learn that any server may serve it, and cache reads at most; continuously available shares
+    /// only.
     #[serde(default)]
     pub scale_out: bool,
     /// Only encrypted sessions reach it.

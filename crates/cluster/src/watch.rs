@@ -87,15 +87,15 @@ impl Slot {
     }
 }
 
-/// Everybody who listens to one state.
+/// All listeners of one state.
 #[derive(Default)]
 pub(crate) struct Board {
     slots: Mutex<Vec<Weak<Slot>>>,
 }
 
 impl Board {
-    /// A listener to all keys that begin with `prefix`. `wake` is called on the thread of who commits when changes wait that were not
-    /// there before; it must not block.
+    /// A listener to all keys that begin with `prefix`. `wake` is called on the committing thread when
+    /// changes wait that were not there before; it must not block.
     pub fn listen(&self, prefix: &str, wake: Wake) -> Watch {
         let pending = Mutex::new(Changes { started_over: true, ..Changes::default() });
         let slot = Arc::new(Slot { prefix: prefix.to_owned(), pending, come: Condvar::new(), wake });

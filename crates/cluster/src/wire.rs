@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroize;
 
-/// Bytes of one question. With what JSON in JSON adds, a body of the management API (64 KiB) fits.
+/// Bytes of one question. A body of the management API (64 KiB) fits, escaped as JSON in JSON.
 pub const FRAME_BYTES_MAX: usize = 144 << 10;
 /// Bytes of an answer, which only a server that was asked may give.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -211,7 +211,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 }
 
 /// # Errors
-/// Those of the stream; `InvalidData` for what is no message; `TimedOut`.
+/// Those of the stream; `InvalidData` for other bytes than a message; `TimedOut`.
 pub async fn receive<T: Message>(stream: &mut (impl AsyncRead + Unpin), within: Duration) -> io::Result<T> {
     let read = async {
         let mut length = [0; 4];
@@ -221,7 +221,7 @@ pub async fn receive<T: Message>(stream: &mut (impl AsyncRead + Unpin), within: 
             let why = format!("a message of {length} bytes, {} at most", T::BYTES_MAX);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        // Grows with what has arrived, not with what was announced.
+        // Grows with the bytes that have arrived, not with the announced length.
         let mut body = Vec::new();
         stream.take(length as u64).read_to_end(&mut body).await?;
         if body.len() < length {

@@ -1,9 +1,11 @@
 //! Whether this node may answer for its volumes, at this very moment.
 //!
-//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed all of that if it has claimed the volume,
-//! so nothing of a volume leaves the node without a lease ([`cluster::membership`]). The clock is read when an answer leaves, after all that is
-//! in it was gathered: however long the process was stopped in between, what leaves was true at a moment of the lease. On a single server there
-//! is no lease, and nothing is asked; one that becomes a node answers without until it has its first, and nobody else may join before that.
+//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed
+//! all of that if it has claimed the volume, so nothing of a volume leaves the node without a lease
+//! ([`cluster::membership`]). The clock is read when an answer leaves, after all that is in it was
+//! gathered: even if the process was stopped in between, the answer was true at a moment of the lease.
+//! On a single server there is no lease, and nothing is asked; one that becomes a node answers without
+//! until it has its first, and nobody else may join before that.
 
 use cluster::membership::Offer;
 use cluster::membership::shell::{Claim, Link, Retreat};

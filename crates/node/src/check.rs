@@ -1,7 +1,9 @@
-//! `volume check`: compares the structures of a volume with each other and with what is allocated, and all copies of all its data.
+//! `volume check`: compares the structures of a volume with each other and with the allocation, and all
+//! copies of all its data.
 //!
-//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than another, are written again from the
-//! newest that is intact, and compared once more; of the structures only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
+//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than
+//! another, are written again from the newest that is intact, and compared once more; of the structures
+//! only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
 //! compared.
 
 use crate::error::{Done, Error, ErrorKind};
@@ -302,8 +304,8 @@ impl Run {
     }
 }
 
-/// Goes through the file layer's structures. The error says why that did not go to the end.
-/// `gives_up` says why not: nobody brings what is missing to a volume that was deleted or has stopped.
+/// Goes through the file layer's structures. The error says why that did not go to the end. `gives_up`
+/// says why not: a volume that was deleted or has stopped gets no missing pages.
 async fn check_structures(
     served: &ServedVolume,
     tasks: &Tasks,

@@ -476,7 +476,7 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
     rig.until("it answers again", |_| answer.borrow().is_some());
 
-    // Another one joins, and takes over what it can.
+    // Another one joins, and takes over all that it can.
     rig.start(NodeId(2));
     rig.tell_lives();
     rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
@@ -746,7 +746,7 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     let told = |rig: &Rig, node| rig.of(node).unserved().iter().map(|record| record.id).collect::<Vec<_>>();
     let all = [NodeId(2), NodeId(3)];
     assert!(told(&rig, 2).is_empty() && told(&rig, 3).is_empty(), "it is served");
-    // Nobody takes it over: no node is told that it may answer.
+    // Nobody takes it over: no node hears that it may answer.
     all.iter().for_each(|node| rig.nodes.get(node).expect("it").node.stop());
     rig.kill(1);
     rig.until("both tell", |rig| {
@@ -1092,7 +1092,7 @@ fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administra
     rig.pass(Duration::from_secs(1));
     assert_eq!(rig.servers(volume), [0; 0], "nothing was confirmed");
     forget(&mut rig, true).expect("it is forgotten");
-    // Of what lay on these two disks alone, the first node's is the copy that is believed.
+    // Of data on these two disks alone, the first node's copy counts.
     rig.revive(1);
     rig.until("it is served", |rig| !rig.servers(volume).is_empty());
     rig.until("the disk counts again", |rig| rig.record(volume).in_sync.contains(&disk));

@@ -59,7 +59,7 @@ impl DamageSources {
 
 /// Damage that is recorded in the cluster state.
 ///
-/// Invariant: `disks` and `lost` are what the last write that succeeded wrote; at most one write is under way.
+/// Invariant: the last write that succeeded wrote `disks` and `lost`; at most one write is under way.
 #[derive(Debug, Default)]
 struct Kept {
     disks: DiskDamages,

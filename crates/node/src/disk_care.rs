@@ -259,7 +259,7 @@ impl DiskCare {
     /// Has the disk's slabs moved to others; answers with the job, which ends when the disk has left the pool.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
+    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold its contents.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
         if let Some(left) = self.neighbours.left_behind().into_iter().find(|left| left.id == disk) {

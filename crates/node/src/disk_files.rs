@@ -1,7 +1,8 @@
-//! Looks, at intervals, whether the files of disks are still where they were and as long as they were, and has the file systems that they lie in keep
-//! room for what must not be refused ([`crate::host_files`]).
+//! Checks, at intervals, that the files of disks are still at their paths and as long as they were, and
+//! has their file systems reserve space for writes that must not be refused ([`crate::host_files`]).
 //!
-//! Promises: looks on a helper thread, one look at a time: a file system that hangs keeps nobody else. Never changes what a disk holds.
+//! Promises: checks on a helper thread, one check at a time: a file system that hangs delays nobody
+//! else. Never changes a disk's contents.
 
 use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;

@@ -1,7 +1,7 @@
-//! The disks of all pools: which are there, and what becomes of those that are not.
+//! The disks of all pools: those that are present, and the search for those that are not.
 //!
-//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and opened anew, which verifies it (I9).
-//! Decides only: openings are begun by [`crate::disk_opening`].
+//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and
+//! opened anew, which verifies it (I9). Decides only: [`crate::disk_opening`] begins openings.
 
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};

@@ -1,7 +1,8 @@
 //! A node that is to have no volumes, or stops, hands them over, one after the other.
 //!
-//! Promises: a volume goes to the node that would take it over, while both live, so that clients wait for no time-out; one that could not be
-//! handed over stays here, served, and is tried again. Never decides that a node drains: that is recorded, and told with who lives.
+//! Promises: a volume goes to the node that would take it over, while both live, so that clients wait
+//! for no timeout; one that could not be handed over stays here, served, and is tried again. Never
+//! decides that a node drains: that is recorded, and comes with the verdicts.
 
 use crate::neighbours::Neighbours;
 use crate::tasks::Tasks;

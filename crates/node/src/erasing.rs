@@ -1,8 +1,8 @@
 //! Disks that belong to nobody here become disks that hold nothing.
 //!
-//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this machine, and one that another process has open
-//! are refused with the reason; nothing is written before all of that was looked at, and the disk is held exclusively while it is. Blocks: on
-//! helper threads.
+//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this machine,
+//! and one that another process has open are refused with the reason; nothing is written before all of
+//! that was checked, and the disk is held exclusively meanwhile. Blocks: on helper threads.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};

@@ -1,6 +1,7 @@
 //! Errors of the node's commands.
 //!
-//! Promises: the kind tells programs what to do, the message tells people what happened, to what, and what to do next.
+//! Promises: the kind tells programs how to react, the message tells people the event, its object, and
+//! the next step.
 
 use cluster::StateError;
 

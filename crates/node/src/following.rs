@@ -1,8 +1,10 @@
-//! Follows what other nodes record, and what becomes of them: disks that come and go, volumes that are made, move, and lose their node.
+//! Follows other nodes' records, and acts on them: disks that come and go, volumes that are made, move,
+//! and lose their node.
 //!
-//! Promises: what another node has is not opened here; a volume that another one has claimed is withdrawn at once; one whose node is dead
-//! is taken over by the node that the rule names ([`space::takeover`]). Never decides what is safe: a claim is a compare-and-swap, and disks
-//! refuse old epochs (I2, I3). Of a single server nothing is done here.
+//! Promises: disks and volumes of another node are not opened here; a volume that another one has
+//! claimed is withdrawn at once; one whose node is dead is taken over by the node that the rule names
+//! ([`space::takeover`]). Never decides about safety: a claim is a compare-and-swap, and disks refuse
+//! old epochs (I2, I3). Of a single server nothing is done here.
 
 use crate::answering::Answering;
 use crate::damage_kept::DamageKeeper;
@@ -133,7 +135,8 @@ impl Following {
     }
 
     /// Follows the records from now on: the single server has become a node. Its disks and volumes were
-    /// opened when it started, and this process carries out what the records name as being made or removed.
+    /// opened when it started. Where the records name something as being made or removed, this process does
+    /// that.
     pub fn begin(&self, watch: Watch) {
         self.began.set(true);
         self.has_begun_removals.set(true);

@@ -1,9 +1,11 @@
 //! The cluster state as coordinators use it: they hear of a commit only when the disks carry the records of that commit (D8).
 //!
-//! Promises: a coordinator hears that a change of its volume's record was committed only after all disks of the pool that can be
-//! reached carry it, so that nothing is ever acknowledged under members that a later import could not learn of. It does not read a
-//! record back before either (it reads if the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
-//! and nobody waits for disks: what an import may then find older is compared by what the disks have promised ([`cluster::import`]).
+//! Promises: a coordinator hears that a change of its volume's record was committed only after all
+//! disks of the pool that can be reached carry it, so that nothing is ever acknowledged under members
+//! that a later import could not learn of. It does not read a record back before either (it reads if
+//! the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
+//! and nobody waits for disks: an import finds out by the disks' promises what may be older then
+//! ([`cluster::import`]).
 
 use cluster::image::PoolImage;
 use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};

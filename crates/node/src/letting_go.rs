@@ -1,12 +1,15 @@
 //! A node whose data do not reach the others lets its volumes go to one that they do reach.
 //!
-//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by all that the others hear, and no write of its
-//! volumes comes through. Promises: a volume is let go only if most of the nodes that have copies of it cannot be reached from here, while
-//! all of them live, and if these have everything without the disks of this node: so one bad link never moves a volume, since the disk at
-//! its other end leaves instead. A volume is served here until the cluster's state takes what passes it on: the same fault may keep that from the state,
-//! and a volume that was withdrawn already would be served by nobody, while what is on this node can be read here. [`crate::retreat`] has what
-//! becomes of it then. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
-//! safe: the next owner claims the record, and disks refuse old epochs (I2, I3).
+//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by
+//! all that the others hear, and no write of its volumes comes through. Promises: a volume is let go
+//! only if most of the nodes that have copies of it cannot be reached from here, while all of them
+//! live, and if these have everything without the disks of this node. So one bad link never moves a
+//! volume, since the disk at its other end leaves instead. A volume is served here until the cluster's
+//! state takes the record that passes it on: the same fault may keep that from the state. Nobody would
+//! serve a volume that was withdrawn already, while the data on this node can be read here;
+//! [`crate::retreat`] handles that case. Nothing leaves a volume that was let go
+//! ([`crate::volume_opening`] opens it at its new node). Never decides about safety: the next owner
+//! claims the record, and disks refuse old epochs (I2, I3).
 
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;

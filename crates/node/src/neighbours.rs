@@ -1,7 +1,8 @@
-//! The other nodes of a cluster, as this one knows them: who lives, whose a disk is, who has which volume.
+//! The other nodes of a cluster, as this one knows them: the live ones, the owner of each disk, the
+//! node of each volume.
 //!
-//! Owns what heartbeats and records say of other nodes. Promises: pure bookkeeping; verdicts come from outside. Of one server there is nothing
-//! in here, and nothing is asked of it.
+//! Owns the knowledge of other nodes from heartbeats and records. Promises: pure bookkeeping; verdicts
+//! come from outside. A single server has nothing in here, and nothing is asked of it.
 
 use crate::answering::Heartbeats;
 use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
@@ -31,8 +32,9 @@ pub struct Membership {
     pub transport: MakeTransport,
 }
 
-/// A node that no connection of the bus has reached for so long is not reached. A connection on which nothing arrives is given up after two seconds,
-/// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
+/// Time without a connection of the bus after which a node is not reached. A silent connection is given
+/// up after two seconds, and the next one says within two more that it carries no large messages: by
+/// then disks that are waited for are not late yet.
 pub(crate) const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
 /// Time without service after which a volume is reported: a takeover takes two seconds or so, and an

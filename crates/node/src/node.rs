@@ -82,8 +82,9 @@ pub struct Options {
 
 /// The disks, pools and volumes of one server.
 ///
-/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`] once a second. Commands are futures
-/// of the public parts, which go on while [`Node::poll`] runs the task that awaits them.
+/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`]
+/// once a second. Commands are futures of the public parts, and run while [`Node::poll`] runs the task
+/// that awaits them.
 pub struct Node {
     pub tasks: Rc<Tasks>,
     pub events: Rc<Events>,

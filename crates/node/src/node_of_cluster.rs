@@ -36,7 +36,8 @@ impl Node {
         self.following.begin(self.kept.state().watch_with("", move || waker.wake()));
     }
 
-    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other nodes know from then on what is its own.
+    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other
+    /// nodes know its volumes from then on.
     pub fn has_joined(&self) -> bool {
         self.answering.is_bound() && self.pools.are_named()
     }
@@ -47,8 +48,8 @@ impl Node {
         self.answering.may_answer()
     }
 
-    /// Takes what a majority of the nodes says of each of them, this one too. To be told once it is known, and after each change; before, no
-    /// volume is opened.
+    /// Takes a majority's verdicts on all nodes, this one too. To be called once they are known, and after
+    /// each change; before, no volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         self.following.set_nodes(nodes);
         self.draining_of_node.look();

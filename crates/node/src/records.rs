@@ -1,12 +1,13 @@
 //! The copies of the records on the disks (D8), kept up to date.
 //!
-//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which [`crate::kept`] holds coordinators to.
-//! Promises: a disk that does not take its copy holds commits up no longer than a disk may take to answer: it is taken out, or health
-//! tells. Never blocks: the state is read on a helper thread.
+//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which
+//! [`crate::kept`] holds coordinators to. Promises: a disk that does not take its copy delays commits
+//! no longer than a disk may take to answer: it is taken out, or health tells. Never blocks: the state
+//! is read on a helper thread.
 //!
-//! A volume's epoch and which of its regions are settled change while writes go on; the disks may have them older
-//! ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are written at most every [`LAZY`], and at the
-//! end.
+//! A volume's epoch and which of its regions are settled change during writes; the disks may have them
+//! older ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are
+//! written at most every [`LAZY`], and at the end.
 
 use crate::disks::Disks;
 use crate::kept::KeptState;

@@ -70,7 +70,7 @@ impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
         if self.neighbours.own().is_some() {
-            // Records are followed from the first turn on, and volumes opened once it is known who lives.
+            // Records are followed from the first turn on, and volumes opened once the live nodes are known.
             return;
         }
         match Records::read(self.state.at_start()) {

@@ -1,7 +1,8 @@
 //! A disk of the pool comes back at another server: its own has left the cluster without it, in a recovery from the copy of one server.
 //!
-//! Promises: only a disk of a server that is in the cluster no more comes back so, and only with what the recovered state knows of; what it missed
-//! since is made up for as if its server had been away. A disk that knows of later writes is left as it is.
+//! Promises: only a disk of a server that is no longer in the cluster comes back so, and only with
+//! epochs that the recovered state knows; it is resynced as if its server had been away. A disk that
+//! knows of later writes is left as it is.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};

@@ -281,10 +281,11 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Unavailable, why))
     }
 
-    /// Deletes the volume. Answers when its slabs are given back by all disks that are there, or that goes on for longer.
+    /// Deletes the volume. Answers when all disks that are there have given its slabs back, or earlier if
+    /// that takes longer.
     ///
-    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back: after a crash in between
-    /// the next start goes on with that.
+    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back:
+    /// after a crash in between the next start continues with that.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
@@ -306,7 +307,8 @@ impl VolumeCare {
         Ok(())
     }
 
-    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose what they have open of it here.
+    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose
+    /// their opens of it here.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node is not there; else why it was not handed

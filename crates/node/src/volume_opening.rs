@@ -107,7 +107,7 @@ impl VolumeOpener {
         Attempt { record, incarnation, predecessor, claimed_ms, refused_by }
     }
 
-    /// Says what becomes of a volume that was not opened: how the job ends.
+    /// Decides about a volume that was not opened: how the job ends.
     async fn note_failed(&self, attempt: &Attempt, error: Error) -> (JobState, String) {
         let record = &attempt.record;
         let (id, name) = (record.id, &record.name);

@@ -1,4 +1,4 @@
-//! Runs seeds of the simulator and says what they found:
+//! Runs seeds of the simulator and prints their findings:
 //! `sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop]`.
 //!
 //! Without a world all run, for 20, 70 and 10 % of the time; without numbers, 100 seeds of each. Seeds that failed

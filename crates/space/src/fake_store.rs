@@ -1,7 +1,8 @@
 //! A store in memory, for tests of the layers above stores.
 //!
-//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A crash forgets what was
-//! not answered, or does it first, as its caller decides. Never slow, never torn.
+//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A
+//! crash forgets unanswered requests, or does them first, as its caller decides. Never slow, never
+//! torn.
 
 use crate::planted::Planted;
 use crate::seam::BlockStore;

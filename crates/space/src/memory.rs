@@ -1,8 +1,9 @@
 //! A virtual disk in memory, for the tests of the layers above.
 //!
-//! Owns its blocks, thinly. Promises what a mirrored space promises, power cuts included: after [`MemoryVirtualDisk::crash`]
-//! every acknowledged write is there, and each one that was not is there, or not, or (class `Append`, or crossing a 1 MiB
-//! boundary) partly. Never keeps copies: `copy` is ignored.
+//! Owns its blocks, thinly. Has the promises of a mirrored space, power cuts included: after
+//! [`MemoryVirtualDisk::crash`] every acknowledged write is there, and each one that was not is there,
+//! or not, or (class `Append`, or crossing a 1 MiB boundary) partly. Never keeps copies: `copy` is
+//! ignored.
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -15,10 +15,11 @@ use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 /// (crate `bus`).
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
-    /// an earlier session of the volume is in work, with the epoch that the disk had promised before. A disk that had promised less
-    /// than `least` refuses and promises nothing: it has gone back in time. If the disk is in sync, `settled` is the epoch up to which
-    /// all writes are complete on it and on all other copies, so that it may forget what its journal left in doubt before; else 0.
+    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered
+    /// when no operation of an earlier session of the volume is in work, with the epoch that the disk had
+    /// promised before. A disk that had promised less than `least` refuses and promises nothing: it has
+    /// gone back in time. If the disk is in sync, `settled` is the epoch up to which all writes are
+    /// complete on it and on all other copies, so that it may forget earlier doubts of its journal; else 0.
     /// SMB2 CREATE (2.2.13) with a create context of (volume, epoch, session, least, settled).
     Open { least: Epoch, settled: Epoch },
     /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.

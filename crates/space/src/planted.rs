@@ -1,7 +1,7 @@
 //! Bugs that a test re-introduces to show that the simulator finds them.
 //!
-//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
-//! planted in the thread that asks.
+//! Without the feature `planted-bugs` there are none, and the compiler removes the checks for them.
+//! With it, one at a time is planted in the calling thread.
 
 /// A bug while it is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The replica: one disk's store as coordinators see it.
 //!
-//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once, only within the
-//! session it was sent in, and never under an epoch lower than the one the disk has promised (I3); a session begins only if the disk
-//! has promised what its coordinator knows it to have promised; what came from another node is answered to the connection that it
-//! came over, and to no other. Never knows other disks.
+//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once,
+//! only within the session it was sent in, and never under an epoch lower than the one the disk has
+//! promised (I3); a session begins only if the disk has promised as much as its coordinator knows;
+//! requests of another node are answered to the connection that they came over, and to no other. Never
+//! knows other disks.
 
 use crate::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
@@ -257,8 +258,7 @@ impl<S: BlockStore> Replica<S> {
             return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
-            // The disk lists its chunks: no coordinator may speak to it before the record says what becomes
-            // of them.
+            // The disk lists its chunks: no coordinator may speak to it before the record decides about them.
             let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
             let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });

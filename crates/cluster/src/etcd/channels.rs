@@ -28,7 +28,7 @@ struct Current {
     at: usize,
     connection: Option<Connection>,
     generation: u64,
-    /// The attempt that is under way, for all who ask meanwhile.
+    /// The attempt that is under way; later callers wait for it too.
     attempt: Option<watch::Receiver<Attempt>>,
 }
 

@@ -1,4 +1,4 @@
-//! etcd's members: who belongs to it, who leads, how large it is, and what is wrong with it.
+//! etcd's members: their list, their leader, their sizes, and their faults.
 //!
 //! Owns the calls that change the members, one at a time as etcd wants it: a member is added as a learner, which has no vote until it
 //! has all the data and is promoted. Promises: bounded time for each call.
@@ -238,7 +238,7 @@ impl Members<'_> {
         Ok(status_of(status))
     }
 
-    /// As [`Members::status`], in so much time.
+    /// As [`Members::status`], with a timeout.
     ///
     /// # Errors
     /// Why there was no answer.
@@ -253,7 +253,7 @@ impl Members<'_> {
         self.look_within(LOOK_PATIENCE)
     }
 
-    /// As [`Members::look`]; each member has so much time.
+    /// As [`Members::look`], with a timeout for each member.
     pub fn look_within(&self, patience: Duration) -> Result<Vec<MemberHealth>, StateError> {
         let listed = self.list()?;
         let shared = self.state.shared.clone();
@@ -313,7 +313,7 @@ impl Members<'_> {
             .map(|_| ())
     }
 
-    /// Gives the file of one member's database back what is not in use; the member answers nothing meanwhile.
+    /// Gives unused space in the file of one member's database back; the member answers nothing meanwhile.
     pub fn defragment(&self, client_url: &str) -> Result<(), StateError> {
         let request = wire::DefragmentRequest {};
         self.maintenance(Some(client_url), move |mut client| async move { client.defragment(request).await })

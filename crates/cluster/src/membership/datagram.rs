@@ -1,7 +1,7 @@
 //! A heartbeat on the wire.
 //!
-//! Owns its layout. Promises: only a datagram of who has the cluster's key parses, as a whole; nothing of it is used otherwise. Numbers
-//! are little endian.
+//! Owns its layout. Promises: only a datagram of a sender with the cluster's key parses, as a whole;
+//! nothing of any other is used. Numbers are little endian.
 //!
 //! | bytes | |
 //! |---|---|
@@ -179,7 +179,7 @@ impl Heartbeat {
     }
 
     /// # Errors
-    /// [`Refused`], but not for what depends on earlier datagrams.
+    /// [`Refused`], except for reasons that depend on earlier datagrams.
     pub fn parse(bytes: &[u8], cluster: u64, key: &HeartbeatKey) -> Result<Self, Refused> {
         if bytes.len() < HEAD_BYTES + MAC_BYTES || bytes.len() > DATAGRAM_BYTES_MAX {
             return Err(Refused::Malformed);

@@ -19,7 +19,7 @@ impl Lease {
     }
 }
 
-/// A lease as it is given out to who answers for volumes.
+/// A lease as the node that answers for volumes gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// The records are to be read again once in each term, after its first offer and before the first answer by it.

@@ -9,18 +9,21 @@
 //!   ([`Membership::offer`]), of a term in which it has read the records since the first offer, and an owner that took over only when
 //!   [`Membership::may_answer_for`] says so, never both answer.
 //! - **A replay changes nothing.** A datagram counts once, and one of an earlier process of its sender never.
-//! - **Another key loses nobody.** While the key changes ([`Membership::set_key`]), all who have either hear each other.
+//! - **Another key loses nobody.** While the key changes ([`Membership::set_key`]), all nodes with
+//!   either key hear each other.
 //!
-//! Safety of data never rests on it: epochs and the promises of disks keep two owners apart (I2, I3). The lease bounds how long a node
-//! that was declared dead may still answer reads from what it has in memory.
+//! Safety of data never rests on the lease: epochs and the promises of disks keep two owners apart (I2,
+//! I3). The lease bounds how long a node that was declared dead may still answer reads from its memory.
 //!
 //! # How
 //!
-//! Every node sends every other a heartbeat each 100 ms. A heartbeat says when the receiver was last heard (the echo), and up to which
-//! of its *terms* the sender grants it a lease. A node's lease lasts 500 ms from the moment it *sent* what a majority echoed: only its own
-//! clock counts. A voter that has not heard a node for 500 ms, or was told that its connections were reset, holds it dead: it says so in
-//! its heartbeats (a *vote*, with the age of its last grant), and never grants that term again. The node, told so, begins a new term: what
-//! it owned may have another owner, so it reads the records again once it has a lease in the new term, before it answers by that
+//! Every node sends every other a heartbeat each 100 ms. A heartbeat says when the receiver was last
+//! heard (the echo), and up to which of its *terms* the sender grants it a lease. A node's lease lasts
+//! 500 ms from the moment it *sent* the heartbeat that a majority echoed: only its own clock counts. A
+//! voter that has not heard a node for 500 ms, or learns that its connections were reset and gets no
+//! answer, holds it dead: it says so in its heartbeats (a *vote*, with the age of its last grant), and
+//! never grants that term again. The node then begins a new term: its volumes may have another owner,
+//! so it reads the records again once it has a lease in the new term, before it answers by that
 //! ([`Lease::term`]). The lease of the term before holds to its end.
 //!
 //! Why never both answer: let a node have read the records in a term before another one claimed its volume, and let the claimer have a
@@ -34,20 +37,24 @@
 //! it about. The peer is asked by heartbeats that want an answer at once; only one that answers none of
 //! them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
 //!
-//! A process that starts has forgotten what it refused, so it grants no term that began before it: it refuses the first term that it hears
-//! of each peer. A new process of a peer is believed once it echoes what this one said just now and the one before has been silent for as
-//! long as an echo counts as new, so no clock and no counter must survive a restart: what the process before echoed is older than its
-//! silence. Words with stamps that do not follow those before are taken on the same terms, so that a forged one puts nobody out for good.
+//! A process that starts has forgotten which terms it refused, so it grants no term that began before
+//! it: it refuses the first term that it hears of each peer. A new process of a peer is believed once
+//! it echoes a recent word of this one and the process before has been silent for as long as an echo
+//! counts as new, so no clock and no counter must survive a restart: echoes of the process before are
+//! older than its silence. Words with stamps that do not follow those before are taken on the same
+//! terms, so that a forged one expels nobody for good.
 //!
-//! A network may carry heartbeats and lose all that is large. A node that is heard so, and whose data reach nobody, keeps what it cannot write. It
-//! may be told to fall silent ([`Membership::hush`]), which is a death to the others at the moment of its last word: its leases last from what it
-//! sent, its last grants are in their votes, and what is above holds word by word. It is silent only as long as the others do without it: a
-//! majority of the voters, without this one, is heard and says that its large messages reach most ([`Membership::is_spared`]). Otherwise it
-//! speaks at once, since silence would then end the service of more than its own volumes.
+//! A network may carry heartbeats and lose all large messages. A node that is heard so, and whose data
+//! reach nobody, keeps what it cannot write. Its data plane may have it fall silent
+//! ([`Membership::hush`]), which is a death to the others at the moment of its last word: its leases
+//! last from its last words, its last grants are in the others' votes, and the argument above holds
+//! word by word. It is silent only as long as the others do without it: a majority of the voters,
+//! without this one, is heard and says that its large messages reach most ([`Membership::is_spared`]).
+//! Otherwise it speaks at once, since silence would then end the service of more than its own volumes.
 //!
-//! A way may be cut in one direction only, or between two nodes that others hear. Then no majority holds either of them dead, and what one asks
-//! of the other is not answered: each finds that it is [cut off](Membership::cut_off) from the other, by silence or as its own words are
-//! echoed no more.
+//! A way may be cut in one direction only, or between two nodes that others hear. Then no majority
+//! holds either of them dead, and requests from one to the other stay unanswered: each finds that it is
+//! [cut off](Membership::cut_off) from the other, by silence or as its own words are echoed no more.
 
 mod datagram;
 mod dead;
@@ -115,7 +122,8 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The lease as others reckon with it: clocks of two machines run apart by less than one percent, and ages are told in milliseconds.
+    /// The lease by others' reckoning: clocks of two machines run apart by less than one percent, and ages
+    /// have milliseconds.
     fn lease_of_others(&self) -> Duration {
         self.lease + self.lease / 100 + Duration::from_millis(2)
     }
@@ -501,7 +509,8 @@ impl Membership {
         }
     }
 
-    /// When a peer's lease is over at the latest, by what a majority said after `since`; `None` if no majority holds it dead.
+    /// When a peer's lease is over at the latest, by a majority's votes since `since`; `None` if no
+    /// majority holds it dead.
     fn lease_end_of(&self, node: NodeId, peer: &Peer, since: Monotonic) -> Option<Monotonic> {
         if !peer.is_condemned() {
             return None;
@@ -544,7 +553,8 @@ impl Membership {
         }
     }
 
-    /// Gives the lease out to who answers for volumes, if it is valid: from now on the node counts as one that may answer by it. A lease that nobody else has a say on is given out bit by bit, since another node may join.
+    /// Offers the lease for volumes, if it is valid: from now on the node may answer by it. If nobody else
+    /// votes, the lease is offered bit by bit, since another node may join.
     pub fn offer(&mut self, now: Monotonic) -> Option<Offer> {
         let until = self.lease().valid_until?.min(now.after(self.options.timing.lease));
         if until <= now {

@@ -14,7 +14,8 @@ struct Last {
     lead: i128,
 }
 
-/// Words of processes that did not prove to live now, at most so many for each peer: the peer's own, between replays of earlier ones.
+/// Most words, for each peer, of processes that did not prove to live now: the peer's own, between
+/// replays of earlier ones.
 const UNPROVEN_MAX: usize = 8;
 
 /// A word of such a process.
@@ -137,7 +138,8 @@ impl Peer {
         }
     }
 
-    /// Takes a heartbeat. `echoed`: the moment of what it echoes of this process. `is_fresh`: that was just now.
+    /// Takes a heartbeat. `echoed`: when this process sent the word that it echoes. `is_fresh`: that was
+    /// just now.
     pub fn hear(
         &mut self,
         heartbeat: &Heartbeat,
@@ -177,7 +179,8 @@ impl Peer {
         if let Some(echoed) = echoed {
             self.note_echoed(echoed, timing);
         }
-        // Only what was sent after the reset, as an answer to something after it, says that the process is there still.
+        // Only a word from after the reset, in answer to one from after it, shows that the process is still
+        // there.
         if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
             self.reset_at = None;
         }

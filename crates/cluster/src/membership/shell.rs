@@ -18,14 +18,15 @@ use std::time::Duration;
 use sys::monotonic_now;
 use types::{Monotonic, NodeId, VolumeId};
 
-/// Events that wait for who takes them; beyond, the verdicts tell the rest.
+/// Most events that wait to be taken; beyond, the verdicts tell the rest.
 const EVENTS_MAX: usize = 1024;
 
 /// Callbacks of the thread.
 pub struct Surroundings {
     /// Turns that the data plane has made.
     pub turns: Box<dyn Fn() -> u64 + Send>,
-    /// Makes the data plane turn: so that an idle one is told from one that hangs, and when it may do what it could not before.
+    /// Makes the data plane turn: to distinguish an idle one from one that hangs, and when it may do
+    /// something that it could not before.
     pub poke: Box<dyn Fn() + Send>,
     /// Called when events wait; must not block.
     pub wake: Box<dyn Fn() + Send>,
@@ -193,8 +194,8 @@ impl Link {
         });
     }
 
-    /// Whether this node may answer for a volume that it claimed: nobody answers for it any more who did before. Until it may, former owners
-    /// are asked; the data plane is poked when it may.
+    /// Whether this node may answer for a volume that it claimed: all who did before have stopped. Until
+    /// then, this node asks the former owners, and pokes the data plane when they have.
     pub fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool {
         let mut wanted = self.wanted();
         match wanted.claims.get(&volume) {
@@ -423,7 +424,7 @@ impl Beating {
         }
     }
 
-    /// Looks which claims nobody answers for any more who did before; whether there are more of them.
+    /// Checks for which claims all who answered before have stopped; whether there are more of them.
     fn permit(&self, now: Monotonic) -> bool {
         let mut more = false;
         for (claim, may_answer) in self.link.wanted().claims.values_mut().filter(|(_, may)| !may) {

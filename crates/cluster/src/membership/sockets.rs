@@ -1,9 +1,11 @@
 //! The sockets of the heartbeats: one for each peer, and one for everybody else.
 //!
-//! A socket that is connected to a peer's address gets what comes from there, and the kernel puts it into a buffer of its own: so a flood from
-//! elsewhere fills the buffer of the strangers' socket only, and is dropped there without anybody being woken. Promises: peers are heard before
-//! strangers; strangers cost a bounded number of datagrams a turn, and a bounded number of turns a second. A peer that sends from an address which
-//! the records do not name is heard as strangers are: what a datagram is worth is told by its signature alone.
+//! A socket that is connected to a peer's address gets the datagrams from there, and the kernel puts
+//! them into a buffer of its own. So a flood from elsewhere fills the buffer of the strangers' socket
+//! only, and is dropped there without waking anybody. Promises: peers are heard before strangers;
+//! strangers cost a bounded number of datagrams a turn, and a bounded number of turns a second. A peer
+//! that sends from an address which the records do not name is heard as strangers are: only its
+//! signature tells the worth of a datagram.
 
 use super::DATAGRAM_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags};
@@ -124,7 +126,7 @@ fn hear(socket: &UdpSocket, datagrams_max: usize, take: &mut impl FnMut(&[u8])) 
     for heard in 0..datagrams_max {
         match socket.recv(&mut bytes) {
             Ok(count) => take(&bytes[..count]),
-            // The answer to what was sent to a port that nobody listens on: more may have come behind it.
+            // The answer to a datagram for a port on which nobody listens: more may have come behind it.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => return heard,
         }

@@ -87,7 +87,7 @@ struct World {
     /// Each node's volume, by the node that had it first.
     volumes: BTreeMap<u32, Volume>,
     revision: u64,
-    /// All that was ever sent, for who replays it.
+    /// All datagrams that were ever sent, for replays.
     recorded: Vec<(u32, Vec<u8>)>,
 }
 
@@ -265,7 +265,7 @@ impl World {
         for volume in due {
             process.claiming.remove(&volume);
             let record = self.volumes.get_mut(&volume).unwrap();
-            // By compare-and-swap: who claims what has changed meanwhile finds so.
+            // By compare-and-swap: a claim of a changed record fails.
             if process.known.get(&volume) != Some(record) {
                 continue;
             }
@@ -494,7 +494,7 @@ fn a_voter_that_starts_anew_grants_no_term_that_it_may_have_refused_before() {
     let claim = FormerOwner { node: NodeId(3), claimed_at: world.now, claim_revision: 1 };
     world.run(Duration::from_millis(300));
     assert!(world.processes[&1].membership.may_answer_for(&claim, world.now));
-    // The other voter forgets what it said, and hears node 3 again.
+    // The other voter forgets its votes, and hears node 3 again.
     world.start(2);
     world.cut = BTreeSet::from([(3, 1), (1, 3)]);
     for _ in 0..2000 {
@@ -622,7 +622,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
     assert_eq!(taken(membership, &word(2, 3, 7, b"secret")), Err(Refused::Stranger));
     let unsigned = Err(Refused::Stranger);
     assert_eq!(taken(membership, &word(3, 1, 7, b"other")), unsigned, "no signature is looked at");
-    // One who has the key can make itself heard of, but not end this process.
+    // A sender with the key can make itself heard of, but not end this process.
     assert_eq!(taken(membership, &word(2, 1, 7, b"secret")), Ok(()));
     assert_eq!(membership.verdicts(), before);
     assert!(membership.refused() > good.len() as u64);
@@ -849,7 +849,7 @@ fn a_server_that_is_two_keys_behind_is_heard_as_long_as_its_key_is_good() {
     assert!(world.verdict(1, 3).is_up() && world.verdict(3, 1).is_up() && world.has_lease(3));
 }
 
-/// A word of `from` that echoes what node 1 said just now.
+/// A word of `from` that echoes node 1's last word.
 fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) -> Heartbeat {
     let first = &world.processes[&1].membership;
     Heartbeat {

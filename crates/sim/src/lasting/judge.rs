@@ -121,7 +121,8 @@ impl LastingWorld {
         kept.since <= step && !kept.closing && !may_have_expired
     }
 
-    /// Whether others may have had it open at some time since the step who have it no longer, or will have it.
+    /// Whether others may have had it open at some time since the step and have it no longer, or will have
+    /// it.
     fn was_touched(&self, index: usize, file: File, step: u64) -> bool {
         self.touched.by_others_since(file, index, step)
             || self.clients.iter().any(|client| {

@@ -11,7 +11,7 @@ use super::servers::Servers;
 use cluster::{MemoryState, Typed, VolumeRecord};
 use types::{ChunkIndex, DiskId, Lba};
 
-/// Judges each committed record and each acknowledged write by what the disks hold.
+/// Judges each committed record and each acknowledged write by the contents of the disks.
 ///
 /// `records` has every record that was ever committed, in order, the last being the one in force.
 pub(crate) struct Judge {

@@ -49,8 +49,8 @@ pub fn run(seed: u64) -> Report {
 
 /// Nodes with coordinators and replicas, a network, the cluster state, and clients.
 ///
-/// Each part owns its state and takes its neighbours as arguments; what is here knows only which part an event is for. After
-/// each call of a coordinator the world is pumped, so that nothing waits in one unsaid.
+/// Each part owns its state and takes its neighbours as arguments; this type knows only which part an
+/// event is for. After each call of a coordinator the world is pumped, so that no message waits in one.
 pub(super) struct SpaceWorld {
     pub(super) course: Course,
     pub(super) servers: Servers,

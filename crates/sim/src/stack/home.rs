@@ -12,7 +12,7 @@ use volume::security::rights;
 /// NT create option: the path is to be a directory.
 const DIRECTORY_FILE: u32 = 1;
 
-/// The directory of one client: who works in it, its names, and the files that they lead to.
+/// One client's directory: its client and share, its names, and the files that they lead to.
 ///
 /// `files` has each file that a name leads to or may lead to once unanswered changes are known.
 pub(crate) struct Home {

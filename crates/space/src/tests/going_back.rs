@@ -19,7 +19,7 @@ fn with_an_image() -> (Bench, FakeImage) {
     bench.write(0, WriteClass::Fresh, 300, 1).unwrap();
     bench.pass(MINUTE);
     let image = bench.stores[0].image();
-    // Nothing shows what is written under the epoch of the image, for half a minute.
+    // Nothing shows writes under the epoch of the image, for half a minute.
     bench.overwrite(500, 1);
     bench.pass(MINUTE);
     bench.overwrite(3, 2);

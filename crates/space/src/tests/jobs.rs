@@ -478,8 +478,8 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
     }
 }
 
-/// A chunk with copies on three disks of which two are wanted: that of the third, which is retired, is about to be given up. `write`
-/// writes what the number says, on disks 1 and 2 at first.
+/// A chunk with copies on three disks of which two are wanted: the third disk is retired, and about to
+/// give its copy up. `write` writes the number, on disks 1 and 2 at first.
 fn with_a_copy_too_many(write: fn(&mut Bench, u8)) -> Bench {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     write(&mut bench, 1);

@@ -211,8 +211,8 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
     }
 }
 
-/// Disk 2 loses what it had acknowledged, the coordinator's process dies, and the next one dies when disk 2 has the first of several writes that
-/// make it equal, and perhaps the stamp before that.
+/// Disk 2 loses acknowledged writes, the coordinator's process dies, and the next one dies when disk 2
+/// has the first of several writes that make it equal, and perhaps the stamp before that.
 #[test]
 fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_before() {
     for (copies, resiliency) in [(2, Resiliency::TwoWay), (3, Resiliency::ThreeWay)] {

@@ -61,7 +61,7 @@ pub struct EtcdProcessOptions {
     /// Keeps members of different clusters apart at their first start.
     pub token: String,
     pub start: EtcdStart,
-    /// The database may have so many bytes; above, etcd takes no commits until it is made smaller.
+    /// Most bytes of the database; above, etcd takes no commits until it is made smaller.
     pub quota_bytes: u64,
 }
 
@@ -83,7 +83,8 @@ impl EtcdProcessOptions {
     }
 }
 
-/// Members for [`EtcdStart::Existing`] from what [`super::members::Members::list`] says after the new one was added.
+/// Members for [`EtcdStart::Existing`], from [`super::members::Members::list`] after the new one was
+/// added.
 pub fn initial_members(
     listed: &[super::members::EtcdMember],
     name: &str,

@@ -1,5 +1,6 @@
-//! I5: who had the last copy is never forgotten: a disk comes to be in sync only from the stale ones or as a new one, never by
-//! forgetting, and some in-sync disk has every acknowledged block at any time.
+//! I5: the owner of the last copy is never forgotten: a disk comes to be in sync only from the stale
+//! ones or as a new one, never by forgetting, and some in-sync disk has every acknowledged block at any
+//! time.
 
 use crate::space_world::oracle::Register;
 use cluster::VolumeRecord;
