@@ -18,8 +18,8 @@ pub use crate::account_error::{AccountError, NAME_CHARS_MAX};
 /// Longest password, in characters (as Windows' own dialog has it).
 pub const PASSWORD_CHARS_MAX: usize = 256;
 
-/// What a new password must be. None has to be unlike the last ones: only administrators set passwords here, and the hashes of old ones
-/// are not kept.
+/// Rules for a new password. It need not differ from earlier ones: only administrators set passwords
+/// here, and the hashes of old ones are not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PasswordPolicy {
     pub characters_min: u32,
@@ -61,13 +61,13 @@ pub struct User {
     #[serde(default)]
     pub full_name: String,
     pub password_set_unix_s: u64,
-    /// It came with an imported pool and without the key that opens its password: nobody can log on as this user until a
-    /// password is set.
+    /// The user came with an imported pool and without the key that opens the password: nobody can log on
+    /// as this user until a password is set.
     #[serde(default)]
     pub password_lost: bool,
 }
 
-/// A user with what a logon is checked against.
+/// A user with the hash that a logon is checked against.
 #[derive(Clone)]
 pub struct UserSecret {
     pub user: User,

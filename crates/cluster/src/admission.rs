@@ -1,8 +1,9 @@
-//! Who is let into the cluster, and who leaves it.
+//! Admission of servers to the cluster, and their removal.
 //!
-//! Owns the founding of a cluster, the admission of a server and its removal, each as one transaction. Promises: whoever is refused is told
-//! the reason, and nothing was changed; of two servers that want one name, or one token, one gets in; an answer that was lost can be
-//! asked for again with the same key. Never talks to a network: an applicant's words come as data, and the clock as a number.
+//! Owns the founding of a cluster, the admission of a server and its removal, each as one transaction.
+//! Promises: a refused server gets the reason, and nothing was changed; of two servers that want one
+//! name, or one token, one gets in; a lost answer can be asked for again with the same key. Never talks
+//! to a network: an applicant's request comes as data, and the clock as a number.
 
 use crate::authority::{Authority, AuthorityError, Issued, ProvenKey, Unrecorded};
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
@@ -17,8 +18,8 @@ use std::net::{IpAddr, SocketAddr};
 use types::NodeId;
 use uuid::Uuid;
 
-/// Clocks of servers may differ by so many seconds: logons, certificates and the times of files need clocks that agree, and NTP keeps them to
-/// milliseconds.
+/// Most seconds by which clocks of servers may differ: logons, certificates and the times of files need
+/// clocks that agree, and NTP keeps them to milliseconds.
 pub const CLOCK_SKEW_MAX_S: u64 = 30;
 /// Addresses that a server may have.
 const ADDRESSES_MAX: usize = 16;
@@ -35,12 +36,12 @@ pub struct EtcdAddresses {
     pub client: SocketAddr,
 }
 
-/// What a server says of itself.
+/// A server's description of itself when it asks to join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Applicant {
     pub name: String,
-    /// Of its program.
+    /// Version of the server's program.
     pub version: String,
     pub server_guid: Uuid,
     /// The preferred one first.
@@ -53,19 +54,19 @@ pub struct Applicant {
     pub etcd: Option<EtcdAddresses>,
     pub rack: String,
     pub chassis: String,
-    /// It is to vote only: it has no disks, and `smb` is its cluster port.
+    /// A witness votes only: it has no disks, and `smb` is its cluster port.
     #[serde(default)]
     pub is_witness: bool,
-    /// Its configuration names an etcd that somebody else runs.
+    /// The applicant's configuration names an etcd that somebody else runs.
     #[serde(default)]
     pub uses_other_etcd: bool,
-    /// What its clock shows.
+    /// Time of the applicant's clock.
     pub unix_s: u64,
     /// Proven for [`proof_context`].
     pub key: ProvenKey,
 }
 
-/// What the proof of an applicant's key is good for.
+/// The only purpose for which the proof of an applicant's key is valid.
 pub fn proof_context(cluster_or_token: &str) -> String {
     format!("joining {cluster_or_token}")
 }
@@ -75,7 +76,7 @@ pub fn proof_context(cluster_or_token: &str) -> String {
 pub struct Admitted {
     pub cluster: ClusterRecord,
     pub node: NodeRecord,
-    /// Its certificate in PEM form.
+    /// The node's certificate in PEM form.
     pub certificate: String,
 }
 
@@ -145,7 +146,7 @@ pub enum Refused {
     State(#[from] StateError),
 }
 
-/// Makes a cluster with its first server, in a state that holds what that server has so far.
+/// Makes a cluster with its first server, in a state that holds the server's present records.
 ///
 /// # Errors
 /// [`Refused`].
@@ -255,7 +256,8 @@ fn try_admit(
     Ok(Admitted { cluster: next, node, certificate: issued.pem })
 }
 
-/// The answer was lost, and the same key asks once more: it gets a new certificate for what it is. `None`: another server used the token.
+/// Repeats a lost answer to the same key: it gets a new certificate of the same server. `None`: another
+/// server used the token.
 fn admit_again(
     state: &(impl Typed + ?Sized),
     key: &SealKey,
@@ -268,14 +270,14 @@ fn admit_again(
     if found.value.public_key != applicant.key.public_key {
         return Ok(None);
     }
-    // What it says of itself was looked at when it was let in, and counts no more.
+    // The applicant was checked when it was admitted; what it says of itself now does not count.
     let record = &found.value;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&record.name, &record.addresses, &applicant.key, context, now_unix_s)?;
     certify(state, cluster, found, &issued, now_unix_s).map(Some)
 }
 
-/// Records another certificate of a server. One that it has had for so long that it does not count any more is revoked with that.
+/// Records another certificate of a server. One that is too old to count any more is revoked by that.
 fn certify(
     state: &(impl Typed + ?Sized),
     cluster: Stored<ClusterRecord>,
@@ -341,8 +343,9 @@ pub fn renew(
     certify(state, cluster, found, &issued, now_unix_s)
 }
 
-/// Takes a server out for good. Whether its data is elsewhere is the caller's to know. The heartbeats have another key from then on, since the
-/// one that leaves has known it. What the others prove themselves by on the bus, their certificates' keys, none but themselves ever had.
+/// Takes a server out for good. The caller makes sure that its data is elsewhere. The heartbeats have
+/// another key from then on, since the removed server has known the old one. The keys of the others'
+/// certificates, which prove them on the bus, never left their servers.
 ///
 /// # Errors
 /// [`Refused`].
@@ -407,7 +410,7 @@ fn try_remove(
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
-    // What is on retired disks has its copies made elsewhere, at once.
+    // Copies of the data on retired disks are made elsewhere, at once.
     for disk in state.list::<DiskRecord>()? {
         if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
             let retired = DiskRecord { state: disks, since_unix_s: now_unix_s, ..disk.value };
@@ -483,7 +486,7 @@ fn follow_draining(
     }
     let changed = NodeRecord { state: to, ..found.value };
     match state.write(&changed, found.revision) {
-        // It was resumed, or removed.
+        // An administrator resumed or removed the server meanwhile.
         Err(StateError::Conflict) => Ok(false),
         written => written.map(|_| true),
     }
@@ -512,7 +515,8 @@ pub fn take_etcd_seat(
     }
     let etcd = Some(member_of(&found.value.name, addresses));
     let seated = NodeRecord { etcd, ..found.value };
-    // As with an admission the cluster's record is written too, so that of two that come at once one gets it.
+    // The cluster's record is written too, as at an admission, so that of two that come at once one gets
+    // the seat.
     let transaction = Transaction::default()
         .when(cluster.value.key(), cluster.revision)
         .put(cluster.value.key(), cluster.value.encode())
@@ -524,7 +528,8 @@ pub fn take_etcd_seat(
     }
 }
 
-/// Where a member of etcd listens, by its record; `None`: it is none that [`take_etcd_seat`] or an admission made.
+/// Addresses of a member of etcd, by its record; `None`: neither [`take_etcd_seat`] nor an admission
+/// made it.
 pub fn addresses_of(member: &EtcdMember) -> Option<EtcdAddresses> {
     let address = |url: &str| url.strip_prefix("https://")?.parse().ok();
     Some(EtcdAddresses { peer: address(&member.peer_url)?, client: address(&member.client_url)? })
@@ -609,7 +614,7 @@ fn record_of(
     }
 }
 
-/// What can be told without looking at the cluster.
+/// Checks that need no look at the cluster's records.
 fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     check_node_name(&applicant.name)?;
     let wrong = |why: String| Err(Refused::Address(why));

@@ -17,11 +17,11 @@ const SECRET_BYTES: usize = 32;
 /// Begins every token's text, so that programs that look for leaked secrets know one.
 const TEXT_PREFIX: &str = "cenote_api_";
 
-/// What a holder may ask of the API. Each role may do all that the ones before it may.
+/// Rights of a token's holder in the API. Each role may do all that the ones before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Sees what holds no secrets.
+    /// Sees everything but secrets.
     Reader,
     /// Does the daily work on disks, volumes, shares, sessions and jobs.
     Operator,
@@ -59,12 +59,12 @@ impl TokenHash {
     }
 }
 
-/// What the state knows of a token.
+/// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiToken {
     pub name: String,
     pub role: Role,
-    /// In hexadecimal digits, of the token's text.
+    /// SHA-256 of the token's text, in hexadecimal digits.
     pub sha256: String,
     pub created_unix_s: u64,
     /// `None`: it is good until it is deleted.

@@ -1,9 +1,9 @@
-//! The audit log: what administrators did, what was refused, and whose logon failed; a JSON object a line.
+//! The audit log: administrators' actions, refusals, and failed logons; a JSON object a line.
 //!
-//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole or not at all,
-//! before the action is answered; its length is bounded, so that nobody pushes others' lines out by a few long ones; a full or failing file
-//! system costs the lines of that time and no others. Never holds
-//! secrets: callers name targets, not contents.
+//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is
+//! written whole or not at all, before the action is answered. Its length is bounded, so that nobody
+//! pushes others' lines out by a few long ones. A full or failing file system costs the lines of that
+//! time and no others. Never holds secrets: callers name targets, not contents.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PREDECESSORS: u32 = 4;
 /// Characters of an actor, a source and an action, which are short unless somebody tries how long they may be.
 const WORD_CHARACTERS_MAX: usize = 100;
-/// Of a target: a path of ordinary length.
+/// Most characters of a target: a path of ordinary length.
 const TARGET_CHARACTERS_MAX: usize = 300;
 const DETAIL_CHARACTERS_MAX: usize = 500;
 
@@ -36,12 +36,12 @@ pub enum Outcome {
 pub struct AuditEvent<'a> {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub unix_s: u64,
-    /// Who: `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for a client that has not proved who it
-    /// is.
+    /// `api` for the holder of the server's token file, `api:NAME` for that of a named token, or `smb` for
+    /// a client that has not proved its user.
     pub actor: &'a str,
-    /// From where, such as 127.0.0.1:40112.
+    /// The client's address, such as 127.0.0.1:40112.
     pub source: &'a str,
-    /// Such as `volume delete`.
+    /// The action, such as `volume delete`.
     pub action: &'a str,
     pub target: &'a str,
     pub outcome: Outcome,
@@ -153,7 +153,7 @@ impl AuditLog {
     }
 
     fn put_aside(&self) -> io::Result<()> {
-        // It was put aside before, and no new one could be made then.
+        // No file: an earlier attempt put it aside and could then make no new one.
         if !self.path.try_exists()? {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl AuditLog {
 
 impl Open {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        // What is left of a line that failed would make this one unreadable.
+        // The rest of a line whose write failed would make this one unreadable.
         if self.is_torn {
             self.file.set_len(self.len_bytes)?;
             self.is_torn = false;
@@ -261,7 +261,7 @@ mod tests {
         let first = directory.path().join("audit.log.1");
         std::fs::write(&first, "the youngest predecessor\n").unwrap();
         log.open.lock().unwrap().len_bytes = super::FILE_BYTES_MAX;
-        // It was put aside, and a new one cannot be made.
+        // The file was put aside, and a new one cannot be made.
         std::fs::rename(&path, directory.path().join("aside")).unwrap();
         std::os::unix::fs::symlink(directory.path().join("nothing/audit.log"), &path).unwrap();
         log.write(&event("on")).unwrap();

@@ -1,7 +1,8 @@
 //! The cluster's own certificate authority.
 //!
 //! Owns the form of certificates and keys. Promises: a certificate names its server's addresses and nothing else is trusted for them; a
-//! server's private key never leaves it; whoever is given a certificate has proven that the key is its own. Never decides who joins.
+//! server's private key never leaves it; the holder of a certificate has proven that the key is its
+//! own. Never decides which servers join.
 //!
 //! Keys are ECDSA P-256, which etcd (Go) and rustls both take. Every server that holds the cluster's sealing key can open the authority's
 //! key and so renew its own certificate when no other is there.
@@ -22,7 +23,8 @@ use std::str::FromStr;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-/// The name that every certificate of a server has besides its own: who knows a server by its cluster only asks for it.
+/// The name that every certificate of a server has besides its own: a client that knows a server only
+/// by its cluster asks for it.
 pub const MEMBER_NAME: &str = "member.cenote.internal";
 
 /// As long as a cluster may live.
@@ -31,7 +33,7 @@ const AUTHORITY_DAYS: i64 = 30 * 365;
 pub const CERTIFICATE_DAYS: u64 = 365;
 /// A certificate with fewer days left is renewed: a server that was away for half a year still gets in.
 pub const RENEWED_DAYS: u64 = CERTIFICATE_DAYS / 2;
-/// Clocks may differ by so many days.
+/// Days by which clocks may differ.
 const SKEW_DAYS: i64 = 1;
 const DAY_S: u64 = 86_400;
 const HOUR_S: u64 = 3600;
@@ -81,16 +83,16 @@ impl FromStr for Fingerprint {
 pub struct Issued {
     pub pem: String,
     pub fingerprint: Fingerprint,
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
 }
 
 /// A certificate that is on no record yet.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Unrecorded {
-    /// Of the certificate (DER), in hexadecimal digits.
+    /// SHA-256 of the certificate (DER), in hexadecimal digits.
     pub sha256: String,
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
 }
 
@@ -123,7 +125,8 @@ impl NodeKey {
         Ok(self.0.sign(message)?)
     }
 
-    /// What is sent to an authority. `context`: what the proof is good for, so that it is not good for anything else.
+    /// Public key and proof of possession for an authority. `context`: the only purpose for which the proof
+    /// is valid.
     ///
     /// # Errors
     /// [`AuthorityError::Certificate`].
@@ -176,7 +179,7 @@ pub struct Authority {
 /// An authority that was just made.
 pub struct NewAuthority {
     pub authority: Authority,
-    /// In PEM form.
+    /// The authority's certificate in PEM form.
     pub certificate: String,
     /// As [`ClusterRecord::authority_key`].
     pub key: Sealed,
@@ -307,7 +310,7 @@ pub fn is_good(issued_unix_s: u64, now_unix_s: u64) -> bool {
         && now_unix_s + HOUR_S < certificate_ends_unix_s(issued_unix_s)
 }
 
-/// What the authority's name and key usages are: the same whenever it is opened, since they stand in what it signs.
+/// Name and key usages of the authority: the same at each opening, since its signatures cover them.
 fn authority_params(id: Uuid) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(&format!("Cenote cluster {id}"));
@@ -334,7 +337,7 @@ fn random_serial() -> Result<SerialNumber, AuthorityError> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// In the year 8814: what is counted from it still has years of four digits.
+/// A day in the year 8814: dates counted from it still have years of four digits.
 const DAY_MAX: i64 = 2_500_000;
 
 /// Days since 1970-01-01.

@@ -27,7 +27,7 @@ impl Moved {
     pub const ID: &'static str = "state";
 }
 
-/// Why the records did not move. The server goes on with the engine it had.
+/// Why the records did not move. The server continues with its old engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CarryError {
     #[error("the state is in etcd already")]

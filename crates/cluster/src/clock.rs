@@ -1,4 +1,4 @@
-//! The wall clock, for what people and records are told. State machines never ask it.
+//! The wall clock, for messages to people and for records. State machines never ask it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
-//! The state as the daemon holds it: one handle, whichever engine answers.
+//! The state as the daemon holds it: one handle for any engine.
 //!
-//! Owns [`State`], what is asked of every engine, and the move from one engine to another while the daemon runs. Promises: a
-//! request is answered by one engine, and none is lost or answered twice over a move; commits of this process (and, with etcd, of
-//! every process) are told to watches.
+//! Owns [`State`], the calls common to all engines, and the move from one engine to another while the
+//! daemon runs. Promises: a request is answered by one engine, and none is lost or answered twice over
+//! a move; watches hear of commits of this process (and, with etcd, of every process).
 
 use crate::etcd::EtcdState;
 use crate::watch::{Board, Watch};
@@ -41,7 +41,7 @@ impl Engine {
 struct Shared {
     /// Held for reading while a request is in work, for writing while the records move to another engine.
     at_work: RwLock<()>,
-    /// Held for a moment only: who asks which engine there is never waits for a move.
+    /// Held for a moment only: a caller that asks for the present engine never waits for a move.
     engine: RwLock<Engine>,
     board: Arc<Board>,
 }
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// As if the file of a single server's state failed now; for tests of what is above.
+    /// Acts as if the file of a single server's state failed now; for tests of the layers above.
     pub fn fail(&self, why: &str) {
         if let Engine::Redb(redb) = self.engine() {
             redb.fail(why);
@@ -276,7 +276,7 @@ mod tests {
             assert!(!commit.is_finished(), "a commit is taken that does not move");
             Err(StateError::Conflict)
         });
-        // It did not move: the commit is done by the engine that there was.
+        // The move failed: the old engine does the commit.
         assert_eq!((moved, state.etcd().is_none()), (Err(StateError::Conflict), true));
         let watch = state.watch("a");
         while !matches!(state.call(Request::Get { key: "a".into() }), Ok(Answer::Value(Some(_)))) {

@@ -1,4 +1,4 @@
-//! Who this server is in its cluster, as its data directory keeps it.
+//! This server's identity in its cluster, as its data directory keeps it.
 //!
 //! Promises: `DATA/cluster` is there whole or not at all; its secrets have mode 0600. Until a join is answered, its key is in
 //! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
-/// What is left of a founding that was taken back, on its way to be removed.
+/// Rest of a founding that was taken back, on its way to be removed.
 const ABANDONED: &str = "cluster.old";
 const FACTS: &str = "identity.json";
 pub const KEY: &str = "node.key";
@@ -28,7 +28,7 @@ pub const AUTHORITY: &str = "authority.pem";
 /// Certificates that are no longer good, for etcd, which reads it for each connection.
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
-/// What a server needs of the cluster's records when it cannot read them.
+/// Part of the cluster's records that a server needs when it cannot read them.
 const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
@@ -53,7 +53,7 @@ pub enum IdentityError {
     Key(#[from] AuthorityError),
 }
 
-/// What is no secret.
+/// The facts that are no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The cluster's name.
@@ -63,35 +63,36 @@ pub struct Facts {
     /// The server's name.
     pub name: String,
     pub server_guid: Uuid,
-    /// Where its own member of etcd listens, if it runs one.
+    /// Addresses of this server's own member of etcd, if it runs one.
     #[serde(default)]
     pub etcd: Option<EtcdAddresses>,
     /// Names and peer URLs of the members when it joined.
     #[serde(default)]
     pub initial_members: Vec<(String, String)>,
-    /// It is the first: its member makes a new etcd, and the records come from the state of the single server that it was.
+    /// The first server: its member makes a new etcd, and the records come from the state of the single
+    /// server that it was.
     #[serde(default)]
     pub founder: bool,
-    /// It votes only.
+    /// A witness votes only.
     #[serde(default)]
     pub is_witness: bool,
-    /// Client URLs of the members when it last looked.
+    /// Client URLs of the members when this server last asked.
     pub endpoints: Vec<String>,
     /// When its certificate was made.
     #[serde(default)]
     pub certified_unix_s: u64,
-    /// Its certificate, if this server made it alone and the cluster's records do not have it yet.
+    /// This server's certificate, if it made it alone and the cluster's records do not have it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrecorded: Option<Unrecorded>,
 }
 
-/// What a server keeps of the cluster's records for a time in which it cannot read them: to renew its certificate, and to say for which servers it
-/// waits.
+/// Part of the cluster's records that a server keeps for a time in which it cannot read them: to renew
+/// its certificate, and to name the servers it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The authority's key, sealed as in the cluster's record.
     pub authority_key: Sealed,
-    /// Of this server, which its certificate names.
+    /// Addresses of this server, which its certificate names.
     pub addresses: Vec<IpAddr>,
     /// The other servers that run a member of etcd: name, and address of the cluster's port.
     pub others: Vec<(String, SocketAddr)>,
@@ -147,14 +148,14 @@ pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
     Ok(key)
 }
 
-/// What the cluster gives a server, in PEM.
+/// Certificates that the cluster gives a server, in PEM.
 pub struct Papers<'a> {
     pub certificate: &'a str,
     pub authority: &'a str,
     pub revoked: &'a str,
 }
 
-/// Makes the draft with [`draft_key`]'s key what this server is from now on.
+/// Makes the draft with [`draft_key`]'s key this server's identity.
 ///
 /// # Errors
 /// [`IdentityError`]; the server is in no cluster then.
@@ -187,7 +188,7 @@ fn remove_whole(path: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// Takes back what a founder has [`establish`]ed: this is a single server from then on.
+/// Takes back a founder's [`establish`]: this is a single server from then on.
 ///
 /// # Errors
 /// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
@@ -238,7 +239,7 @@ impl Identity {
         SealKey::open_existing(&self.directory.join(SEAL_KEY))
     }
 
-    /// Where its member of etcd keeps its data.
+    /// Data directory of this server's member of etcd.
     pub fn etcd_directory(&self) -> PathBuf {
         self.directory.join(ETCD)
     }
@@ -284,7 +285,7 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Removes what a founder's member of etcd has begun, of which nothing is needed.
+    /// Removes the data of a founder's member of etcd, none of which is needed.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -306,7 +307,7 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Where a recovery makes the data with which this server's member goes on.
+    /// Directory in which a recovery makes the data for this server's member.
     pub fn etcd_directory_anew(&self) -> PathBuf {
         self.directory.join(ETCD_ANEW)
     }
@@ -315,7 +316,7 @@ impl Identity {
     /// any more, the new ones are whole.
     ///
     /// # Errors
-    /// [`IdentityError::Io`]; [`Self::resume_recovery`] goes on.
+    /// [`IdentityError::Io`]; [`Self::resume_recovery`] completes it.
     pub fn take_etcd_anew(&self) -> Result<(), IdentityError> {
         self.put_etcd_aside()?;
         let (anew, etcd) = (self.etcd_directory_anew(), self.etcd_directory());
@@ -323,7 +324,8 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Ends what a recovery that was cut off has left of [`Self::take_etcd_anew`], or removes data that it has not made whole.
+    /// Completes a [`Self::take_etcd_anew`] that was cut off, or removes data that the recovery has not
+    /// made whole.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -350,12 +352,13 @@ impl Identity {
         self.remember(Facts { certified_unix_s, unrecorded, ..self.facts.clone() })
     }
 
-    /// What was known of the cluster when its records were read last; `None`: nothing was written, or what was is damaged.
+    /// The cluster's facts at the last reading of its records; `None`: nothing was written, or the file is
+    /// damaged.
     pub fn known(&self) -> Option<Known> {
         serde_json::from_slice(&std::fs::read(self.directory.join(KNOWN)).ok()?).ok()
     }
 
-    /// Keeps what is known of the cluster.
+    /// Stores the cluster's facts.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -482,7 +485,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
         assert!(abandon(data.path()).is_err(), "there is nothing to abandon");
-        // What an earlier one could not remove is in nobody's way.
+        // Leftovers that an earlier call could not remove do no harm.
         std::fs::create_dir_all(data.path().join(ABANDONED).join("etcd")).unwrap();
         for _ in 0..2 {
             draft_key(data.path()).unwrap();

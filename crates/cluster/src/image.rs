@@ -1,11 +1,13 @@
 //! The copy of a pool's records that every disk of the pool carries (D8).
 //!
-//! Owns what is in such a copy and its text form. Promises: it never grows beyond what a disk's label holds, pool, disks and
-//! volumes always come first; of two copies it can be told which is newer, whatever imports lie between them; a reader trusts
-//! nothing. Never writes a disk. Users are in it with their sealed NT hashes: without the key file these are useless.
+//! Owns the contents of such a copy and its text form. Promises: it never grows beyond the space in a
+//! disk's label, pool, disks and volumes always come first; of two copies the newer one can be told,
+//! over any imports between them; a reader trusts nothing. Never writes a disk. Users are in it with
+//! their sealed NT hashes: without the key file these are useless.
 //!
-//! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the cluster state. Form 2 has the same packed
-//! ([`crate::packing`]), and is written only where form 1 has no room, since programs of before read that one.
+//! A header line of JSON, then, in form 1, a line for each record: its key, a tab, its value as in the
+//! cluster state. Form 2 has the same packed ([`crate::packing`]), and is written only if form 1 needs
+//! too much space, since earlier programs read that one.
 
 use crate::accounts::{Group, UserRecord};
 use crate::packing;
@@ -21,36 +23,37 @@ use uuid::Uuid;
 const PLAIN: u32 = 1;
 const PACKED: u32 = 2;
 
-/// What a volume's record may grow by, packed, when a node's disks leave, some of them come back, and chunks are copied: epochs that are written out, and
-/// the numbers of a few lists.
+/// Bytes by which a volume's packed record may grow when a node's disks leave, some of them come back,
+/// and chunks are copied: epochs that are written out, and the numbers of a few lists.
 const GROWTH_BYTES: usize = 32;
 
 /// Which copy is newer: an import begins a new generation, since it begins a new cluster state too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageVersion {
     pub generation: u32,
-    /// Of the cluster state that it was taken from.
+    /// Revision of the cluster state from which the copy was taken.
     pub revision: u64,
 }
 
-/// Where a copy comes from.
+/// Origin of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
     pub form: u32,
     pub pool: PoolId,
     pub version: ImageVersion,
-    /// As in the pool's record: copies of one generation and different histories come from two servers.
+    /// The history in the pool's record: copies of one generation and different histories come from two
+    /// servers.
     pub history: Uuid,
     /// ServerGuid of the server that has the pool.
     pub server: Uuid,
-    /// Its name, for people.
+    /// The server's name, for people.
     #[serde(default)]
     pub host: String,
     pub written_unix_s: u64,
-    /// The pool was given up by its server in an orderly way.
+    /// The server exported the pool in an orderly way.
     #[serde(default)]
     pub exported: bool,
-    /// Records of accounts and shares that had no room.
+    /// Records of accounts and shares that had no space.
     #[serde(default)]
     pub omitted: u32,
 }
@@ -75,7 +78,7 @@ pub enum ImageError {
 }
 
 impl PoolImage {
-    /// What a pool's disks are to carry; `None` if the state does not have the pool.
+    /// The image for a pool's disks; `None` if the state does not have the pool.
     pub fn of(dump: &StateDump, pool: PoolId, host: &str, now_unix_s: u64) -> Option<Self> {
         let find = |key: &str| {
             dump.entries
@@ -106,8 +109,8 @@ impl PoolImage {
         Some(Self { header, entries: ranked.into_iter().map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// In at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` if not even
-    /// pool, disks and volumes have room.
+    /// Encodes the image in at most `bytes_max`. Accounts and shares without space are counted and left
+    /// out; `None` if not even pool, disks and volumes have space.
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
         // JSON of serde has no line breaks; anything else would not come back.
         let is_clean = |(key, value): &&(String, Vec<u8>)| {
@@ -128,7 +131,7 @@ impl PoolImage {
         Some(text)
     }
 
-    /// Whether all of it has room, with what the records of volumes grow by.
+    /// Whether all of it has space, with the growth of the volumes' records.
     fn fits_whole(&self, bytes_max: usize) -> bool {
         let volumes = self.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX)).count();
         let room = bytes_max.checked_sub(GROWTH_BYTES * volumes);
@@ -136,7 +139,7 @@ impl PoolImage {
         encoded.is_some_and(|bytes| parse_header(&bytes).is_ok_and(|header| header.omitted == 0))
     }
 
-    /// Leaves out what an import can do without.
+    /// Leaves out all records that an import can do without.
     fn of_essentials(self) -> Self {
         let essential = self.entries.into_iter().filter(|(key, _)| is_essential(key));
         Self { entries: essential.collect(), ..self }
@@ -149,7 +152,7 @@ impl PoolImage {
         line
     }
 
-    /// Reads what a disk carries.
+    /// Parses a disk's copy.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -158,7 +161,7 @@ impl PoolImage {
         let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
         let body = bytes.get(at + 1..).unwrap_or_default();
         if header.form == PACKED {
-            // What is written next says its form itself.
+            // The next writing sets the form itself.
             let header = ImageHeader { form: PLAIN, ..header };
             return Ok(Self { header, entries: packing::unpack(body).map_err(ImageError::Malformed)? });
         }
@@ -202,8 +205,8 @@ impl PoolImage {
         volumes(self).iter().any(|volume| known.get(&volume.id).is_some_and(|epoch| *epoch < volume.epoch))
     }
 
-    /// Whether the other says the same, but for what changes while writes go on and may be older on the disks: a volume's
-    /// epoch, up to which it is settled, and what its disks have promised.
+    /// Whether the other says the same, but for parts that change during writes and may be older on the
+    /// disks: a volume's epoch, up to which it is settled, and the promises of its disks.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let header = |image: &Self| ImageHeader {
             version: ImageVersion::default(),
@@ -241,7 +244,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<ImageHeader, ImageError> {
     serde_json::from_slice(line).map_err(malformed)
 }
 
-/// Lines of all entries, if they have room.
+/// Lines of all entries, if they have space.
 fn plain(entries: &[&(String, Vec<u8>)], room: usize) -> Option<Vec<u8>> {
     let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
     if bytes > room {
@@ -257,7 +260,8 @@ fn plain(entries: &[&(String, Vec<u8>)], room: usize) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// As many entries as have room, packed, the most important first, and how many; `None` if what cannot be done without has none.
+/// The entries that have space, packed, the most important first, and their number; `None` if an
+/// indispensable one has none.
 fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize)> {
     let least = entries.iter().take_while(|(key, _)| is_essential(key)).count();
     let mut kept = entries.len();
@@ -274,13 +278,15 @@ fn packed(entries: &[&(String, Vec<u8>)], room: usize) -> Option<(Vec<u8>, usize
     }
 }
 
-/// Whether the pool's disks have room for the records with this volume's, and for what they grow by when disks leave.
+/// Whether the pool's disks have space for the records with this volume's, and for their growth when
+/// disks leave.
 pub fn has_room_for(dump: &StateDump, volume: &VolumeRecord, bytes_max: usize) -> bool {
     let after = dump.after(&Transaction::default().put(volume.key(), volume.encode()));
     PoolImage::of(&after, volume.pool, "", 0).is_some_and(|image| image.of_essentials().fits_whole(bytes_max))
 }
 
-/// Whether the pool's disks have room for the records with one more disk, at `path`, of which all volumes of the pool are given chunks.
+/// Whether the pool's disks have space for the records with one more disk, at `path`, that gets chunks
+/// of all volumes of the pool.
 pub fn has_room_for_disk(dump: &StateDump, pool: PoolId, path: &str, bytes_max: usize) -> bool {
     let Some(image) = PoolImage::of(dump, pool, "", 0) else { return false };
     let mut disks = image.records::<DiskRecord>().unwrap_or_default();

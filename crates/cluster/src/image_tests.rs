@@ -76,7 +76,7 @@ impl Server {
         self.state.read(&VOLUME.to_string()).unwrap().unwrap()
     }
 
-    /// As the volume's coordinator does when a disk leaves.
+    /// Expels a disk, as the volume's coordinator does.
     fn expel(&self, number: u8) {
         let mut volume = self.volume();
         volume.value.in_sync.retain(|disk| *disk != DiskId::from_bytes([number; 16]));
@@ -166,7 +166,8 @@ fn of_a_cluster_disks_that_promised_less_than_others_are_not_believed_by_older_r
     let volume = server.volume();
     let owned = VolumeRecord { owner: Some(types::NodeId(2)), ..volume.value };
     server.state.write(&owned, volume.revision).unwrap();
-    // Disk 1 was put out of the volume since: the other ones have promised a later epoch than the record's.
+    // Disk 1 was expelled from the volume since: the other ones have promised a later epoch than the
+    // record's.
     let image = server.image();
     let plan = import::plan(&[found(1, &image), found(2, &image), found(3, &image)], &yes(), "").unwrap();
     let record = &plan.volumes[0];
@@ -181,7 +182,7 @@ fn an_import_makes_all_earlier_records_old() {
     let plan = import::plan(&[found(1, &image), found(2, &image)], &yes(), "").unwrap();
     assert_eq!(plan.missing.len(), 1);
     import::commit(&new.state, &new.key, None, &plan, 20).unwrap();
-    // The old state goes on and reaches higher revisions.
+    // The old state continues and reaches higher revisions.
     (0..20).for_each(|_| old.expel(9));
     let (stale, current) = (old.image(), new.image());
     assert!(stale.header.version.revision > current.header.version.revision);
@@ -301,7 +302,8 @@ fn unlike(number: u64) -> [u8; 16] {
     })
 }
 
-/// The records of sixteen nodes with 26 disks each and of so many volumes, of which the third node has left; one copy is being made.
+/// The records of sixteen nodes with 26 disks each and of `volumes` volumes; the third node has left,
+/// and one copy is being made.
 fn large(volumes: u64) -> crate::StateDump {
     let disks: Vec<DiskRecord> = (0..416)
         .map(|number| {
@@ -538,11 +540,11 @@ fn a_state_that_was_restored_is_behind_what_disks_carry_however_often_it_is_writ
     let carried = server.image();
     assert!(carried.is_ahead_of(&restored) && !restored.is_ahead_of(&carried));
     assert!(!carried.is_ahead_of(&carried));
-    // It counts its revisions on from where it was; nothing is claimed meanwhile.
+    // The state counts its revisions on from the old one; nothing is claimed meanwhile.
     let mut later = restored.clone();
     later.header.version.revision = carried.header.version.revision + 10;
     assert!(carried.is_ahead_of(&later));
-    // An import makes anew what the disks that it did not find carry.
+    // An import supersedes the copies on disks that it did not find.
     later.header.version.generation += 1;
     later.header.history = uuid::Uuid::from_u128(5);
     assert!(!carried.is_ahead_of(&later));

@@ -1,13 +1,14 @@
 //! Bringing a pool back from the copies of its records that its disks carry (D8).
 //!
-//! Owns the choice among these copies, and what an import changes in the cluster state. Promises: the newest copy counts, and
-//! only if so many of the pool's disks are there that no newer one can be elsewhere, or the administrator says to go on
-//! without the others; everything is committed at once, or nothing; what cannot come back is said. Never writes a disk.
+//! Owns the choice among these copies, and the changes that an import makes in the cluster state.
+//! Promises: the newest copy counts, and only if enough of the pool's disks are there that no newer one
+//! can be elsewhere, or the administrator says to continue without the others. Everything is committed
+//! at once, or nothing. The report names everything that cannot come back. Never writes a disk.
 //!
-//! Why the newest copy is safe: a coordinator goes on under a changed record of its volume (members, chunks being built) only
-//! after all reachable disks of the pool carry it. So of any majority of the disks one carries the last record under which
-//! anything was acknowledged, as long as a majority was reachable then. Epochs may be older in it: they are raised to what the
-//! disks have promised.
+//! Why the newest copy is safe: a coordinator continues under a changed record of its volume (members,
+//! chunks being built) only after all reachable disks of the pool carry it. So of any majority of the
+//! disks one carries the last record under which anything was acknowledged, as long as a majority was
+//! reachable then. Epochs may be older in it: they are raised to the promises of the disks.
 
 mod accounts;
 mod checks;
@@ -38,13 +39,13 @@ pub struct FoundDisk {
     pub path: String,
     pub disk: DiskId,
     pub pool: PoolId,
-    /// What it carries, or why that cannot be read.
+    /// The image on the disk, or why it cannot be read.
     pub image: Result<PoolImage, String>,
     /// The highest epoch it has promised for each volume.
     pub promised: BTreeMap<VolumeId, Epoch>,
 }
 
-/// What the administrator wants.
+/// The administrator's request.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The pool's name, or its id; `None`: the only one that is found.
@@ -53,7 +54,7 @@ pub struct Wanted {
     pub rename: Option<String>,
     /// Named where it is: the pool may be taken although its last server did not give it up.
     pub confirm: Option<String>,
-    /// Goes on without disks that may carry newer records.
+    /// Continues without disks that may carry newer records.
     pub accept_missing: bool,
 }
 
@@ -68,17 +69,17 @@ pub struct Plan {
     pub missing: Vec<DiskRecord>,
     pub volumes: Vec<VolumeRecord>,
     pub deleted: Vec<DeletedVolume>,
-    /// What the administrator should know.
+    /// Remarks for the administrator.
     pub notes: Vec<String>,
 }
 
-/// What an import brought.
+/// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub volumes: Vec<String>,
     pub shares: Vec<String>,
     pub users: Vec<String>,
-    /// Of these: those whose password has to be set anew.
+    /// Of the users, those whose password has to be set anew.
     pub passwords_lost: Vec<String>,
     pub missing_disks: Vec<String>,
     /// The members of Administrators, now that the pool is here.
@@ -185,8 +186,9 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
         let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
         let promised = promised.copied().unwrap_or_default();
         if volume.owner.is_some() && promised > volume.epoch {
-            // A cluster's coordinators do not wait for the disks' copies of the record: a disk may have been put out since. One that
-            // was has promised less than those that remained, and is compared before it counts, or counts for what nobody else has.
+            // A cluster's coordinators do not wait for the disks' copies of the record: a disk may have been
+            // expelled since. An expelled disk has promised less than the remaining ones, and is compared
+            // before it counts, or counts for data that nobody else has.
             volume.promised = promised;
         }
         volume.epoch = volume.epoch.max(promised);
@@ -306,7 +308,8 @@ fn newest<'a>(pool: PoolId, disks: &[&'a FoundDisk]) -> Result<&'a PoolImage, Im
     Ok(newest)
 }
 
-/// Commits what was planned. `old_key` opens passwords that were sealed on another server. If this server has no pools,
+/// Commits the plan. `old_key` opens passwords that were sealed on another server. If this server has
+/// no pools,
 /// shares and users yet, it takes over the identity that SIDs on the disks belong to.
 ///
 /// # Errors
@@ -350,7 +353,8 @@ pub fn commit(
     Ok(report)
 }
 
-/// Refuses an id that this server has for something else: what is on record under it here would be lost, or served from foreign disks.
+/// Refuses an id that this server has for something else: its record here would be lost, or served from
+/// foreign disks.
 fn demand_free<R: Record>(state: &impl BlockingState, kind: &str, id: &str) -> Result<(), AccountError> {
     match state.read::<R>(id)? {
         None => Ok(()),

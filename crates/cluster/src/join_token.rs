@@ -1,8 +1,9 @@
-//! Tokens: who holds one may join one server to the cluster, for an hour.
+//! Tokens: the holder of one may join one server to the cluster, for an hour.
 //!
 //! Owns `join-token/` and a token's text. Promises: the state keeps a hash only; a token is good once; a text that was not copied whole is
-//! told from a wrong one. A token also says how the cluster's servers prove who they are (the authority's fingerprint) and where they
-//! are, so that whoever joins trusts nothing on the way.
+//! told from a wrong one. A token also says how the cluster's servers prove their identity (the
+//! authority's fingerprint) and at which addresses they are, so that a joining server trusts nothing on
+//! the way.
 
 use crate::authority::Fingerprint;
 use crate::hexadecimal::{hex, unhex};
@@ -17,7 +18,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Seconds for which a token is good.
 pub const LIFE_S: u64 = 3600;
-/// A token that was used or has expired stays known for so many seconds, so that its next user is told which of them.
+/// Seconds for which a used or expired token stays known, so that its next user learns which of them it
+/// is.
 const KEPT_S: u64 = 7 * 86_400;
 /// Tokens known at a time: more are refused until old ones are forgotten.
 const TOKENS_MAX: usize = 64;
@@ -30,10 +32,10 @@ const FINGERPRINT_BYTES: usize = 32;
 const CHECK_BYTES: usize = 4;
 const PREFIX: &str = "cenote1-";
 
-/// What the state knows of a token.
+/// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTokenRecord {
-    /// In hexadecimal digits.
+    /// The token's id in hexadecimal digits.
     pub id: String,
     pub secret_sha256: String,
     pub expires_unix_s: u64,
@@ -54,9 +56,9 @@ impl Record for JoinTokenRecord {
 pub struct JoinToken {
     pub id: TokenId,
     pub secret: TokenSecret,
-    /// Of the cluster's authority.
+    /// Fingerprint of the cluster's authority.
     pub authority: Fingerprint,
-    /// At which the cluster may be joined.
+    /// Addresses at which the cluster may be joined.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -187,7 +189,7 @@ pub fn find(
     secret: &str,
     now_unix_s: u64,
 ) -> Result<Result<Stored<JoinTokenRecord>, TokenRefused>, StateError> {
-    // What a stranger sends is no part of a key unless it has an id's form.
+    // A stranger's text is no part of a key unless it has an id's form.
     let is_id = unhex(id).is_some_and(|bytes| bytes.len() == ID_BYTES);
     let found = if is_id { state.read::<JoinTokenRecord>(&id.to_ascii_lowercase())? } else { None };
     let Some(found) = found else { return Ok(Err(TokenRefused::Unknown)) };

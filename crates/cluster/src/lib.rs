@@ -2,8 +2,8 @@
 //!
 //! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`etcd::EtcdState`] on more, [`MemoryState`] for tests and the
 //! simulator) behind one handle, [`State`], and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
-//! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a coordinator asks
-//! only when the membership of a volume changes.
+//! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a
+//! coordinator asks only when the membership of a volume changes.
 //!
 //! # Key layout
 //!
@@ -17,7 +17,7 @@
 //! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
 //! | `node-lease/` + node id | [`NodeLease`]: which life of a node may answer; changed by that node only | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
-//! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
+//! | `disk-damage/` + disk id | [`DiskDamage`]: damage found on a disk, for people | `records` |
 //! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
 //! | `job/` + job id | [`JobRecord`] | `records` |
 //! | `job-numbers/` + node id, or `single` | [`JobNumbers`]: how far a server may have counted its jobs; changed by that server only | `records` |

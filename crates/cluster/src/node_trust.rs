@@ -1,7 +1,8 @@
-//! Which nodes a node knows by their certificates, and how it proves to be itself.
+//! The nodes that a node knows by their certificates, and the proof of its own identity.
 //!
-//! Promises: a node is proven by a certificate that its record names, that the cluster's authority made and whose time is not over, and by a
-//! signature of that certificate's key; a server that was removed is proven by nothing, whatever keys of the cluster it has copied.
+//! Promises: a node is proven by a certificate that its record names, that the cluster's authority made
+//! and whose time is not over, and by a signature of that certificate's key; a server that was removed
+//! is proven by nothing, not even by keys of the cluster that it has copied.
 
 use crate::authority::{AuthorityError, Fingerprint, NodeKey};
 use crate::nodes::NodeRecord;
@@ -30,12 +31,12 @@ pub enum NotProven {
     Unknown,
     /// The certificate is none of that node's.
     NotItsCertificate,
-    /// It ran out, or the authority did not make it.
+    /// The certificate ran out, or the authority did not make it.
     BadCertificate,
     BadSignature,
 }
 
-/// What a node keeps of itself, in PEM form.
+/// A node's own certificate and key, in PEM form.
 pub struct OwnPapers<'a> {
     pub certificate: &'a str,
     pub authority: &'a str,
@@ -106,7 +107,7 @@ impl NodeTrust {
         self.nodes.keys().copied()
     }
 
-    /// Its own certificate, in DER form.
+    /// This node's certificate, in DER form.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }
@@ -137,7 +138,8 @@ impl NodeTrust {
         now_unix_s: u64,
     ) -> Result<(), NotProven> {
         let known = self.nodes.get(&node).filter(|_| node != self.own).ok_or(NotProven::Unknown)?;
-        // The authority's key can be opened by every server that there ever was: what it made counts only if it is on record.
+        // Every server that there ever was can open the authority's key: a certificate made by that counts
+        // only if it is on record.
         if !known.contains(&Fingerprint::of(certificate).to_string()) {
             return Err(NotProven::NotItsCertificate);
         }

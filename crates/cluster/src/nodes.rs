@@ -78,9 +78,9 @@ pub struct Sealed(pub String);
 pub struct ClusterRecord {
     pub name: String,
     pub id: Uuid,
-    /// Of the cluster's own authority, in PEM form.
+    /// Certificate of the cluster's own authority, in PEM form.
     pub authority_certificate: String,
-    /// Its key in PKCS#8 form, sealed.
+    /// The authority's key in PKCS#8 form, sealed.
     pub authority_key: Sealed,
     /// Authenticates heartbeats: 32 bytes, sealed.
     pub heartbeat_key: Sealed,
@@ -94,7 +94,7 @@ pub struct ClusterRecord {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokedCertificate {
-    /// In hexadecimal digits.
+    /// Serial number in hexadecimal digits.
     pub serial: String,
     pub since_unix_s: u64,
 }
@@ -156,17 +156,18 @@ fn seal_random<const BYTES: usize>(key: &SealKey, of: &str) -> Result<Sealed, Se
     key.seal(of, secret.as_slice()).map(Sealed)
 }
 
-/// What a server is to the cluster.
+/// Membership of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It has its share of the work. Whether it is alive is not recorded: heartbeats tell.
+    /// Member in service: it takes its share of the work. Heartbeats tell whether it is alive, not the
+    /// record.
     Up,
-    /// Its data and volumes are moving away.
+    /// Data and volumes are moving away.
     Draining,
     /// Nothing is on it any more.
     Drained,
-    /// It has left for good; its number and certificate are not used again.
+    /// Member that left for good; its number and certificate are not used again.
     Removed,
 }
 
@@ -196,20 +197,20 @@ pub struct NodeRecord {
     pub server_guid: Uuid,
     /// Addresses at which the other servers reach it, the preferred one first.
     pub addresses: Vec<IpAddr>,
-    /// Its SMB server.
+    /// Address of the SMB server.
     pub smb: SocketAddr,
-    /// Its SMB Direct.
+    /// Address of SMB Direct.
     #[serde(default)]
     pub rdma: Option<SocketAddr>,
-    /// Its management API, which may listen on loopback only.
+    /// Address of the management API, which may listen on loopback only.
     pub api: SocketAddr,
-    /// Joining, and what servers ask each other.
+    /// Address for joining, and for questions between servers.
     pub cluster: SocketAddr,
     /// Heartbeats, UDP.
     pub heartbeat: SocketAddr,
     #[serde(default)]
     pub etcd: Option<EtcdMember>,
-    /// Its public key, as [`crate::authority::ProvenKey`] has it.
+    /// The server's public key, as [`crate::authority::ProvenKey`] has it.
     pub public_key: String,
     /// SHA-256 of its certificate (DER), in hexadecimal digits.
     pub certificate_sha256: String,
@@ -225,11 +226,11 @@ pub struct NodeRecord {
     pub rack: String,
     #[serde(default)]
     pub chassis: String,
-    /// Of the program it runs.
+    /// Version of the server's program.
     pub version: String,
     pub joined_unix_s: u64,
     pub state: NodeState,
-    /// It votes, and has neither disks nor an SMB server: its cluster port stands for that.
+    /// A witness votes, and has neither disks nor an SMB server: `smb` is its cluster port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_witness: bool,
 }
@@ -242,12 +243,12 @@ impl Record for NodeRecord {
 }
 
 impl NodeRecord {
-    /// What follows the prefix in the key of a server's record; in the order of numbers.
+    /// The part of a server's key behind the prefix, in the order of numbers.
     pub fn id_of(node: NodeId) -> String {
         format!("{:010}", node.0)
     }
 
-    /// It is in the cluster, alive or not.
+    /// Whether the server is in the cluster, alive or not.
     pub fn is_member(&self) -> bool {
         self.state != NodeState::Removed
     }
@@ -299,7 +300,7 @@ pub fn members(state: &(impl Typed + ?Sized)) -> Result<Vec<Stored<NodeRecord>>,
     Ok(all)
 }
 
-/// The server of that name, whatever its case.
+/// The member of that name, ignoring case.
 ///
 /// # Errors
 /// Those of the state.

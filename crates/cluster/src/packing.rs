@@ -1,8 +1,9 @@
 //! Form 2 of a pool's records ([`crate::image`]), which a pool of many disks and volumes needs so that they fit on each of its disks.
 //!
-//! Every volume's record names all disks of the pool, twice in a cluster. Here a list of disks stands once, and the volumes refer to it: that alone
-//! makes the records grow by volumes and disks instead of by their product. What is left is compressed. Promises: what comes back means the same
-//! (disks within a list are in the order of their ids); a reader allocates a bounded amount, whatever it is given.
+//! Every volume's record names all disks of the pool, twice in a cluster. Here a list of disks stands
+//! once, and the volumes refer to it: that alone makes the records grow by volumes and disks instead of
+//! by their product. The rest is compressed. Promises: unpacked records mean the same (disks within a
+//! list are in the order of their ids); a reader allocates a bounded amount for any input.
 //!
 //! A line for each list, then for each record, as in form 1, but for volumes, whose keys have a `=` before them:
 //!
@@ -18,13 +19,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch};
 
-/// Most bytes of the lines: sixty times what 1,000 volumes on 416 disks have.
+/// Most bytes of the lines: sixty times those of 1,000 volumes on 416 disks.
 const LINES_BYTES_MAX: usize = 32 << 20;
-/// Most disks, and nodes that have them, that all records name together: more than twice what 1,000 volumes on 416 disks of 16 nodes do.
+/// Most disks, and nodes that have them, that all records name together: more than twice those of 1,000
+/// volumes on 416 disks of 16 nodes.
 const NAMED_MAX: usize = 2 << 20;
 /// Most nodes that have disks of one volume: a cluster has 16.
 const HOMES_MAX: usize = 1024;
-/// Most bytes of what comes back: four times what 1,000 volumes on 416 disks have.
+/// Most bytes of unpacked records: four times those of 1,000 volumes on 416 disks.
 const UNPACKED_BYTES_MAX: usize = 128 << 20;
 const LEVEL: u8 = 6;
 
@@ -42,7 +44,7 @@ struct PackedVolume {
     volume: VolumeRecord,
 }
 
-/// Numbers what is the same once.
+/// Gives each distinct disk and list one number.
 #[derive(Default)]
 struct Lists {
     places: BTreeMap<DiskId, u32>,
@@ -146,7 +148,7 @@ fn malformed(why: impl ToString) -> String {
     why.to_string()
 }
 
-/// What was read of the lists.
+/// The lists that were read so far.
 #[derive(Default)]
 struct Unpacking {
     disks: Vec<DiskId>,
@@ -179,7 +181,7 @@ impl Unpacking {
 
     fn homes(&mut self, number: u32) -> Result<Vec<Home>, String> {
         let homes = self.homes.get(number as usize).ok_or_else(|| malformed("homes that are not there"))?;
-        // A node without disks takes room as well.
+        // A node without disks takes space as well.
         self.named = count_named(self.named, homes.len())?;
         let homes = homes.clone().into_iter();
         homes.map(|(node, list)| Ok(Home { node, disks: self.list(list)? })).collect()
@@ -200,13 +202,13 @@ impl Unpacking {
     }
 }
 
-/// Counts so many more disks or nodes that a record names.
+/// Counts further disks or nodes that a record names.
 fn count_named(named: usize, more: usize) -> Result<usize, String> {
     let named = named + more;
     if named > NAMED_MAX { Err(malformed("more disks in all than any pool has")) } else { Ok(named) }
 }
 
-/// Reads what [`pack`] made.
+/// Unpacks the output of [`pack`].
 ///
 /// # Errors
 /// Why they are none.

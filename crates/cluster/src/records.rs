@@ -11,7 +11,7 @@ pub trait Record: Serialize + DeserializeOwned {
     /// The first segment of its keys, with the slash.
     const PREFIX: &'static str;
 
-    /// What follows the prefix in its key.
+    /// The part of the record's key behind the prefix.
     fn id(&self) -> String;
 
     fn key(&self) -> String {
@@ -77,7 +77,7 @@ pub struct StaleDisk {
     /// The lowest epoch of a write it may have missed: regions last written in this epoch or a later one are copied when it
     /// returns (I4).
     pub since: Epoch,
-    /// It had promised at least this epoch when it left: a disk that says less has gone back in time.
+    /// The disk had promised at least this epoch when it left: a disk that says less has gone back in time.
     #[serde(default)]
     pub promised: Epoch,
 }
@@ -101,17 +101,17 @@ pub struct VolumeRecord {
     pub provisioning: Provisioning,
     /// Writes are refused if fewer in-sync copies can be reached.
     pub min_copies: u8,
-    /// Grows with every change of the members, with every opening, and while writes go on.
+    /// Grows with every change of the members, with every opening, and during writes.
     pub epoch: Epoch,
-    /// All writes of this and lower epochs are complete on all in-sync copies: what was written later may differ between
-    /// copies after a crash and is made equal before it is served (I10).
+    /// All writes of this and lower epochs are complete on all in-sync copies: later ones may differ
+    /// between copies after a crash and are made equal before they are served (I10).
     #[serde(default)]
     pub settled: Epoch,
     /// Every disk that is in sync has promised at least this epoch: one that says less has gone back in time, and is stale from the
     /// beginning.
     #[serde(default)]
     pub promised: Epoch,
-    /// Which opening of the volume wrote the record last; 0: none yet, or the one before has closed it.
+    /// The opening of the volume that wrote the record last; 0: none yet, or the one before has closed it.
     #[serde(default)]
     pub coordinator: u128,
     /// The node that has the volume open, or is to open it; `None`: the one server that there is.
@@ -124,9 +124,10 @@ pub struct VolumeRecord {
     /// Nodes that could not open the volume since it was served last; others try in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<NodeId>,
-    /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
+    /// Least number of in-sync copies of each chunk: one disk fewer than that may be missing at an opening.
     pub min_holders: u8,
-    /// Every chunk has in-sync copies in at least so many of `homes`: all disks of so many nodes, less one, may be missing at an opening.
+    /// Least number of `homes` with in-sync copies of each chunk: all disks of that many nodes, less one, may
+    /// be missing at an opening.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min_homes: u8,
     /// The nodes by which `min_homes` was counted; empty on one server.
@@ -142,15 +143,16 @@ pub struct VolumeRecord {
     pub building: Vec<(DiskId, types::ChunkIndex)>,
     /// Seconds since 1970-01-01 00:00 UTC.
     pub created_unix_s: u64,
-    /// It is being made: nobody was told of it, and it holds nothing. A server that finds it so when it starts removes it.
+    /// The volume is being made: nobody knows of it yet, and it holds nothing. A server that finds such a
+    /// volume when it starts removes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_unfinished: bool,
-    /// Health warns if so much of it, in percent, is used; `None`: [`WARN_AT_PERCENT`].
+    /// Fill level, in percent, at which health warns; `None`: [`WARN_AT_PERCENT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warn_at_percent: Option<u8>,
 }
 
-/// Health warns of a volume that is used to so many percent, unless another number is set for it.
+/// Fill level of a volume, in percent, at which health warns unless the record sets another.
 pub const WARN_AT_PERCENT: u8 = 90;
 
 fn is_false(value: &bool) -> bool {
@@ -220,10 +222,11 @@ impl VolumeRecord {
     }
 }
 
-/// Which life of a node may answer for its volumes. Written by the node itself, with the next number, whenever it begins to answer, or begins
-/// again after its lease was over; changed also by nobody else. Whoever takes a volume over from a node that is dead makes it a condition
-/// of the claim that this is still the life that died: so either the claim comes first, and the node finds that it has lost the volume, or
-/// the node's return does, and the claim fails.
+/// The life of a node that may answer for its volumes. Written only by the node itself, with the next
+/// number, when it begins to answer, or begins again after its lease was over. A node that takes a
+/// volume over from a dead one makes it a condition of the claim that this is still the life that died:
+/// so either the claim comes first, and the node finds that it has lost the volume, or the node's
+/// return does, and the claim fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
     pub node: NodeId,
@@ -258,16 +261,16 @@ impl Record for DeletedVolume {
 pub struct PoolRecord {
     pub id: PoolId,
     pub name: String,
-    /// Space kept free for repair, in disks: the size of the largest so many disks.
+    /// Space kept free for repair, in disks: the size of that many of the largest.
     pub reserve_disks: u32,
     pub created_unix_s: u64,
-    /// How often the pool was imported: what an earlier generation says of it counts no more.
+    /// How often the pool was imported: records of an earlier generation no longer count.
     #[serde(default)]
     pub generation: u32,
     /// Random, anew with each import: tells apart two imports of the same generation.
     #[serde(default)]
     pub history: uuid::Uuid,
-    /// Its export has begun: it is about to leave this server.
+    /// The pool's export has begun: it is about to leave this server.
     #[serde(default)]
     pub exported: bool,
     /// An administrator chose the reserve; else it follows the number of disks. None: a record of an earlier release, which does not tell.
@@ -318,7 +321,7 @@ pub struct DiskRecord {
     /// The node that has it; `None`: the one server that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Where it was last found, on its node.
+    /// Path at which the disk was last found, on its node.
     pub path: String,
     pub size_bytes: u64,
     pub slab_bytes: u64,
@@ -339,8 +342,9 @@ impl Record for DiskRecord {
     }
 }
 
-/// What was found wrong with a disk since this server has it. For people only: nothing is decided by it. It is no part of what the
-/// disks carry of the records, so that a disk on which every block fails does not make the others write.
+/// Damage of a disk since this server has it. For people only: it decides nothing. It is no part of the
+/// records that the disks carry, so that a disk on which every block fails does not make the others
+/// write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskDamage {
     pub disk: DiskId,
@@ -352,14 +356,14 @@ pub struct DiskDamage {
     pub corrupt_blocks: u64,
     #[serde(default)]
     pub repaired_blocks: u64,
-    /// Of these, what an administrator has taken notice of.
+    /// The part of these that an administrator has acknowledged.
     #[serde(default)]
     pub acknowledged_medium_errors: u64,
     #[serde(default)]
     pub acknowledged_lost_writes: u64,
     #[serde(default)]
     pub acknowledged_corrupt_blocks: u64,
-    /// Where a fault was met last, in words; may be empty.
+    /// Place of the last fault, in words; may be empty.
     #[serde(default)]
     pub last: String,
 }
@@ -412,7 +416,7 @@ pub struct JobId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
-    /// A disk that returned is given what it missed.
+    /// A disk that returned gets the writes that it missed.
     Resync,
     /// Chunks with too few copies get new ones.
     Rebuild,
@@ -451,7 +455,8 @@ impl Record for JobRecord {
     }
 }
 
-/// How far a server may have counted its jobs: written before it counts further, so that no number is given twice. Changed by that server only.
+/// Highest number up to which a server may have counted its jobs: written before it counts further, so
+/// that no number is given twice. Changed by that server only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNumbers {
     /// `None`: a server that is in no cluster.
@@ -485,14 +490,14 @@ pub enum Severity {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthRecord {
-    /// What it is about, as a path: `disk/…`, `volume/…`, `pool/…`, then the kind of fault.
+    /// The faulty part, as a path: `disk/…`, `volume/…`, `pool/…`, then the kind of fault.
     pub subject: String,
     pub severity: Severity,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What it means for the data.
+    /// Consequences for the data.
     pub meaning: String,
-    /// What to do.
+    /// Advice to the administrator.
     pub advice: String,
     pub since_unix_s: u64,
 }

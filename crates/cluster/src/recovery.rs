@@ -1,7 +1,9 @@
-//! What a cluster remembers of its last recovery from the copy of one server, and which volumes open there.
+//! A cluster's record of its last recovery from the copy of one server, and the volumes that open
+//! there.
 //!
-//! The copy may be older than what the other servers decided last. Their disks may come back all the same, but only with what the copy knows of:
-//! epochs say that, since each is in the state before it is on a disk.
+//! The copy may be older than the last decisions of the other servers. Their disks may come back all
+//! the same, but only with epochs that the copy knows: each epoch is in the state before it is on a
+//! disk.
 
 use crate::{DeletedVolume, DiskRecord, Record, StateError, Typed, VolumeRecord};
 use serde::{Deserialize, Serialize};
@@ -27,7 +29,7 @@ impl Recovery {
     /// There is one such record.
     pub const ID: &'static str = "last";
 
-    /// Notes what the state knows, before anything is changed in it.
+    /// Notes the state's epochs, before anything is changed in it.
     ///
     /// # Errors
     /// Those of the state.
@@ -38,8 +40,8 @@ impl Recovery {
         state.write(&Self { unix_s: now_unix_s, epochs }, revision).map(|_| ())
     }
 
-    /// A volume of which a disk has promised an epoch that the state does not know. What was written since is on that disk, and not on those that the
-    /// state calls in sync. None if nothing was recovered.
+    /// A volume of which a disk has promised an epoch that the state does not know. Later writes are on
+    /// that disk, and not on the disks that the state calls in sync. None if nothing was recovered.
     ///
     /// # Errors
     /// Those of the state.
@@ -62,7 +64,8 @@ impl Recovery {
     }
 }
 
-/// Names the volumes that do not open with the disks of one server alone: some of what they hold may be elsewhere only.
+/// Names the volumes that do not open with the disks of one server alone: some of their data may be
+/// elsewhere only.
 ///
 /// # Errors
 /// Those of the state.
@@ -75,7 +78,7 @@ pub fn unopened(state: &(impl Typed + ?Sized), node: NodeId) -> Result<Vec<Strin
 
 fn opens_with(volume: &VolumeRecord, own: &BTreeSet<DiskId>) -> bool {
     let missing: Vec<DiskId> = volume.in_sync.iter().copied().filter(|disk| !own.contains(disk)).collect();
-    // It is served only with so many copies of each piece.
+    // The volume is served only with this many copies of each chunk.
     let wanted = usize::from(volume.min_copies.max(1));
     if missing.is_empty() || missing.len() + wanted <= usize::from(volume.min_holders) {
         return true;

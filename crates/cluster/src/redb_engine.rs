@@ -58,7 +58,7 @@ impl RedbState {
         self.database.trouble()
     }
 
-    /// As if the file failed now; for tests of what is above.
+    /// Acts as if the file failed now; for tests of the layers above.
     pub fn fail(&self, why: &str) {
         let failed = |_: &Database| Err::<(), _>(redb::Error::Io(std::io::Error::other(why.to_owned())));
         let _ = self.database.with(failed);

@@ -1,7 +1,10 @@
-//! The state as commands change accounts and shares: what the pools' disks could not carry is refused.
+//! The state for commands that change accounts and shares: records that the pools' disks could not
+//! carry are refused.
 //!
-//! Every disk of a pool carries the accounts and shares, beside the pool's own records, for an import ([`crate::image`]). What has no room there is left
-//! out, and an import would lose it without a word. Promises: a commit that makes the records longer than a pool's disks can carry changes nothing.
+//! Every disk of a pool carries the accounts and shares, beside the pool's own records, for an import
+//! ([`crate::image`]). Records without space there are left out, and an import would lose them without
+//! a word. Promises: a commit that makes the records longer than a pool's disks can carry changes
+//! nothing.
 
 use crate::image::pool_without_room;
 use crate::{Answer, BlockingState, Request, State, StateError};

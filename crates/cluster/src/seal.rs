@@ -1,6 +1,7 @@
 //! Sealing of secrets in the cluster state with a key that is not in it.
 //!
-//! Owns the key file. Promises: what is stored is useless without the key file; a sealed value moved to another record does not
+//! Owns the key file. Promises: sealed values are useless without the key file; a sealed value moved to
+//! another record does not
 //! open. Never writes a secret in the clear, never replaces a key file that is there.
 
 use crate::hexadecimal::{hex, unhex};

@@ -1,6 +1,6 @@
 //! Shares: names under which clients reach a volume.
 //!
-//! Owns the share records. Promises: a name is unique whatever its case. Never knows SMB's wire.
+//! Owns the share records. Promises: a name is unique, ignoring case. Never knows SMB's wire.
 
 use crate::account_error::{AccountError, folded};
 use crate::{BlockingState, Record, Stored, Typed};
@@ -23,7 +23,7 @@ pub enum ShareDurability {
     Flush,
 }
 
-/// What a user or group may do through the share at most; files have their own security descriptors beside it.
+/// The most that a share lets a user or group do; files have their own security descriptors beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareAccess {
@@ -52,7 +52,7 @@ pub struct Share {
     pub path: String,
     #[serde(default)]
     pub comment: String,
-    /// Who may do what; nobody else has access.
+    /// The rights of users and groups; nobody else has access.
     pub access: Vec<(Sid, ShareAccess)>,
     #[serde(default)]
     pub durability: ShareDurability,
@@ -61,7 +61,8 @@ pub struct Share {
     /// Handles, leases and locks survive the server; writes are durable when answered.
     #[serde(default)]
     pub continuously_available: bool,
-    /// Clients are told that any server may serve it, and cache reads at most; continuously available shares only.
+    /// Clients learn that any server may serve it, and cache reads at most; continuously available shares
+    /// only.
     #[serde(default)]
     pub scale_out: bool,
     /// Only encrypted sessions reach it.

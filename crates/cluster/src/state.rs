@@ -1,4 +1,4 @@
-//! What is asked of the cluster's state, and what it answers.
+//! Requests to the cluster's state, and its answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Versioned {
     pub value: Vec<u8>,
 }
 
-/// What must hold for a transaction to be applied.
+/// A condition under which a transaction is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub key: String,
@@ -79,7 +79,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Value(Option<Versioned>),
-    /// In key order.
+    /// Entries in key order.
     Listed(Vec<(String, Versioned)>),
     /// Applied and durable; all keys put have this revision.
     Committed {
@@ -118,7 +118,7 @@ pub enum StateError {
     Malformed { key: String, why: String },
     /// The state's file cannot be opened.
     Open(String),
-    /// The disks of the pool of this name have no room for the records: nothing was applied.
+    /// The disks of the pool of this name have no space for the records: nothing was applied.
     NoRoom(String),
 }
 
@@ -170,7 +170,7 @@ impl StateDump {
     }
 }
 
-/// Where an engine keeps the records.
+/// Place in which an engine keeps the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatePlace {
     /// Nowhere: for tests.

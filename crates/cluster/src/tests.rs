@@ -16,10 +16,10 @@ fn volume(name: &str) -> VolumeRecord {
     )
 }
 
-/// What engines need to live.
+/// Resources that the engines need while they are used.
 type Ground = (tempfile::TempDir, Option<One>);
 
-/// All of them; etcd only if it is installed.
+/// All engines; etcd only if it is installed.
 fn engines() -> (Ground, Vec<State>) {
     let directory = tempfile::tempdir().unwrap();
     let redb = RedbState::open(&directory.path().join("state.redb")).unwrap();

@@ -1,9 +1,10 @@
-//! Which keys changed: how a listener hears of commits without asking again and again.
+//! Changed keys: how a listener hears of commits without polling.
 //!
-//! Owns the [`Watch`]es of a state and the [`Board`] that tells them of changes. Promises: a change that is committed after a
-//! watch was made is in what it gives, or the watch says that it starts over, and the listener lists anew. What a listener does
-//! not take is bounded: a key is kept once, and beyond [`KEYS_MAX`] keys the watch starts over. Never carries values: between the
-//! change and the reading there may be another change, which then is told of too.
+//! Owns the [`Watch`]es of a state and the [`Board`] that tells them of changes. Promises: a change
+//! that is committed after a watch was made is in its next result, or the watch says that it starts
+//! over, and the listener lists anew. Unread changes are bounded: a key is kept once, and beyond
+//! [`KEYS_MAX`] keys the watch starts over. Never carries values: between the change and the reading
+//! there may be another change, of which the watch then tells too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -86,15 +87,15 @@ impl Slot {
     }
 }
 
-/// Everybody who listens to one state.
+/// All listeners of one state.
 #[derive(Default)]
 pub(crate) struct Board {
     slots: Mutex<Vec<Weak<Slot>>>,
 }
 
 impl Board {
-    /// A listener to all keys that begin with `prefix`. `wake` is called on the thread of who commits when changes wait that were not
-    /// there before; it must not block.
+    /// A listener to all keys that begin with `prefix`. `wake` is called on the committing thread when
+    /// changes wait that were not there before; it must not block.
     pub fn listen(&self, prefix: &str, wake: Wake) -> Watch {
         let pending = Mutex::new(Changes { started_over: true, ..Changes::default() });
         let slot = Arc::new(Slot { prefix: prefix.to_owned(), pending, come: Condvar::new(), wake });

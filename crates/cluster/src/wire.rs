@@ -1,4 +1,4 @@
-//! What servers say to each other on the cluster's port: one JSON object in a frame, asked and answered over TLS.
+//! Questions and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
 //!
 //! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroize;
 
-/// Bytes of one question. With what JSON in JSON adds, a body of the management API (64 KiB) fits.
+/// Bytes of one question. A body of the management API (64 KiB) fits, escaped as JSON in JSON.
 pub const FRAME_BYTES_MAX: usize = 144 << 10;
 /// Bytes of an answer, which only a server that was asked may give.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -44,15 +44,15 @@ impl Drop for Secret {
 pub enum Ask {
     /// Lets the applicant in.
     Join { token: String, secret: Secret, applicant: Box<Applicant> },
-    /// What a server that may join wants to know first. Changes nothing, and the token stays good.
+    /// The facts that a server which may join needs first. Changes nothing, and the token stays good.
     Examine { token: String, secret: Secret },
-    /// The same among servers of the cluster.
+    /// The same facts for servers of the cluster.
     Facts,
     /// Whether the server whose certificate asks is in the cluster still; it may have been removed while it was off.
     Standing,
     /// Has a server of the cluster look whether it reaches others.
     Probe { targets: Vec<Target> },
-    /// Has a server of the cluster do what only it can.
+    /// Has a server of the cluster do a task that only it can.
     Errand(Errand),
 }
 
@@ -60,9 +60,9 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Errand {
-    /// As HTTP has it.
+    /// The method of HTTP.
     pub method: String,
-    /// With the query.
+    /// The path, with the query.
     pub path: String,
     /// JSON; empty if there is none.
     pub body: Secret,
@@ -111,7 +111,7 @@ pub enum Tell {
     },
 }
 
-/// What a server that is let in gets.
+/// Answer to an admitted server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
@@ -124,7 +124,7 @@ pub struct Admission {
     pub authority: String,
     /// PEM.
     pub revoked: String,
-    /// In hexadecimal digits.
+    /// The sealing key in hexadecimal digits.
     pub seal_key: Secret,
     /// Client URLs of etcd's members.
     pub endpoints: Vec<String>,
@@ -156,7 +156,7 @@ pub struct Facts {
     pub mtu: Option<u32>,
     pub receive_buffer_max: Option<u64>,
     pub etcd: Option<String>,
-    /// Of a server that is in the cluster and may have disks.
+    /// Storage of a server that is in the cluster and may have disks.
     pub storage: Option<Storage>,
     /// The servers of the cluster.
     pub members: Vec<Target>,
@@ -167,17 +167,18 @@ pub struct Facts {
 #[serde(deny_unknown_fields)]
 pub struct Probed {
     pub name: String,
-    /// By TCP, at its SMB port: microseconds for a connection; else why not.
+    /// Microseconds for a connection by TCP to its SMB port; else why there was none.
     pub tcp: Result<f64, String>,
-    /// By SMB Direct: microseconds for a round trip of 4 KiB at the median; else why not. `None`: it has no SMB Direct.
+    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else why there was none. `None`: it has
+    /// no SMB Direct.
     pub rdma: Option<Result<f64, String>>,
 }
 
 impl Eq for Probed {}
 
-/// What is said on the port, one way or the other.
+/// A message on the port, of either direction.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Of one of them, in its JSON form.
+    /// Most bytes of one message, in its JSON form.
     const BYTES_MAX: usize;
 }
 
@@ -210,7 +211,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 }
 
 /// # Errors
-/// Those of the stream; `InvalidData` for what is no message; `TimedOut`.
+/// Those of the stream; `InvalidData` for other bytes than a message; `TimedOut`.
 pub async fn receive<T: Message>(stream: &mut (impl AsyncRead + Unpin), within: Duration) -> io::Result<T> {
     let read = async {
         let mut length = [0; 4];
@@ -220,7 +221,7 @@ pub async fn receive<T: Message>(stream: &mut (impl AsyncRead + Unpin), within: 
             let why = format!("a message of {length} bytes, {} at most", T::BYTES_MAX);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        // Grows with what has arrived, not with what was announced.
+        // Grows with the bytes that have arrived, not with the announced length.
         let mut body = Vec::new();
         stream.take(length as u64).read_to_end(&mut body).await?;
         if body.len() < length {

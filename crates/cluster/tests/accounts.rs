@@ -203,7 +203,7 @@ fn a_key_file_is_private_kept_and_refused_when_others_can_read_it() {
     assert!(SealKey::open_or_create(&path).unwrap().open("x", &sealed).is_ok());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     assert!(matches!(SealKey::open_or_create(&path), Err(SealError::TooOpen { mode: 0o640, .. })));
-    // A credential's list of who may read shows as the group's bits.
+    // A credential's list of readers shows as the group's bits.
     assert!(SealKey::open_credential(&path).unwrap().open("x", &sealed).is_ok());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     assert!(matches!(SealKey::open_credential(&path), Err(SealError::TooOpen { mode: 0o444, .. })));

@@ -33,7 +33,7 @@ mod retreat;
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a node has sent to disks of others, and what came back.
+/// Requests that a node has sent to disks of others, and the answers.
 #[derive(Default)]
 struct Ends {
     sent: Vec<(DiskId, Request)>,
@@ -54,7 +54,7 @@ impl Transport for Link {
     }
 }
 
-/// The server of a node, reduced to what polls its volumes.
+/// The server of a node, reduced to its polls of volumes.
 #[derive(Default, Clone)]
 struct Server(Rc<RefCell<BTreeMap<VolumeId, ServedVolume>>>);
 
@@ -67,13 +67,13 @@ impl Front for Server {
     }
 }
 
-/// What is known of a node by its heartbeats.
+/// A node's state as its heartbeats show it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     is_dead: bool,
     lease_until: Monotonic,
     applied: u64,
-    /// What it says is not heard.
+    /// Nobody hears the node's words.
     is_mute: bool,
 }
 
@@ -133,15 +133,15 @@ impl Heartbeats for Heart {
 struct Running {
     node: Node,
     heart: Rc<Heart>,
-    /// Of its lease.
+    /// Term of the lease.
     term: u64,
-    /// It gets no lease.
+    /// The process gets no lease.
     is_refused: bool,
     server: Server,
     ends: Rc<RefCell<Ends>>,
-    /// Nobody hears it any more.
+    /// Nobody hears the process any more.
     is_dead: bool,
-    /// The life that was heard last.
+    /// The life in the last heartbeat.
     incarnation: Cell<u64>,
 }
 
@@ -152,7 +152,7 @@ struct Rig {
     driver: Driver,
     /// Nodes that are to have no volumes.
     draining: BTreeSet<NodeId>,
-    /// Nodes that were removed: nobody is told of them any more.
+    /// Nodes that were removed: no view names them any more.
     removed: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
@@ -276,7 +276,7 @@ impl Rig {
         }
     }
 
-    /// The node falls silent; the others are told.
+    /// Makes the node fall silent, and tells the others.
     fn kill(&mut self, node: u32) {
         if let Some(running) = self.nodes.get_mut(&NodeId(node)) {
             running.is_dead = true;
@@ -295,7 +295,7 @@ impl Rig {
         self.tell_lives();
     }
 
-    /// Asks a volume for what it has in memory.
+    /// Asks a volume for data that it has in memory.
     fn ask(&mut self, node: u32, volume: VolumeId) -> Rc<RefCell<Option<Result<Reply, NtStatus>>>> {
         let served = self.of(node).volumes.served(volume).expect("it is served");
         let (answer, now) = (Rc::new(RefCell::new(None)), self.now());
@@ -476,14 +476,14 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
     rig.until("it answers again", |_| answer.borrow().is_some());
 
-    // Another one joins, and takes over what it can.
+    // Another one joins, and takes over all that it can.
     rig.start(NodeId(2));
     rig.tell_lives();
     rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
     assert_eq!(rig.servers(volume), [1]);
     let (care, disk) = (rig.of(2).disk_care.clone(), rig.disk("disk-3"));
     rig.run(2, async move { care.add(pool, disk).await }).expect("a disk");
-    // What is decided on a disk of the first is recorded as that node's.
+    // Decisions on a disk of the first node are recorded with that node as its owner.
     let disk = *rig.of(1).disks.slots().keys().next().expect("a disk");
     let care = rig.of(1).disk_care.clone();
     rig.run(1, async move { care.retire(disk).await }).expect("it is retired");
@@ -598,7 +598,7 @@ fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed(
     };
     let refused = rig.run(1, async move { care.create(new).await }).expect_err("it drains");
     assert!(refused.message.contains("this server drains"), "{}", refused.message);
-    // The node that has it dies: the one that does not drain is next, whoever has fewer volumes.
+    // The node that has it dies: the one that does not drain is next, although it may have more volumes.
     let heir = rig.servers(volume)[0];
     let other = 5 - heir;
     rig.kill(heir);
@@ -688,7 +688,7 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
     });
 }
 
-/// Keeps what this thread logs.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -746,7 +746,7 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     let told = |rig: &Rig, node| rig.of(node).unserved().iter().map(|record| record.id).collect::<Vec<_>>();
     let all = [NodeId(2), NodeId(3)];
     assert!(told(&rig, 2).is_empty() && told(&rig, 3).is_empty(), "it is served");
-    // Nobody takes it over: no node is told that it may answer.
+    // Nobody takes it over: no node hears that it may answer.
     all.iter().for_each(|node| rig.nodes.get(node).expect("it").node.stop());
     rig.kill(1);
     rig.until("both tell", |rig| {
@@ -807,7 +807,7 @@ fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
         running.is_refused = is_refused;
         running.term += terms;
     };
-    // It lapses, and comes back in the same term: nobody has taken the node for dead.
+    // The lease lapses, and comes back in the same term: nobody has taken the node for dead.
     let life = rig.of(1).incarnation();
     refuse(&mut rig, true, 0);
     rig.pass(LEASE);
@@ -905,7 +905,7 @@ fn an_opening_that_failed_leaves_the_record_of_a_healthy_owner_as_it_is() {
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
     rig.until("nothing is proposed", |rig| rig.record(volume).epoch > before.epoch);
     let owned = rig.record(volume);
-    // It took the first node for dead by a record from before, and cannot open anything.
+    // The second node took the first for dead by a record from before, and cannot open anything.
     rig.of(2).pools.supersede(pool, "a disk carries newer records");
     rig.of(2).following.opener.open(before);
     rig.until("it gives up", |rig| rig.of(2).volumes.is_elsewhere(volume));
@@ -1092,7 +1092,7 @@ fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administra
     rig.pass(Duration::from_secs(1));
     assert_eq!(rig.servers(volume), [0; 0], "nothing was confirmed");
     forget(&mut rig, true).expect("it is forgotten");
-    // Of what lay on these two disks alone, the first node's is the copy that is believed.
+    // Of data on these two disks alone, the first node's copy counts.
     rig.revive(1);
     rig.until("it is served", |rig| !rig.servers(volume).is_empty());
     rig.until("the disk counts again", |rig| rig.record(volume).in_sync.contains(&disk));

@@ -1,4 +1,4 @@
-//! Looks after the disks of pools: what is recorded of each, how one comes, and how one leaves.
+//! Looks after the disks of pools: their records, and how disks come and leave.
 //!
 //! Promises: a disk's record goes only when every volume of its pool is served and none depends on the disk; its label is erased
 //! only after that is durable, on the other disks too. Never moves data: coordinators do.
@@ -132,7 +132,7 @@ impl DiskCare {
             self.tasks.spawn(async move {
                 match care.state.change(move |state| forget_unnamed(state, disk)).await {
                     Ok(()) => tracing::info!(%disk, "a disk of a server that has left is forgotten"),
-                    // Somebody names it after all, or the state does not answer: it is looked at again.
+                    // Somebody names it after all, or the state does not answer: the next check tries again.
                     Err(error) => tracing::debug!(%disk, %error, "a disk cannot be forgotten yet"),
                 }
             });
@@ -259,7 +259,7 @@ impl DiskCare {
     /// Has the disk's slabs moved to others; answers with the job, which ends when the disk has left the pool.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
+    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold its contents.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
         if let Some(left) = self.neighbours.left_behind().into_iter().find(|left| left.id == disk) {
@@ -278,7 +278,8 @@ impl DiskCare {
         Ok(self.jobs.jobs.borrow_mut().begin_retirement(disk, path, since_unix_s))
     }
 
-    /// Gives up a disk whose server has left without it: what was on it is made anew on others, as when a dead server is removed.
+    /// Gives up a disk whose server has left without it: its copies are made anew on others, as when a dead
+    /// server is removed.
     async fn give_up(&self, record: DiskRecord) -> Done<JobId> {
         let (disk, path, since_unix_s) = (record.id, record.path.clone(), record.since_unix_s);
         self.write(record).await?;
@@ -330,7 +331,7 @@ impl DiskCare {
         }
     }
 
-    /// Records what an administrator decided on a disk.
+    /// Records an administrator's decision on a disk.
     async fn set(&self, record: DiskRecord) -> Done<()> {
         let id = record.id;
         if let Some(slot) = self.disks.slots_mut().get_mut(&id) {
@@ -348,7 +349,7 @@ impl DiskCare {
         written
     }
 
-    /// Checks that the disk's slabs have room on the others, with all copies apart.
+    /// Checks that the other disks have space for the disk's slabs, with all copies apart.
     fn check_room_without(&self, disk: DiskId, pool: PoolId) -> Done<()> {
         let slots = self.disks.slots();
         let others: Vec<&DiskSlot> = slots
@@ -391,8 +392,8 @@ impl DiskCare {
     }
 }
 
-/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads. Whose it is stays as
-/// it is recorded: a single server may have become a node since.
+/// Writes a disk's record over the present one. Two threads write it, one with observations and one
+/// with decisions. The owner stays as recorded: a single server may have become a node since.
 fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
@@ -405,7 +406,8 @@ fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateEr
     Err(StateError::Conflict)
 }
 
-/// Takes a disk's record out of the state. Asks again of what is durable: no record of a volume may name a disk that is gone.
+/// Takes a disk's record out of the state. Reads the state anew: no record of a volume may name a disk
+/// that is gone.
 fn forget_unnamed(state: &cluster::State, disk: DiskId) -> Result<(), StateError> {
     let names = |volume: &VolumeRecord| {
         volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)

@@ -1,8 +1,8 @@
 //! The numbers of jobs: one number means one job in the whole cluster, also after servers were started again.
 //!
-//! Owns the layout of a number and the count of those given. Promises: a number carries the server that gave it, so that another server never
-//! takes a job for its own; the count goes on where the last run of the server ended, since the state records a bound before the count
-//! reaches it.
+//! Owns the layout of a number and the count of those given. Promises: a number carries the server that
+//! gave it, so that another server never takes a job for its own; the count continues from the end of
+//! the server's last run, since the state records a bound before the count reaches it.
 
 use cluster::{JobNumbers, StateError, Typed};
 use std::fmt;
@@ -58,7 +58,7 @@ impl Numbers {
         JobId::nth(self.server, self.last)
     }
 
-    /// Goes on behind the numbers of the server's last run, which are at most `used`.
+    /// Continues behind the numbers of the server's last run, which are at most `used`.
     pub(crate) fn go_on(&mut self, server: Option<NodeId>, used: u64) {
         self.server = server;
         self.last = self.last.max(used);

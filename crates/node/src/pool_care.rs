@@ -86,8 +86,9 @@ impl PoolCare {
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that would leave data little room stays as it
-    /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
+    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that
+    /// would leave data little space stays as it is: an administrator who adds a disk to a full pool wants
+    /// space for data, and health reports the reserve.
     pub(crate) fn follow_rule(&self) {
         if !self.disks.neighbours.is_first() {
             return;
@@ -318,7 +319,7 @@ fn forget_pool(state: &cluster::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
-/// Adds what forgets a pool and everything on it.
+/// Adds the changes that forget a pool and everything on it.
 fn forgotten(state: &cluster::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {

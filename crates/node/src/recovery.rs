@@ -53,7 +53,7 @@ impl Records {
     }
 }
 
-/// Opens what is recorded.
+/// Opens the recorded pools, disks and volumes.
 #[derive(Clone)]
 pub(crate) struct Recovery {
     pub tasks: Rc<Tasks>,
@@ -70,7 +70,7 @@ impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
         if self.neighbours.own().is_some() {
-            // Records are followed from the first turn on, and volumes opened once it is known who lives.
+            // Records are followed from the first turn on, and volumes opened once the live nodes are known.
             return;
         }
         match Records::read(self.state.at_start()) {
@@ -81,7 +81,7 @@ impl Recovery {
         }
     }
 
-    /// Begins to open what these records tell of.
+    /// Begins to open the pools, disks and volumes of these records.
     pub(crate) fn open(&self, records: Records) {
         let Records { pools, disks, volumes, deleted, damage, lost, .. } = records;
         self.damage.remember(

@@ -1,7 +1,8 @@
 //! A disk of the pool comes back at another server: its own has left the cluster without it, in a recovery from the copy of one server.
 //!
-//! Promises: only a disk of a server that is in the cluster no more comes back so, and only with what the recovered state knows of; what it missed
-//! since is made up for as if its server had been away. A disk that knows of later writes is left as it is.
+//! Promises: only a disk of a server that is no longer in the cluster comes back so, and only with
+//! epochs that the recovered state knows; it is resynced as if its server had been away. A disk that
+//! knows of later writes is left as it is.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
@@ -18,7 +19,7 @@ use types::{DiskId, NodeId, PoolId};
 /// How long this server may take to open a disk that came back, before its return is answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a return touches.
+/// Parts of the node that a return needs.
 pub(crate) struct Parts<'a> {
     pub state: &'a State,
     pub disks: &'a Disks,
@@ -26,13 +27,13 @@ pub(crate) struct Parts<'a> {
     pub neighbours: &'a Neighbours,
 }
 
-/// What becomes of a disk that an administrator names.
+/// Outcome for a disk that an administrator names.
 enum Reclaimed {
-    /// It is recorded with this server.
+    /// The disk is recorded with this server.
     Taken,
-    /// It is none that may come back.
+    /// No such disk may come back.
     No,
-    /// It knows of later writes of a volume.
+    /// The disk knows of later writes of a volume.
     Ahead(String),
 }
 

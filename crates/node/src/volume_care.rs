@@ -26,7 +26,7 @@ use volume::fs::{Format, FsError};
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a record is written over one that was changed meanwhile.
 const WRITES_MAX: usize = 10;
-/// How long an administrator waits until what is left of a volume is gone.
+/// How long an administrator waits until the rest of a volume is gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a record that could not be deleted is tried again.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct NewVolume {
     pub provisioning: Provisioning,
     /// Rounded up to whole slabs.
     pub size_bytes: u64,
-    /// Health warns if so many percent are used; `None`: by the usual rule.
+    /// Fill level, in percent, at which health warns; `None`: by the usual rule.
     pub warn_at_percent: Option<u8>,
 }
 
@@ -71,7 +71,8 @@ impl VolumeCare {
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     ///
-    /// Its record says that it is unfinished until all of it is there: whatever fails before, or ends the server, leaves nothing of it.
+    /// The record says that the volume is unfinished until all of it is there: a failure before, or the
+    /// server's end, leaves nothing of it.
     ///
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
@@ -111,7 +112,7 @@ impl VolumeCare {
         Err(Error::new(why.kind, format!("volume '{}' was not made: {}", new.name, why.message)))
     }
 
-    /// Checks that the pool has room for what the smallest volume needs at once.
+    /// Checks that the pool has space for the chunks that the smallest volume needs at once.
     async fn check_room(&self, pool: PoolId, resiliency: Resiliency) -> Done<()> {
         let (copies, least) = (resiliency.copies(), u64::from(volume::fs::CHUNKS_MIN));
         self.pools.refresh(pool);
@@ -134,7 +135,8 @@ impl VolumeCare {
         self.tasks.spawn(async move { care.remove(record.id, record.pool, true).await });
     }
 
-    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it goes on by itself.
+    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it
+    /// continues in the background.
     async fn remove_in_time(&self, volume: VolumeId, pool: PoolId) {
         let (care, is_gone) = (self.clone(), Rc::new(Cell::new(false)));
         let gone = is_gone.clone();
@@ -219,7 +221,7 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Conflict, why))
     }
 
-    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new room at once.
+    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new space at once.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` if it would shrink, or is too large; `NoSpace`; `Unavailable` if the new size is not recorded in time.
@@ -242,13 +244,13 @@ impl VolumeCare {
         self.recorded(volume, &space, "the new size", |record| record.size_bytes >= size_bytes).await?;
         let Some(served) = self.volumes.served(volume) else { return Ok(()) };
         match served.with_mut(|service| service.file_system_mut().grow()) {
-            // What is being opened finds all of it.
+            // A volume that is being opened finds all of its size.
             Ok(()) | Err(FsError::Miss) => Ok(()),
             Err(why) => Err(Error::io(format!("volume {} did not grow: {why}", record.name))),
         }
     }
 
-    /// Has health warn if so many percent of the volume are used.
+    /// Sets the fill level, in percent, at which health warns.
     ///
     /// # Errors
     /// `NotFound`; `Invalid`; `Unavailable` if it is not recorded in time.
@@ -279,10 +281,11 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Unavailable, why))
     }
 
-    /// Deletes the volume. Answers when its slabs are given back by all disks that are there, or that goes on for longer.
+    /// Deletes the volume. Answers when all disks that are there have given its slabs back, or earlier if
+    /// that takes longer.
     ///
-    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back: after a crash in between
-    /// the next start goes on with that.
+    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back:
+    /// after a crash in between the next start continues with that.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
@@ -304,7 +307,8 @@ impl VolumeCare {
         Ok(())
     }
 
-    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose what they have open of it here.
+    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose
+    /// their opens of it here.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node is not there; else why it was not handed
@@ -386,7 +390,7 @@ impl VolumeCare {
             until(|| {
                 let freed = care.disks.free_chunks(volume, pool, &mut asked, care.tasks.now());
                 if freed != Freed::No && !done.0.replace(true) {
-                    // What it had can be given to others at once.
+                    // The freed space can be given to others at once.
                     care.pools.refresh(pool);
                 }
                 (freed == Freed::Everywhere).then_some(())
@@ -511,7 +515,7 @@ fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Res
     Err(StateError::Conflict)
 }
 
-/// What became of the record of a new volume.
+/// Outcome of writing the record of a new volume.
 enum Written {
     Yes,
     NameTaken,
@@ -520,8 +524,8 @@ enum Written {
     NoRoom,
 }
 
-/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
-/// deletes the pool meanwhile notices.
+/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with
+/// it, unchanged, so that a concurrent deletion of the pool notices.
 fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, StateError> {
     let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
     for _ in 0..WRITES_MAX {

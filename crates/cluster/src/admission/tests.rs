@@ -295,7 +295,7 @@ fn every_certificate_that_a_server_ever_had_is_revoked_when_it_leaves() {
         let cluster = ClusterRecord::find(&bench.state).unwrap().unwrap().value;
         cluster.revoked.iter().any(|one| one.serial == *serial)
     };
-    // Those that do not count any more are revoked already.
+    // Certificates that do not count any more are revoked already.
     for serial in &serials {
         assert_ne!(node.certificate_serials().any(|counts| counts == serial), is_revoked(&bench, serial));
     }

@@ -17,7 +17,7 @@ pub(super) struct Connection {
     generation: u64,
 }
 
-/// What became of an attempt to connect; `None`: it goes on.
+/// Outcome of an attempt to connect; `None`: it still runs.
 type Attempt = Option<Result<Connection, String>>;
 
 struct Current {
@@ -28,15 +28,15 @@ struct Current {
     at: usize,
     connection: Option<Connection>,
     generation: u64,
-    /// The attempt that is under way, for all who ask meanwhile.
+    /// The attempt that is under way; later callers wait for it too.
     attempt: Option<watch::Receiver<Attempt>>,
 }
 
 #[derive(Clone)]
 pub(super) struct Channels {
     current: Arc<Mutex<Current>>,
-    /// What a member is given to be connected to, with TLS, which the endpoint's own limit leaves out: a process that is stopped has a kernel that
-    /// takes connections.
+    /// Timeout for connecting to a member, TLS included. The endpoint's own limit leaves TLS out, and the
+    /// kernel of a stopped process still accepts connections.
     patience: Duration,
 }
 
@@ -86,8 +86,8 @@ impl Channels {
         ended.ok().and_then(|ended| ended.clone()).unwrap_or_else(|| Err("the program ends".into()))
     }
 
-    /// Begins to connect, in a task of its own. Whoever asks may have less patience than it takes to pass over a member that does not answer, and
-    /// gives up: then the next one must not begin with that member again.
+    /// Begins to connect, in a task of its own: a caller may give up before an unresponsive member is
+    /// passed over, and the next caller must not begin with that member again.
     fn attempt(&self) -> watch::Receiver<Attempt> {
         let (told, attempt) = watch::channel(None);
         let channels = self.clone();

@@ -1,4 +1,5 @@
-//! etcd for tests: real members on loopback addresses, and a door before them that loses what it is told to lose.
+//! etcd for tests: real members on loopback addresses, and a door before them that loses messages on
+//! demand.
 
 use super::process::{EtcdProcess, EtcdProcessOptions, EtcdStart, TlsFiles, free_ports};
 use super::{EtcdOptions, EtcdState, TlsIdentity};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What tests listen on.
+/// Address on which tests listen.
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 26, 1));
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -119,7 +120,7 @@ pub(crate) fn form(state: &EtcdState, dump: StateDump) {
     until("the state answers", || state.call(Request::Get { key: "x".into() }).is_ok());
 }
 
-/// What the door does with bytes.
+/// Treatment of bytes by the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Pass,

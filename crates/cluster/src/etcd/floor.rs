@@ -1,7 +1,7 @@
 //! The highest revision that was seen, kept over restarts: an etcd that has less was restored from an old backup.
 //!
-//! Owns the file. Promises: it is whole, old or new, whenever power fails; what it says was seen. It is behind by [`KEEP_EVERY`] at most, and by
-//! nothing after an orderly end.
+//! Owns the file. Promises: it is whole, old or new, even if power fails, and its revision was seen. It
+//! is behind by [`KEEP_EVERY`] at most, and by nothing after an orderly end.
 
 use crate::StateError;
 use crate::replacing::replace_private;
@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: usize = 32;
 
 pub(super) struct Floor {
     file: PathBuf,
-    /// What the file says.
+    /// The number in the file.
     kept: Mutex<u64>,
 }
 

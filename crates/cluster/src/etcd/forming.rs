@@ -14,7 +14,8 @@ use std::time::Duration;
 /// A transaction of this many records and bytes is below the limits of any etcd (128 operations, 1.5 MiB).
 const RECORDS_MAX: usize = 100;
 const BYTES_MAX: usize = 512 << 10;
-/// How often it is asked what became of a last step that was not answered, and the pause between: a minute with the deadlines.
+/// Tries to learn the outcome of a last step that was not answered, and the pause between: a minute
+/// with the deadlines.
 const DECIDING_TRIES: u32 = 30;
 const DECIDING_PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,7 +29,7 @@ impl EtcdState {
         self.wait_for(async move { Ok(origin_of(&shared).await?.is_some()) })
     }
 
-    /// Makes the cluster: all records of `dump`, and revisions that go on from there.
+    /// Makes the cluster: all records of `dump`, and revisions that continue from there.
     ///
     /// # Errors
     /// [`FormError`].
@@ -57,10 +58,10 @@ async fn origin_of(shared: &Arc<Shared>) -> Result<Option<Origin>, StateError> {
 pub enum FormError {
     #[error("etcd has a cluster of this name already, or another process forms it now")]
     Exists,
-    /// It is not there, and this try will not make it; form again.
+    /// The cluster does not exist, and this try will not make it; form again.
     #[error(transparent)]
     Failed(StateError),
-    /// It may be there, or come to be there.
+    /// The cluster may exist, or come to exist.
     #[error("nobody knows whether the cluster was formed: {0}")]
     Undecided(StateError),
 }
@@ -91,7 +92,8 @@ async fn form(shared: Arc<Shared>, dump: &StateDump) -> Result<(), FormError> {
                     if found.as_ref() != Some(&origin) {
                         return Err(FormError::Exists);
                     }
-                    // At which revision is not known; the watch finds it. Until then none is told that is before the records.
+                    // The exact revision is not known; the watch finds it. Until then no revision before the
+                    // records is reported.
                     shared.note_revision(origin.base);
                     return Ok(());
                 }
@@ -105,7 +107,7 @@ async fn form(shared: Arc<Shared>, dump: &StateDump) -> Result<(), FormError> {
 /// One process's try.
 struct Forming {
     shared: Arc<Shared>,
-    /// Which revision of etcd wrote the claim: every step compares with it.
+    /// The revision of etcd that wrote the claim: every step compares with it.
     claimed: i64,
 }
 

@@ -1,4 +1,4 @@
-//! etcd's members: who belongs to it, who leads, how large it is, and what is wrong with it.
+//! etcd's members: their list, their leader, their sizes, and their faults.
 //!
 //! Owns the calls that change the members, one at a time as etcd wants it: a member is added as a learner, which has no vote until it
 //! has all the data and is promoted. Promises: bounded time for each call.
@@ -24,7 +24,8 @@ const READ_PATIENCE: Duration = Duration::from_secs(2);
 /// For which a member may take to say how it is: several heartbeats and an election on a loaded machine.
 const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How often two members are found to differ before it is believed, and the pause between: what a member says of itself is not of one moment.
+/// How often two members must differ before that is believed, and the pause between: fields of one
+/// report are not of one moment.
 const DIFFERENCES: u32 = 3;
 const DIFFERENCE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -39,11 +40,11 @@ pub struct EtcdMember {
     pub name: String,
     pub peer_urls: Vec<String>,
     pub client_urls: Vec<String>,
-    /// It has no vote yet.
+    /// A learner has no vote yet.
     pub is_learner: bool,
 }
 
-/// What a member says of itself.
+/// A member's report of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdStatus {
     pub id: u64,
@@ -78,7 +79,7 @@ pub struct MemberHealth {
 }
 
 impl MemberHealth {
-    /// Its name, or where it is if it was never started.
+    /// The member's name, or its peer URLs if it was never started.
     pub fn name(&self) -> String {
         match self.member.name.as_str() {
             "" => self.member.peer_urls.join(", "),
@@ -86,7 +87,8 @@ impl MemberHealth {
         }
     }
 
-    /// Whether a process has run it, ever: one that has may have acknowledged what it has to keep.
+    /// Whether a process has ever run the member: such a member may have acknowledged commits that it has
+    /// to keep.
     pub fn has_run(&self) -> bool {
         !self.member.name.is_empty() || !self.member.is_learner
     }
@@ -110,7 +112,8 @@ impl MemberHealth {
     }
 }
 
-/// Whether the members without `id` have a majority of their own that works, so that etcd goes on if it is removed.
+/// Whether the members without `id` have a majority of their own that works, so that etcd continues if
+/// it is removed.
 pub fn have_majority_without(members: &[MemberHealth], id: u64) -> bool {
     let others = || members.iter().filter(|other| other.member.id != id && !other.member.is_learner);
     let working = others().filter(|other| other.trouble().is_none()).count();
@@ -124,7 +127,7 @@ pub fn agrees_with_leader(members: &[MemberHealth], member: &MemberHealth) -> Op
     }
     let own = member.status.as_ref().ok()?;
     let mut others = members.iter().filter_map(|other| other.status.as_ref().ok());
-    // What looked different once and not again was not of one moment.
+    // A difference seen once and not again came from answers of different moments.
     agree(own, others.find(|other| other.is_leader())?).filter(|agrees| *agrees)
 }
 
@@ -133,7 +136,8 @@ fn agree(one: &EtcdStatus, other: &EtcdStatus) -> Option<bool> {
     (one.applied == other.applied).then_some(one.revision == other.revision)
 }
 
-/// What is found of a member and of the leader, told apart from what an entry that is applied between two words of one answer looks like.
+/// The leader's revision if the member's data differs from it in every one of a few checks. One check
+/// can differ without cause, when an entry is applied between two fields of one answer.
 async fn differs(shared: &Arc<Shared>, of: &MemberHealth, leader: &MemberHealth) -> Option<u64> {
     let (mut one, mut other) = (of.status.clone(), leader.status.clone());
     let mut other_revision = None;
@@ -234,7 +238,7 @@ impl Members<'_> {
         Ok(status_of(status))
     }
 
-    /// As [`Members::status`], in so much time.
+    /// As [`Members::status`], with a timeout.
     ///
     /// # Errors
     /// Why there was no answer.
@@ -249,7 +253,7 @@ impl Members<'_> {
         self.look_within(LOOK_PATIENCE)
     }
 
-    /// As [`Members::look`]; each member has so much time.
+    /// As [`Members::look`], with a timeout for each member.
     pub fn look_within(&self, patience: Duration) -> Result<Vec<MemberHealth>, StateError> {
         let listed = self.list()?;
         let shared = self.state.shared.clone();
@@ -309,7 +313,7 @@ impl Members<'_> {
             .map(|_| ())
     }
 
-    /// Gives the file of one member's database back what is not in use; the member answers nothing meanwhile.
+    /// Gives unused space in the file of one member's database back; the member answers nothing meanwhile.
     pub fn defragment(&self, client_url: &str) -> Result<(), StateError> {
         let request = wire::DefragmentRequest {};
         self.maintenance(Some(client_url), move |mut client| async move { client.defragment(request).await })
@@ -382,7 +386,7 @@ async fn channel_at(shared: &Arc<Shared>, url: &str) -> Result<Channel, StateErr
     endpoint.connect().await.map_err(|error| StateError::Unknown(format!("{url}: {}", reason(&error))))
 }
 
-/// What the member at `url` says of itself, or why it does not. `None`: it was never started.
+/// The report of the member at `url`, or the reason why there is none.
 async fn status_at(
     shared: &Arc<Shared>,
     url: Option<&str>,

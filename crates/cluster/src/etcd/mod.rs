@@ -1,11 +1,12 @@
 //! The state of a cluster in etcd.
 //!
-//! Owns [`EtcdState`]: requests of the state as calls of etcd, on a runtime of their own with one thread; [`process`], which runs
-//! etcd; [`members`], which says who belongs to it. Promises: a commit is sent once and never repeated: if no answer comes within
-//! the deadline, or the connection is lost, the outcome is [`Answer::Unknown`]; one that was never sent, or that etcd refused for certain, is
-//! [`StateError::NotApplied`]. Reads are linearizable, and repeated within the
-//! deadline, on other members too. An etcd that is empty, has another cluster, or went back behind a revision that was seen answers
-//! nothing. Never on the data path.
+//! Owns [`EtcdState`]: requests of the state as calls of etcd, on a runtime of their own with one
+//! thread; [`process`], which runs etcd; [`members`], which lists its members. Promises: a commit is
+//! sent once and never repeated. If no answer comes within the deadline, or the connection is lost, the
+//! outcome is [`Answer::Unknown`]; one that was never sent, or that etcd refused for certain, is
+//! [`StateError::NotApplied`]. Reads are linearizable, and repeated within the deadline, on other
+//! members too. An etcd that is empty, has another cluster, or went back behind a revision that was
+//! seen answers nothing. Never on the data path.
 //!
 //! | file | |
 //! |---|---|
@@ -47,7 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use translation::{Keys, Origin, Translation};
 
-/// An outage shorter than this is an election: nobody is told.
+/// An outage shorter than this is an election, and is not reported.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A trouble of etcd, and since when there is no answer.
@@ -56,7 +57,7 @@ struct Outage {
     trouble: StateTrouble,
 }
 
-/// What the tasks of one [`EtcdState`] share.
+/// State that the tasks of one [`EtcdState`] share.
 struct Shared {
     options: Mutex<EtcdOptions>,
     keys: Keys,
@@ -120,7 +121,7 @@ impl Shared {
         self.seen.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Writes down what was seen so far. Blocks.
+    /// Writes down the highest revision seen so far. Blocks.
     fn keep_floor(&self) {
         let seen = self.seen.load(Ordering::Acquire);
         if let Some(Err(error)) = self.floor.as_ref().map(|floor| floor.keep(seen)) {
@@ -135,12 +136,12 @@ impl Drop for Shared {
     }
 }
 
-/// Writes down from time to time what was seen.
+/// Writes down the highest seen revision from time to time.
 async fn keep_floor(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(floor::KEEP_EVERY).await;
         let shared = shared.clone();
-        // It writes to a file: other requests go on meanwhile.
+        // Written on a blocking thread: other requests continue meanwhile.
         let _ = tokio::task::spawn_blocking(move || shared.keep_floor()).await;
     }
 }
@@ -236,7 +237,7 @@ impl EtcdState {
         self.wait_for(async move { requests.dump().await })
     }
 
-    /// Tells `board` of all commits, whoever makes them, from now on.
+    /// Reports all commits of any client to `board` from now on.
     pub(crate) fn tell(&self, board: Arc<Board>) {
         // A state belongs to one board for life.
         let _ = self.shared.board.set(board);

@@ -1,4 +1,4 @@
-//! What an etcd client is told.
+//! Options of an etcd client.
 
 use crate::StateError;
 use std::num::NonZeroU32;
@@ -7,12 +7,13 @@ use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use zeroize::Zeroizing;
 
-/// etcd refuses clients that ask for a sign of life more often than this unless it is told otherwise (`--grpc-keepalive-min-time`).
+/// etcd refuses clients that ask for a sign of life more often than this, unless
+/// `--grpc-keepalive-min-time` permits it.
 const KEEPALIVE_OF_ETCD: Duration = Duration::from_secs(5);
 /// A connection on which no sign of life comes back within this time is given up.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who this process is to etcd, and whom it believes; all in PEM.
+/// This process's certificate and key for etcd, and the authority that it trusts; all in PEM.
 #[derive(Clone)]
 pub struct TlsIdentity {
     pub ca_pem: Vec<u8>,
@@ -43,7 +44,7 @@ pub struct EtcdOptions {
 }
 
 impl EtcdOptions {
-    /// For [`EtcdOptions::kept_revisions`]: a watch may be so many changes behind.
+    /// For [`EtcdOptions::kept_revisions`]: the changes that a watch may be behind.
     pub const KEPT_REVISIONS: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not zero");
 
     pub fn new(cluster: &str, endpoints: Vec<String>, tls: Option<TlsIdentity>) -> Self {

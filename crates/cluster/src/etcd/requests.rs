@@ -46,13 +46,13 @@ pub(super) enum Fate {
     NotApplied,
     /// etcd is done with the call and may have applied it: the transaction that fills the database is applied and refused.
     Decided,
-    /// It may be applied, now or later.
+    /// The transaction may be applied, now or later.
     Unknown,
 }
 
 /// etcd's words for a database that has reached its quota.
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
-/// Help for those who read them.
+/// Advice for readers of that message.
 const NO_SPACE_HELP: &str = "its database has reached its quota, and takes changes again after `etcdctl defrag` and `etcdctl alarm disarm` \
      (`cenote health`, cluster_state_full)";
 /// etcd's refusals that have a code which also stands for a lost connection or a timeout.
@@ -218,7 +218,7 @@ impl Requests {
         self.attempt(self.until, call).await
     }
 
-    /// Tries until the deadline, on one member after the other: for what may be repeated.
+    /// Tries until the deadline, on one member after the other: only for calls that may be repeated.
     pub async fn read<T, F>(&self, call: impl Fn(KvClient<Channel>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -285,7 +285,8 @@ fn fate_of(status: &Status) -> Fate {
         return Fate::Decided;
     }
     let is_certain = match code {
-        // Too large, too many in work; without permission; not what a request may be; a member whose data are corrupt applies nothing.
+        // Too large, or too many in work; no permission; no valid request; a member whose data are corrupt
+        // applies nothing.
         Code::ResourceExhausted
         | Code::PermissionDenied
         | Code::Unauthenticated

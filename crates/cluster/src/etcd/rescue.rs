@@ -1,10 +1,13 @@
 //! The records of a member whose majority is lost go into an etcd that is made anew.
 //!
-//! etcd's `--force-new-cluster` is trusted with reading only. A member that was killed has lost the newest commit index of its log, which etcd does not
-//! sync, while its database may have the entries above that already. The forced start drops such entries from the log, and the database keeps them
-//! and their number: the entries that come to have these numbers are then skipped by this member, as done already, and done by every member that
-//! joins. Their states differ for good, and nothing in etcd tells. So nothing is ever written to a member that was forced: what its database has is
-//! read, and written into an etcd with data, a log and a cluster's number of its own, which whoever joins has from the first entry on.
+//! etcd's `--force-new-cluster` is trusted with reading only. A killed member has lost the newest
+//! commit index of its log, which etcd does not sync, while its database may have the entries above
+//! that already. The forced start drops such entries from the log, and the database keeps them and
+//! their number: entries that get these numbers later are skipped by this member, as done already, and
+//! done by every member that joins. Their states differ for good, and nothing in etcd tells. So nothing
+//! is ever written to a member that was forced: the contents of its database are read, and written into
+//! an etcd with data, a log and a cluster's number of its own, which each joining member has from the
+//! first entry on.
 
 use super::process::{EtcdProcess, EtcdProcessError, EtcdProcessOptions, EtcdStart};
 use super::{EtcdOptions, EtcdState, FormError};
@@ -35,8 +38,8 @@ fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> Result<T, StateErro
     }
 }
 
-/// All records of a member whose majority is lost, which must not run. Whoever makes the member a cluster by itself leaves data behind that no member
-/// may go on with: [`make_anew`]. May be repeated, also if it was cut off.
+/// All records of a member whose majority is lost; the member must not run. Forcing it leaves data
+/// behind with which no member may continue: [`make_anew`]. May be repeated, also if it was cut off.
 ///
 /// # Errors
 /// [`RescueError`].
@@ -45,7 +48,8 @@ pub fn read_forced(
     options: EtcdOptions,
     patience: Duration,
 ) -> Result<StateDump, RescueError> {
-    // It writes nothing there: neither drops it history, nor is it told what others have seen, of which some is given up.
+    // This client writes nothing there: it drops no history, and has no floor of seen revisions, of which
+    // some are given up.
     let options = EtcdOptions { kept_revisions: None, floor_file: None, floor: 0, ..options };
     let running = EtcdProcess::start(EtcdProcessOptions { start: EtcdStart::ForceNew, ..process })?;
     let etcd = EtcdState::connect(options)?;
@@ -54,10 +58,11 @@ pub fn read_forced(
     Ok(dump)
 }
 
-/// Writes the records into an etcd of one member, of whose directory nothing is there yet, and ends it. They are read back and compared.
+/// Writes the records into an etcd of one member, whose directory does not exist yet, and ends it. They
+/// are read back and compared.
 ///
 /// # Errors
-/// [`RescueError`]; what the directory has is to be removed.
+/// [`RescueError`]; the directory is to be removed then.
 pub fn make_anew(
     process: EtcdProcessOptions,
     options: EtcdOptions,
@@ -126,7 +131,7 @@ mod tests {
         assert_eq!(again.entries, dump.entries);
         one.directory = directory.path().join("anew");
         make_anew(one.clone(), client.clone(), dump, patience).unwrap();
-        // It goes on as any member does.
+        // The new member works as any other.
         one.start = EtcdStart::Existing { members: vec![(one.name.clone(), one.peer_url())] };
         let _alone = EtcdProcess::start(one.clone()).unwrap();
         let etcd = EtcdState::connect(client).unwrap();

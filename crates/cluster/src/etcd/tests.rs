@@ -59,7 +59,8 @@ fn a_commit_whose_answer_is_lost_is_unknown_was_sent_once_and_may_be_there() {
     assert_eq!(next, revision + 1);
 }
 
-/// Counts a key up by compare-and-swap, as a coordinator does: after Unknown it reads what became of its change.
+/// Counts a key up by compare-and-swap, as a coordinator does: after Unknown it reads whether its
+/// change happened.
 fn count(state: &EtcdState, key: &str, last: u8) -> u32 {
     let (mut unknown, mut not_applied) = (0, None);
     for number in 1..=last {
@@ -161,7 +162,7 @@ fn a_watch_tells_of_others_commits_resumes_over_a_lost_connection_and_says_when_
     one.kill();
 }
 
-/// Drops all history before a revision of the state, but not what is newest.
+/// Drops all history before a revision of the state, but not the newest.
 fn compact(state: &EtcdState, revision: u64) -> Result<(), StateError> {
     let shared = state.shared.clone();
     state.wait_for(async move {
@@ -207,7 +208,7 @@ fn old_history_is_dropped_and_the_newest_never() {
     until("it answers", || state.call(Request::Get { key: "a".into() }).is_ok());
     let revisions: Vec<u64> =
         (0..100).map(|number| state.commit(Transaction::default().put("a", vec![number])).unwrap()).collect();
-    // What was dropped already is refused: then it was dropped.
+    // A refusal means that the history was dropped already.
     until("old history is dropped", || compact(&state, revisions[20]).is_err());
     assert_eq!(compact(&state, revisions[85]), Ok(()), "the newest was kept");
 }
@@ -230,7 +231,7 @@ fn an_etcd_that_is_empty_or_went_back_is_not_used() {
         restored.trouble().is_some_and(|trouble| trouble.why.contains("old backup"))
     });
     assert!(restored.call(Request::Get { key: "a".into() }).is_err());
-    // What was seen is kept over a restart of the server.
+    // The highest seen revision survives a restart of the server.
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("etcd.seen");
     (options.floor, options.floor_file) = (0, Some(file.clone()));
@@ -262,7 +263,7 @@ fn an_etcd_whose_data_were_made_anew_under_a_running_server_is_not_used() {
     one.kill();
     std::fs::remove_dir_all(&one.options.directory).unwrap();
     one.restart();
-    // As many revisions as one likes: it is another history.
+    // More revisions make no difference: it is another history.
     let other = one.state();
     for _ in 0..20 {
         other.commit(Transaction::default().put("a", vec![2])).unwrap();
@@ -294,7 +295,7 @@ fn count_up(state: &State, key: &str, is_over: &AtomicBool) -> u64 {
         let commit = Transaction::default().when(key, revision).put(key, next.to_le_bytes().to_vec());
         match state.commit(commit) {
             Ok(_) => count = next,
-            // What was read before the move is not compared with what is there after.
+            // A read before the move is not compared with the value after it.
             Err(StateError::Conflict) => {}
             Err(error) => panic!("{key}: {error}"),
         }
@@ -319,7 +320,7 @@ fn no_commit_is_lost_or_done_twice_and_no_change_goes_unheard_while_the_records_
                 })
             })
             .into();
-        // Who listens reads what changed, and has the last value of each key in the end.
+        // The listener reads the changed keys, and has the last value of each in the end.
         let heard = scope.spawn(|| {
             let watch = state.watch("");
             let mut values = BTreeMap::new();

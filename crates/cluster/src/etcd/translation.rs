@@ -14,8 +14,9 @@
 //!
 //! # Revisions
 //!
-//! A record's revision is etcd's `mod_revision` plus the origin's `base`, which is above every revision of the state that the records
-//! came from. So a revision read before the move never compares equal after it, and revisions on disks go on rising.
+//! A record's revision is etcd's `mod_revision` plus the origin's `base`, which is above every revision
+//! of the state that the records came from. So a revision read before the move never compares equal
+//! after it, and revisions on disks keep rising.
 
 use super::protocol as wire;
 use crate::{Answer, Change, Transaction, Versioned};
@@ -116,7 +117,7 @@ impl Translation {
             .iter()
             .map(|condition| self.compare(&condition.key, condition.revision))
             .collect();
-        // etcd refuses a key that stands twice in a transaction; the last change is what counts.
+        // etcd refuses a key that stands twice in a transaction; the last change counts.
         let mut last: BTreeMap<&str, Option<&Vec<u8>>> = BTreeMap::new();
         for change in &transaction.changes {
             match change {

@@ -1,8 +1,8 @@
 //! The one watch of all the cluster's keys, and dropping old history.
 //!
-//! A task for as long as the state is used: it learns where the cluster's revisions begin, then follows the changes from the revision
-//! it has seen last, over lost connections and elections. What cannot be followed any more, since etcd has dropped that history, is
-//! told as starting over. It notices outages without being asked.
+//! A task for as long as the state is used: it learns at which revision the cluster's revisions begin,
+//! then follows the changes from the last seen revision, over lost connections and elections. If etcd
+//! has dropped that history, listeners start over. It notices outages without being asked.
 
 use super::Shared;
 use super::channels::Connection;
@@ -123,7 +123,7 @@ impl Watching {
         let of_etcd = message.header.as_ref().map_or(0, |header| header.revision);
         if message.canceled {
             if message.compact_revision > 0 {
-                // What lies between is gone.
+                // The changes in between are gone.
                 self.next = 0;
                 return Err(format!("history up to {} was dropped", message.compact_revision));
             }

@@ -1,8 +1,9 @@
 //! The accounts that come with an imported pool.
 //!
-//! Promises: nobody whom this server knew before gains anything. A user or group is added if neither its name nor its SID means anybody here; groups that
-//! are here keep their members, unless the server has no accounts of its own yet: then its whole state was lost, and the accounts on the disks are the
-//! server's. Whoever becomes an administrator, and everything that is left out, is in the report.
+//! Promises: nobody whom this server knew before gains anything. A user or group is added if neither
+//! its name nor its SID means anybody here; groups that are here keep their members, unless the server
+//! has no accounts of its own yet: then its whole state was lost, and the accounts on the disks are the
+//! server's. Each new administrator, and everything that is left out, is in the report.
 
 use super::checks::is_given_to_accounts;
 use super::{Plan, Report};
@@ -25,7 +26,7 @@ pub(super) struct Known {
     groups: Vec<Stored<Group>>,
     /// SIDs to which shares or groups give something.
     granted: BTreeSet<Sid>,
-    /// It has no pools, shares and accounts of its own.
+    /// The server has no pools, shares and accounts of its own.
     is_fresh: bool,
 }
 
@@ -96,7 +97,7 @@ impl Known {
     }
 }
 
-/// What the import adds, by SID.
+/// Accounts that the import adds, by SID.
 #[derive(Default)]
 struct Added {
     names: BTreeMap<Sid, String>,
@@ -256,7 +257,7 @@ fn not_joined(group: &str, left_out: &[Sid], added: &Added) -> String {
     )
 }
 
-/// On a server without accounts of its own, SIDs stay what they were; elsewhere it never gives one twice.
+/// Keeps SIDs on a server without accounts of its own; elsewhere it never gives one twice.
 fn settings(
     known: &Known,
     plan: &Plan,

@@ -1,6 +1,7 @@
 //! Which records of a disk belong to the pool that is imported, and whether they can be true.
 //!
-//! Promises: no record of another pool passes, and none with numbers that no server can have written. Whoever prepared the disk chose every byte of it.
+//! Promises: no record of another pool passes, and none with numbers that no server can have written.
+//! An attacker may have chosen every byte of a disk.
 
 use super::ImportError;
 use crate::image::{ImageHeader, PoolImage};
@@ -17,11 +18,12 @@ const DISK_BYTES_MAX: u64 = 1 << 60;
 /// As `volume` has it: the largest file system, in bytes and in chunks.
 const VOLUME_BYTES_MAX: u64 = 1 << 46;
 const CHUNKS_MAX: u64 = 1 << 20;
-/// Disks that a pool may keep free: more than a pool has. What is chosen is held against the pool's disks when it is chosen, and these may leave later.
+/// Disks that a pool may keep free: more than a pool has. A new reserve is checked against the pool's
+/// disks, and these may leave later.
 const RESERVE_DISKS_MAX: u32 = 1 << 16;
 /// The largest relative identifier that Windows gives: as many again are left for accounts to come.
 const RELATIVE_ID_MAX: u32 = (1 << 30) - 1;
-/// An imported volume has so many epochs before it: an owner begins two a minute.
+/// Epochs that an imported volume must have before it: an owner begins two a minute.
 const EPOCHS_LEFT_MIN: u64 = 1 << 24;
 const NAME_CHARS_MAX: usize = 255;
 

@@ -44,8 +44,8 @@ pub fn latest_of(copies: &[FoundDisk]) -> Option<&FoundDisk> {
     latest(copies.iter(), &mut Vec::new()).ok()?.first().copied()
 }
 
-/// Which copy was written later; `None`: each has what the other one lacks. Owners write the records when disks and volumes change, and begin epochs while
-/// they write.
+/// The order in which two copies were written; `None`: each has changes that the other one lacks.
+/// Owners write the records when disks and volumes change, and begin epochs while they write.
 fn order(one: &FoundDisk, other: &FoundDisk) -> Option<Ordering> {
     let version = |disk: &FoundDisk| disk.image.as_ref().ok().map(|image| image.header.version);
     let (is_newer, is_older) = match (version(one), version(other)) {

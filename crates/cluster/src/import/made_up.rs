@@ -78,7 +78,7 @@ fn values(old: &Value) -> Vec<Value> {
     }
 }
 
-/// Visits what may be changed: lists, or single values.
+/// Visits the parts to change: lists, or single values.
 fn visit(tree: &mut Value, is_list: bool, change: &mut impl FnMut(&mut Value)) {
     match tree {
         Value::Object(fields) => fields.values_mut().for_each(|field| visit(field, is_list, change)),
@@ -185,7 +185,7 @@ fn restored(own: &StateDump) -> MemoryState {
     state
 }
 
-/// The administrator wants this pool, whatever is missing.
+/// The administrator wants this pool, even with disks missing.
 fn wanted() -> Wanted {
     let pool = Some(POOL.to_string());
     Wanted { pool, confirm: Some("tank".into()), accept_missing: true, ..Wanted::default() }

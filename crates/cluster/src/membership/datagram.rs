@@ -1,7 +1,7 @@
 //! A heartbeat on the wire.
 //!
-//! Owns its layout. Promises: only a datagram of who has the cluster's key parses, as a whole; nothing of it is used otherwise. Numbers
-//! are little endian.
+//! Owns its layout. Promises: only a datagram of a sender with the cluster's key parses, as a whole;
+//! nothing of any other is used. Numbers are little endian.
 //!
 //! | bytes | |
 //! |---|---|
@@ -60,7 +60,7 @@ impl HeartbeatKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incarnation(pub u64);
 
-/// What one node says of another that it holds dead.
+/// One node's vote about another that it holds dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vote {
     pub node: NodeId,
@@ -77,12 +77,12 @@ pub struct Echo {
     pub term: u64,
 }
 
-/// How far the sender gets with more than heartbeats. A server of before says neither.
+/// The sender's reach beyond heartbeats. A server of an earlier release reports neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ways {
     /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
     pub reach_most: bool,
-    /// Its member of the cluster's state answers, knows a leader, and votes.
+    /// The sender's member of the cluster's state answers, knows a leader, and votes.
     pub votes: bool,
 }
 
@@ -98,7 +98,8 @@ pub struct Heartbeat {
     pub may_answer: bool,
     /// The receiver is to answer at once.
     pub asks: bool,
-    /// The sender stops, and makes durable what it has: it still needs the disks of others, and the cluster's state.
+    /// The sender stops, and makes its data durable: it still needs the disks of others, and the cluster's
+    /// state.
     pub settles: bool,
     pub ways: Ways,
     pub turns: u64,
@@ -112,7 +113,7 @@ pub struct Heartbeat {
     pub votes: Vec<Vote>,
 }
 
-/// Whom a datagram says to be from and for.
+/// Sender and receiver that a datagram names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     pub from: NodeId,
@@ -167,7 +168,8 @@ impl Heartbeat {
         bytes
     }
 
-    /// The sender and the receiver that a datagram names, before its signature is looked at; `None`: its length is no heartbeat's.
+    /// The sender and the receiver that a datagram names, before its signature is checked; `None`: its
+    /// length is no heartbeat's.
     pub fn ends(bytes: &[u8]) -> Option<Ends> {
         if !(HEAD_BYTES + MAC_BYTES..=DATAGRAM_BYTES_MAX).contains(&bytes.len()) {
             return None;
@@ -177,7 +179,7 @@ impl Heartbeat {
     }
 
     /// # Errors
-    /// [`Refused`], but not for what depends on earlier datagrams.
+    /// [`Refused`], except for reasons that depend on earlier datagrams.
     pub fn parse(bytes: &[u8], cluster: u64, key: &HeartbeatKey) -> Result<Self, Refused> {
         if bytes.len() < HEAD_BYTES + MAC_BYTES || bytes.len() > DATAGRAM_BYTES_MAX {
             return Err(Refused::Malformed);
@@ -202,7 +204,7 @@ impl Heartbeat {
             incarnation: Incarnation(read.u64()),
             stamp: read.u64(),
             term: read.u64(),
-            // What is not understood is no promise to be silent.
+            // An unknown value is no promise to be silent.
             may_answer: may_answer != 0,
             asks: flags & ASKS != 0,
             settles: flags & SETTLES != 0,
@@ -231,7 +233,7 @@ fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Reads what was measured before.
+/// Reader of fields whose length was checked before.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,11 +1,12 @@
-//! Which life of a node a verdict is about.
+//! The life of a node that a verdict is about.
 
 use std::time::Duration;
 use types::Monotonic;
 
-/// A node that is down, and the life of it that died: the one that was on record when the verdict came. One that it records later may be its
-/// return, of which others know already: it is taken for dead as well when the verdict has stood for longer. This decides when a claim is tried
-/// ([`crate::NodeLease`]), and not who answers.
+/// A node that is down, and the life of it that died: the one that was on record when the verdict came.
+/// A life that it records later may be its return, of which others know already: that one counts as
+/// dead as well when the verdict has stood for longer. This decides when a claim is tried
+/// ([`crate::NodeLease`]), and not which node answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
     life: u64,

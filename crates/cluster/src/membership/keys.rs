@@ -1,7 +1,8 @@
 //! The key of the heartbeats, and for a while those before it.
 //!
-//! When a server leaves, the others get another key from the records, one a little later than the other. Promises: no two of them stop hearing
-//! each other meanwhile; whoever was heard by a key is not heard by one before it any more, and nobody is after [`OVERLAP`].
+//! When a server leaves, the others get another key from the records, at slightly different times.
+//! Promises: no two of them stop hearing each other meanwhile; a peer heard by one key is never again
+//! heard by an earlier one, and no peer is after [`OVERLAP`].
 
 use super::datagram::{Heartbeat, HeartbeatKey, Refused};
 use std::collections::VecDeque;
@@ -40,7 +41,7 @@ impl Keys {
         self.earlier.push_front((before, now.after(OVERLAP)));
     }
 
-    /// That of the present key.
+    /// Number of the present key.
     pub fn number(&self) -> KeyNumber {
         self.number
     }

@@ -5,9 +5,9 @@ use types::Monotonic;
 /// A majority held this node alive in this term, until a moment of this node's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// It rises when somebody held this node dead, or began to know it. A volume that was opened in an earlier term may have another
-    /// owner: its record is to be read again before anything is answered from memory. A lease that lapsed and is valid again in the same
-    /// term needs nothing.
+    /// Rises when another node held this one dead, or a node has just met this one. A volume that was
+    /// opened in an earlier term may have another owner: this node reads its record again before it answers
+    /// from memory. A lease that lapsed and is valid again in the same term needs nothing.
     pub term: u64,
     /// `None`: no majority has granted anything in this term.
     pub valid_until: Option<Monotonic>,
@@ -19,7 +19,7 @@ impl Lease {
     }
 }
 
-/// A lease as it is given out to who answers for volumes.
+/// A lease as the node that answers for volumes gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// The records are to be read again once in each term, after its first offer and before the first answer by it.

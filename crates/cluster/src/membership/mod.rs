@@ -1,4 +1,4 @@
-//! Who of the cluster's nodes is alive, and this node's lease, by heartbeats (D16).
+//! Liveness of the cluster's nodes, and this node's lease, by heartbeats (D16).
 //!
 //! Owns the verdicts on peers and the node's lease, as a state machine: time and datagrams in, datagrams and verdicts out. It holds no
 //! clock, socket or random source. Promises:
@@ -9,43 +9,52 @@
 //!   ([`Membership::offer`]), of a term in which it has read the records since the first offer, and an owner that took over only when
 //!   [`Membership::may_answer_for`] says so, never both answer.
 //! - **A replay changes nothing.** A datagram counts once, and one of an earlier process of its sender never.
-//! - **Another key loses nobody.** While the key changes ([`Membership::set_key`]), all who have either hear each other.
+//! - **Another key loses nobody.** While the key changes ([`Membership::set_key`]), all nodes with
+//!   either key hear each other.
 //!
-//! Safety of data never rests on it: epochs and the promises of disks keep two owners apart (I2, I3). The lease bounds how long a node
-//! that was declared dead may still answer reads from what it has in memory.
+//! Safety of data never rests on the lease: epochs and the promises of disks keep two owners apart (I2,
+//! I3). The lease bounds how long a node that was declared dead may still answer reads from its memory.
 //!
 //! # How
 //!
-//! Every node sends every other a heartbeat each 100 ms. A heartbeat says when the receiver was last heard (the echo), and up to which
-//! of its *terms* the sender grants it a lease. A node's lease lasts 500 ms from the moment it *sent* what a majority echoed: only its own
-//! clock counts. A voter that has not heard a node for 500 ms, or was told that its connections were reset, holds it dead: it says so in
-//! its heartbeats (a *vote*, with the age of its last grant), and never grants that term again. The node, told so, begins a new term: what
-//! it owned may have another owner, so it reads the records again once it has a lease in the new term, before it answers by that
+//! Every node sends every other a heartbeat each 100 ms. A heartbeat says when the receiver was last
+//! heard (the echo), and up to which of its *terms* the sender grants it a lease. A node's lease lasts
+//! 500 ms from the moment it *sent* the heartbeat that a majority echoed: only its own clock counts. A
+//! voter that has not heard a node for 500 ms, or learns that its connections were reset and gets no
+//! answer, holds it dead: it says so in its heartbeats (a *vote*, with the age of its last grant), and
+//! never grants that term again. The node then begins a new term: its volumes may have another owner,
+//! so it reads the records again once it has a lease in the new term, before it answers by that
 //! ([`Lease::term`]). The lease of the term before holds to its end.
 //!
 //! Why never both answer: let a node have read the records in a term before another one claimed its volume, and let the claimer have a
 //! majority's votes from after the claim. Some voter is in that majority and in the one that granted the term. It granted before the claim and
 //! condemned after, so its vote tells of a grant no older than its last one in that term, and `may_answer_for` waits that lease out.
-//! Whoever reads the records after the claim has read of it. One that claims from an owner which had not been let answer itself asks
-//! about those before it too: the record names them ([`crate::VolumeRecord::before`]).
+//! A node that reads the records after the claim has read of it. One that claims from an owner which
+//! had not been let answer itself asks about those before it too: the record names them
+//! ([`crate::VolumeRecord::before`]).
 //!
-//! A reset alone condemns nobody, since a faulty line, or whoever can write into it, may bring it about. The peer is asked by heartbeats that
-//! want an answer at once; only one that answers none of them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
+//! A reset alone condemns nobody, since a faulty line, or an attacker who can write into it, may bring
+//! it about. The peer is asked by heartbeats that want an answer at once; only one that answers none of
+//! them within [`Timing::reset`] is condemned, and down only if a majority saw the same.
 //!
-//! A process that starts has forgotten what it refused, so it grants no term that began before it: it refuses the first term that it hears
-//! of each peer. A new process of a peer is believed once it echoes what this one said just now and the one before has been silent for as
-//! long as an echo counts as new, so no clock and no counter must survive a restart: what the process before echoed is older than its
-//! silence. Words with stamps that do not follow those before are taken on the same terms, so that a forged one puts nobody out for good.
+//! A process that starts has forgotten which terms it refused, so it grants no term that began before
+//! it: it refuses the first term that it hears of each peer. A new process of a peer is believed once
+//! it echoes a recent word of this one and the process before has been silent for as long as an echo
+//! counts as new, so no clock and no counter must survive a restart: echoes of the process before are
+//! older than its silence. Words with stamps that do not follow those before are taken on the same
+//! terms, so that a forged one expels nobody for good.
 //!
-//! A network may carry heartbeats and lose all that is large. A node that is heard so, and whose data reach nobody, keeps what it cannot write. It
-//! may be told to fall silent ([`Membership::hush`]), which is a death to the others at the moment of its last word: its leases last from what it
-//! sent, its last grants are in their votes, and what is above holds word by word. It is silent only as long as the others do without it: a
-//! majority of the voters, without this one, is heard and says that its large messages reach most ([`Membership::is_spared`]). Otherwise it
-//! speaks at once, since silence would then end the service of more than its own volumes.
+//! A network may carry heartbeats and lose all large messages. A node that is heard so, and whose data
+//! reach nobody, keeps what it cannot write. Its data plane may have it fall silent
+//! ([`Membership::hush`]), which is a death to the others at the moment of its last word: its leases
+//! last from its last words, its last grants are in the others' votes, and the argument above holds
+//! word by word. It is silent only as long as the others do without it: a majority of the voters,
+//! without this one, is heard and says that its large messages reach most ([`Membership::is_spared`]).
+//! Otherwise it speaks at once, since silence would then end the service of more than its own volumes.
 //!
-//! A way may be cut in one direction only, or between two nodes that others hear. Then no majority holds either of them dead, and what one asks
-//! of the other is not answered: each finds that it is [cut off](Membership::cut_off) from the other, by silence or as its own words are
-//! echoed no more.
+//! A way may be cut in one direction only, or between two nodes that others hear. Then no majority
+//! holds either of them dead, and requests from one to the other stay unanswered: each finds that it is
+//! [cut off](Membership::cut_off) from the other, by silence or as its own words are echoed no more.
 
 mod datagram;
 mod dead;
@@ -77,19 +86,21 @@ use types::{Monotonic, NodeId};
 pub struct Timing {
     /// Between two heartbeats.
     pub interval: Duration,
-    /// A peer that was silent for so long is suspected.
+    /// Silence after which a peer is suspected.
     pub suspect: Duration,
-    /// A peer that was silent for so long is held dead.
+    /// Silence after which a peer is held dead.
     pub dead: Duration,
     /// How long a lease lasts from the heartbeat that was echoed.
     pub lease: Duration,
-    /// A node whose data plane makes no turn for so long is held dead: it answers heartbeats and nothing else.
+    /// Time without a turn of its data plane after which a node is held dead: it answers heartbeats and
+    /// nothing else.
     pub stall: Duration,
-    /// A peer whose connections were reset is asked, and held dead if it has not answered for so long.
+    /// Time without an answer after which a peer whose connections were reset, and that was asked, is held
+    /// dead.
     pub reset: Duration,
     /// Between two heartbeats that ask for an answer at once.
     pub asking: Duration,
-    /// A node counts as cut off from a peer that was silent, or did not echo what it was sent, for so long.
+    /// Time after which a node counts as cut off from a peer that was silent, or echoed none of its words.
     pub cut_off: Duration,
 }
 
@@ -111,13 +122,14 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The lease as others reckon with it: clocks of two machines run apart by less than one percent, and ages are told in milliseconds.
+    /// The lease by others' reckoning: clocks of two machines run apart by less than one percent, and ages
+    /// have milliseconds.
     fn lease_of_others(&self) -> Duration {
         self.lease + self.lease / 100 + Duration::from_millis(2)
     }
 }
 
-/// What a node is told of itself and its cluster.
+/// This node's number and incarnation, its cluster, and the timing.
 #[derive(Clone)]
 pub struct Options {
     pub me: NodeId,
@@ -136,13 +148,13 @@ pub struct Member {
     pub address: SocketAddr,
 }
 
-/// What is held of a peer.
+/// Judgement of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Up {
         since: Monotonic,
     },
-    /// It is silent, or was held dead by fewer than a majority.
+    /// The peer is silent, or was held dead by fewer than a majority.
     Suspect {
         since: Monotonic,
     },
@@ -176,7 +188,7 @@ pub enum Event {
     NewTerm { term: u64 },
 }
 
-/// Whom a volume was taken from.
+/// The owner that lost a volume to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormerOwner {
     pub node: NodeId,
@@ -204,7 +216,7 @@ pub struct Membership {
     /// This node stops, and is not done ([`Membership::settle`]).
     is_settling: bool,
     ways: Ways,
-    /// It is to say nothing while the others do without it ([`Membership::hush`]).
+    /// This node falls silent while the others do without it ([`Membership::hush`]).
     is_hushed: bool,
     /// Before this, no answer is sent out of turn.
     hurry_after: Monotonic,
@@ -270,7 +282,7 @@ impl Membership {
         self.next_send = now;
     }
 
-    /// The data plane has made so many turns.
+    /// Takes the number of turns that the data plane has made.
     pub fn note_turns(&mut self, turns: u64, now: Monotonic) {
         if self.progress.turns != turns {
             self.progress = Progress { turns, moved: now };
@@ -306,7 +318,7 @@ impl Membership {
         self.peers.values().any(|peer| peer.is_settling && !peer.is_silent(now, &self.options.timing))
     }
 
-    /// How far this node gets with more than heartbeats, which the others are told.
+    /// Takes this node's reach beyond heartbeats, for the others.
     pub fn note_ways(&mut self, ways: Ways) {
         self.ways = ways;
     }
@@ -349,7 +361,8 @@ impl Membership {
     }
 
     fn take(&mut self, datagram: &[u8], now: Monotonic) -> Result<(), Refused> {
-        // A signature costs far more than this look: one is computed for what may be a peer's word to this node only.
+        // A signature costs far more than this check: one is computed only for a possible word of a peer to
+        // this node.
         let ends = Heartbeat::ends(datagram).ok_or(Refused::Malformed)?;
         if ends.to != self.options.me || !self.peers.contains_key(&ends.from) {
             return Err(Refused::Stranger);
@@ -393,7 +406,7 @@ impl Membership {
         Ok(())
     }
 
-    /// What was granted before is of the term before.
+    /// Earlier grants belong to the term before.
     fn begin_term(&mut self, term: u64) {
         self.term = term;
         for peer in self.peers.values_mut() {
@@ -480,7 +493,7 @@ impl Membership {
         }
     }
 
-    /// What is to be held of a peer now.
+    /// The present judgement of a peer.
     fn judge(&self, node: NodeId, now: Monotonic) -> Judgement {
         let peer = &self.peers[&node];
         if !peer.is_condemned() {
@@ -496,7 +509,8 @@ impl Membership {
         }
     }
 
-    /// When a peer's lease is over at the latest, by what a majority said after `since`; `None` if no majority holds it dead.
+    /// When a peer's lease is over at the latest, by a majority's votes since `since`; `None` if no
+    /// majority holds it dead.
     fn lease_end_of(&self, node: NodeId, peer: &Peer, since: Monotonic) -> Option<Monotonic> {
         if !peer.is_condemned() {
             return None;
@@ -539,7 +553,8 @@ impl Membership {
         }
     }
 
-    /// Gives the lease out to who answers for volumes, if it is valid: from now on the node counts as one that may answer by it. A lease that nobody else has a say on is given out bit by bit, since another node may join.
+    /// Offers the lease for volumes, if it is valid: from now on the node may answer by it. If nobody else
+    /// votes, the lease is offered bit by bit, since another node may join.
     pub fn offer(&mut self, now: Monotonic) -> Option<Offer> {
         let until = self.lease().valid_until?.min(now.after(self.options.timing.lease));
         if until <= now {
@@ -572,7 +587,7 @@ impl Membership {
         self.lease().is_valid(now)
     }
 
-    /// What is held of each peer.
+    /// The verdict on each peer.
     pub fn verdicts(&self) -> BTreeMap<NodeId, Verdict> {
         self.peers.iter().map(|(node, peer)| (*node, peer.verdict())).collect()
     }
@@ -582,8 +597,9 @@ impl Membership {
         self.peers.iter().map(|(node, peer)| (*node, peer.survived())).collect()
     }
 
-    /// Peers that this node cannot talk to, whether or not a majority holds them dead. What is asked of them is not answered. None without a
-    /// lease: then it is this node that most others do not hear, and it decides about nobody's copies.
+    /// Peers that this node cannot talk to, whether or not a majority holds them dead: requests to them stay
+    /// unanswered. Empty without a lease: then it is this node that most others do not hear, and it decides
+    /// about nobody's copies.
     pub fn cut_off(&self, now: Monotonic) -> BTreeSet<NodeId> {
         if !self.lease_valid(now) {
             return BTreeSet::new();
@@ -591,7 +607,7 @@ impl Membership {
         self.peers.iter().filter(|(_, peer)| peer.is_cut_off).map(|(node, _)| *node).collect()
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -602,7 +618,7 @@ impl Membership {
     }
 }
 
-/// Voters of so many that are more than the others.
+/// The least number of voters that is a majority.
 fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }

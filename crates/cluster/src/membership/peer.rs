@@ -1,4 +1,4 @@
-//! What one node knows of another.
+//! One node's knowledge of another.
 
 use super::keys::KeyNumber;
 use super::{Echo, Heartbeat, Incarnation, Refused, Timing, Verdict, Vote, Ways};
@@ -14,13 +14,15 @@ struct Last {
     lead: i128,
 }
 
-/// Words of processes that did not prove to live now, at most so many for each peer: the peer's own, between replays of earlier ones.
+/// Most words, for each peer, of processes that did not prove to live now: the peer's own, between
+/// replays of earlier ones.
 const UNPROVEN_MAX: usize = 8;
 
 /// A word of such a process.
 struct Unproven {
     word: Echo,
-    /// It echoes something that this process said long ago: it is likely to be a replay, and gives way first.
+    /// The word echoes something that this process said long ago: it is likely to be a replay, and gives
+    /// way first.
     is_stale: bool,
 }
 
@@ -53,18 +55,18 @@ pub(super) enum Judgement {
     Down { lease_ends: Monotonic },
 }
 
-/// What a heartbeat was.
+/// Classes of accepted heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// As the ones before it.
+    /// A heartbeat as the ones before it.
     Again,
-    /// Of a term that is new.
+    /// The first of a new term.
     NewTerm,
     /// The first of this peer.
     First,
-    /// Of another process of the peer.
+    /// The first of another process of the peer.
     Restarted,
-    /// Of another process, which has not proved that it lives now.
+    /// A word of another process, which has not proved that it lives now.
     Unproven,
 }
 
@@ -76,7 +78,7 @@ pub(super) struct Peer {
     last: Option<Last>,
     /// Processes that have not proved to live now, the last heard at the end; they are echoed in turn when the known one is silent.
     unproven: Vec<Unproven>,
-    /// Which of them is echoed next.
+    /// The index of the one that is echoed next.
     echoed_next: usize,
     /// The last key by which it was heard, or which was the present one when it was first known: none before that is good for it.
     pub shown_key: KeyNumber,
@@ -84,9 +86,9 @@ pub(super) struct Peer {
     unheard_since: Option<Monotonic>,
     last_sent: Monotonic,
     pub is_cut_off: bool,
-    /// It stops, and is not done.
+    /// The peer is stopping, and has not finished.
     pub is_settling: bool,
-    /// As it said last.
+    /// The peer's last report.
     pub ways: Ways,
     /// When it was last granted a lease; before it was heard: when it was added, since an earlier process may have granted one.
     granted_at: Monotonic,
@@ -97,10 +99,10 @@ pub(super) struct Peer {
     refused_term: u64,
     /// The moment of this node's clock up to which the peer grants it a lease in its current term.
     pub granted: Option<Monotonic>,
-    /// Whom the peer holds dead.
+    /// Nodes that the peer holds dead.
     votes: BTreeMap<NodeId, SeenVote>,
     applied: u64,
-    /// It answered nothing at some moment after this one.
+    /// A moment after which the peer once reported that it answers nothing.
     silent_as_of: Option<Monotonic>,
     verdict: Verdict,
     /// The process that is, or was last, held dead by a majority.
@@ -136,7 +138,8 @@ impl Peer {
         }
     }
 
-    /// Takes a heartbeat. `echoed`: the moment of what it echoes of this process. `is_fresh`: that was just now.
+    /// Takes a heartbeat. `echoed`: when this process sent the word that it echoes. `is_fresh`: that was
+    /// just now.
     pub fn hear(
         &mut self,
         heartbeat: &Heartbeat,
@@ -146,7 +149,7 @@ impl Peer {
         timing: &Timing,
     ) -> Result<Heard, Refused> {
         let word = Echo { incarnation: heartbeat.incarnation, stamp: heartbeat.stamp, term: heartbeat.term };
-        // What an earlier process echoed is older than the silence since its end.
+        // Echoes of an earlier process are older than the silence since its end.
         let begins = is_fresh && self.last.as_ref().is_none_or(|last| now.since(last.at) >= timing.dead);
         let lead = i128::from(word.stamp) - i128::from(now.0);
         let heard = match &self.last {
@@ -176,7 +179,8 @@ impl Peer {
         if let Some(echoed) = echoed {
             self.note_echoed(echoed, timing);
         }
-        // Only what was sent after the reset, as an answer to something after it, says that the process is there still.
+        // Only a word from after the reset, in answer to one from after it, shows that the process is still
+        // there.
         if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
             self.reset_at = None;
         }
@@ -216,7 +220,7 @@ impl Peer {
         self.last_sent = at;
     }
 
-    /// It has heard the word that was sent at that moment.
+    /// The peer has heard the word that was sent at `at`.
     fn note_echoed(&mut self, at: Monotonic, timing: &Timing) {
         if self.unheard_since.is_some_and(|since| at >= since) {
             let later = at.after(timing.interval).min(self.last_sent);
@@ -261,12 +265,12 @@ impl Peer {
         self.last.is_none() || now.since(self.heard_at()) >= timing.suspect
     }
 
-    /// Whether it was heard so lately that what it said of itself still counts.
+    /// Whether it was heard so lately that its last report of itself still counts.
     pub fn was_heard(&self, now: Monotonic, timing: &Timing) -> bool {
         self.last.as_ref().is_some_and(|last| now.since(last.at) < timing.cut_off)
     }
 
-    /// Its connections were reset; whether it is to be asked now.
+    /// Notes that the peer's connections were reset; whether to ask it now.
     pub fn note_reset(&mut self, now: Monotonic) -> bool {
         // One that was never heard, or is held dead, is judged as before; one that is being asked gets no more time.
         let begins = self.last.is_some() && !self.is_condemned && self.reset_at.is_none();
@@ -312,7 +316,7 @@ impl Peer {
         (Some(self.unproven[self.echoed_next].word), u64::MAX)
     }
 
-    /// What is said of the peer to others.
+    /// This node's vote against the peer for the others, if it holds the peer dead.
     pub fn vote(&self, node: NodeId, now: Monotonic) -> Option<Vote> {
         let incarnation = self.last.as_ref().map_or(Incarnation(0), |last| last.word.incarnation);
         self.is_condemned.then(|| Vote { node, incarnation, granted_ago: now.since(self.granted_at) })

@@ -1,8 +1,9 @@
 //! [`Membership`] on UDP sockets ([`super::sockets`]), in a thread of its own.
 //!
-//! Owns the thread, its sockets, and the [`Link`] by which other threads ask and tell. Promises: what the data plane asks here waits for nothing
-//! but a lock that is held for a moment; the thread sends heartbeats whatever other threads do, and tells peers how long the data plane has
-//! made no turn. What is asked is bounded: of each kind the last counts, and claims are one a volume.
+//! Owns the thread, its sockets, and the [`Link`] to other threads. Promises: the data plane waits here
+//! for nothing but a lock that is held for a moment; the thread sends heartbeats independently of other
+//! threads, and tells peers how long the data plane has made no turn. Requests are bounded: of each
+//! kind the last counts, and claims are one a volume.
 
 use super::sockets::Sockets;
 use super::urgency::Urgency;
@@ -17,14 +18,15 @@ use std::time::Duration;
 use sys::monotonic_now;
 use types::{Monotonic, NodeId, VolumeId};
 
-/// Events that wait for who takes them; beyond, the verdicts tell the rest.
+/// Most events that wait to be taken; beyond, the verdicts tell the rest.
 const EVENTS_MAX: usize = 1024;
 
-/// What the thread asks and tells.
+/// Callbacks of the thread.
 pub struct Surroundings {
     /// Turns that the data plane has made.
     pub turns: Box<dyn Fn() -> u64 + Send>,
-    /// Makes the data plane turn: so that an idle one is told from one that hangs, and when it may do what it could not before.
+    /// Makes the data plane turn: to distinguish an idle one from one that hangs, and when it may do
+    /// something that it could not before.
     pub poke: Box<dyn Fn() + Send>,
     /// Called when events wait; must not block.
     pub wake: Box<dyn Fn() + Send>,
@@ -58,7 +60,7 @@ pub struct Retreat {
     pub is_wanted: bool,
     /// The others do without this node.
     pub is_spared: bool,
-    /// Nothing is said now.
+    /// This node says nothing now.
     pub is_silent: bool,
     /// Servers whose members of the cluster's state are heard to vote.
     pub voting: BTreeSet<NodeId>,
@@ -87,7 +89,7 @@ struct Told {
     events: Vec<Event>,
 }
 
-/// What others want of the thread.
+/// Requests of other threads to this one.
 #[derive(Default)]
 struct Wanted {
     members: Option<Vec<Member>>,
@@ -100,7 +102,7 @@ struct Wanted {
     ways: Ways,
     /// The data plane wants this node to fall silent.
     retreats: bool,
-    /// Its member of the cluster's state has made way for that.
+    /// This node's member of the cluster's state has made way for the silence.
     is_hushed: bool,
     is_stopped: bool,
 }
@@ -113,7 +115,7 @@ struct Shared {
     ordered: OnceLock<OwnedFd>,
 }
 
-/// What the data plane and the heartbeats tell each other; there before they begin. Clones share it.
+/// State shared by the data plane and the heartbeats; there before they begin. Clones share it.
 #[derive(Clone, Default)]
 pub struct Link(Arc<Shared>);
 
@@ -192,8 +194,8 @@ impl Link {
         });
     }
 
-    /// Whether this node may answer for a volume that it claimed: nobody answers for it any more who did before. Until it may, former owners
-    /// are asked; the data plane is poked when it may.
+    /// Whether this node may answer for a volume that it claimed: all who did before have stopped. Until
+    /// then, this node asks the former owners, and pokes the data plane when they have.
     pub fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool {
         let mut wanted = self.wanted();
         match wanted.claims.get(&volume) {
@@ -286,7 +288,7 @@ impl Heartbeats {
         self.link.peers()
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.link.told().events)
     }
@@ -301,7 +303,7 @@ impl Drop for Heartbeats {
     }
 }
 
-/// Those of the peers.
+/// Addresses of the peers.
 fn addresses(members: &[Member], membership: &Membership) -> BTreeSet<SocketAddr> {
     let me = membership.options.me;
     members.iter().filter(|member| member.node != me).map(|member| member.address).collect()
@@ -422,7 +424,7 @@ impl Beating {
         }
     }
 
-    /// Looks which claims nobody answers for any more who did before; whether there are more of them.
+    /// Checks for which claims all who answered before have stopped; whether there are more of them.
     fn permit(&self, now: Monotonic) -> bool {
         let mut more = false;
         for (claim, may_answer) in self.link.wanted().claims.values_mut().filter(|(_, may)| !may) {

@@ -1,9 +1,11 @@
 //! The sockets of the heartbeats: one for each peer, and one for everybody else.
 //!
-//! A socket that is connected to a peer's address gets what comes from there, and the kernel puts it into a buffer of its own: so a flood from
-//! elsewhere fills the buffer of the strangers' socket only, and is dropped there without anybody being woken. Promises: peers are heard before
-//! strangers; strangers cost a bounded number of datagrams a turn, and a bounded number of turns a second. A peer that sends from an address which
-//! the records do not name is heard as strangers are: what a datagram is worth is told by its signature alone.
+//! A socket that is connected to a peer's address gets the datagrams from there, and the kernel puts
+//! them into a buffer of its own. So a flood from elsewhere fills the buffer of the strangers' socket
+//! only, and is dropped there without waking anybody. Promises: peers are heard before strangers;
+//! strangers cost a bounded number of datagrams a turn, and a bounded number of turns a second. A peer
+//! that sends from an address which the records do not name is heard as strangers are: only its
+//! signature tells the worth of a datagram.
 
 use super::DATAGRAM_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags};
@@ -29,7 +31,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// # Errors
 /// The address is in use, also by another process that would share it; or there is no socket.
 pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-    // Sockets of one user may share a port: whoever has it already is found only by one that does not want to.
+    // Sockets of one user may share a port: a socket that does not share finds another one on it.
     let port = UdpSocket::bind(address)?.local_addr()?.port();
     shared(SocketAddr::new(address.ip(), port))
 }
@@ -83,7 +85,7 @@ impl Sockets {
         Ok(socket)
     }
 
-    /// Lost datagrams are what heartbeats are about.
+    /// Lost datagrams need no report: heartbeats expect them.
     pub fn send(&self, address: SocketAddr, datagram: &[u8]) {
         // The first error may be the answer to an earlier datagram, and this one has not left then.
         let is_sent = self.peers.get(&address).is_some_and(|own| {
@@ -95,7 +97,7 @@ impl Sockets {
         }
     }
 
-    /// Takes what has come, of peers first.
+    /// Takes the datagrams that have come, those of peers first.
     pub fn hear(&mut self, now: Monotonic, mut take: impl FnMut(&[u8])) {
         for own in self.peers.values() {
             hear(own, PEER_DATAGRAMS_A_TURN, &mut take);
@@ -109,7 +111,7 @@ impl Sockets {
         self.rest_until = (is_used_up && !is_anybody).then(|| now.after(STRANGERS_REST));
     }
 
-    /// What is to be waited for, and until when at most.
+    /// Sockets to wait for, and the end of the wait at the latest.
     pub fn waited(&self) -> (Vec<PollFd<'_>>, Option<Monotonic>) {
         let strangers = self.rest_until.is_none().then_some(&self.strangers);
         let all = self.peers.values().chain(strangers);
@@ -117,14 +119,14 @@ impl Sockets {
     }
 }
 
-/// Takes so many datagrams at most; how many there were.
+/// Takes at most `datagrams_max`; returns how many there were.
 fn hear(socket: &UdpSocket, datagrams_max: usize, take: &mut impl FnMut(&[u8])) -> usize {
     // One byte more than any datagram has, so that a longer one is seen to be none.
     let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
     for heard in 0..datagrams_max {
         match socket.recv(&mut bytes) {
             Ok(count) => take(&bytes[..count]),
-            // The answer to what was sent to a port that nobody listens on: more may have come behind it.
+            // The answer to a datagram for a port on which nobody listens: more may have come behind it.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => return heard,
         }

@@ -22,9 +22,9 @@ impl Random {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Volume {
     owner: u32,
-    /// Who may have answered for it before the owner did.
+    /// Nodes that may have answered for the volume before the owner did.
     before: BTreeSet<u32>,
-    /// That of the claim.
+    /// Revision of the claim.
     revision: u64,
 }
 
@@ -44,7 +44,7 @@ struct Claim {
     may_answer: bool,
 }
 
-/// A node's process, and what it believes of the volumes.
+/// A node's process, and its knowledge of the volumes.
 struct Process {
     membership: Membership,
     is_stopped: bool,
@@ -87,7 +87,7 @@ struct World {
     /// Each node's volume, by the node that had it first.
     volumes: BTreeMap<u32, Volume>,
     revision: u64,
-    /// All that was ever sent, for who replays it.
+    /// All datagrams that were ever sent, for replays.
     recorded: Vec<(u32, Vec<u8>)>,
 }
 
@@ -265,7 +265,7 @@ impl World {
         for volume in due {
             process.claiming.remove(&volume);
             let record = self.volumes.get_mut(&volume).unwrap();
-            // By compare-and-swap: who claims what has changed meanwhile finds so.
+            // By compare-and-swap: a claim of a changed record fails.
             if process.known.get(&volume) != Some(record) {
                 continue;
             }
@@ -369,7 +369,7 @@ fn a_dead_node_is_down_within_seven_hundred_milliseconds_and_at_once_after_a_res
     world.reset(&[1, 2], 3);
     world.run(Duration::from_millis(130));
     let Verdict::Down { lease_ends, .. } = world.verdict(1, 3) else { panic!("{:?}", world.verdict(1, 3)) };
-    // It might live on behind a broken line: its lease is waited out.
+    // The node might live on behind a broken line: its lease is waited out.
     assert!(lease_ends > world.now);
 }
 
@@ -409,7 +409,7 @@ fn a_node_that_only_one_cannot_ask_after_a_reset_keeps_its_volumes() {
 fn what_was_sent_before_a_reset_does_not_show_that_its_sender_lives() {
     let mut world = World::new(3, 13);
     world.run(Duration::from_secs(2));
-    // What the dead process sent last arrives for a while longer.
+    // The last datagrams of the dead process arrive for a while longer.
     world.delay_max = MILLISECOND * 300;
     world.run(Duration::from_millis(290));
     world.processes.remove(&3);
@@ -464,7 +464,7 @@ fn votes_from_before_a_claim_do_not_let_the_claimer_answer() {
     world.run(Duration::from_secs(2));
     world.processes.get_mut(&3).unwrap().is_stopped = true;
     world.run(Duration::from_secs(2));
-    // Node 1 took node 3 for dead with node 2, and has become deaf. The others go on without it.
+    // Node 1 took node 3 for dead with node 2, and has become deaf. The others continue without it.
     world.cut = BTreeSet::from([(2, 1), (3, 1)]);
     world.processes.get_mut(&3).unwrap().is_stopped = false;
     world.run(Duration::from_secs(2));
@@ -494,7 +494,7 @@ fn a_voter_that_starts_anew_grants_no_term_that_it_may_have_refused_before() {
     let claim = FormerOwner { node: NodeId(3), claimed_at: world.now, claim_revision: 1 };
     world.run(Duration::from_millis(300));
     assert!(world.processes[&1].membership.may_answer_for(&claim, world.now));
-    // The other voter forgets what it said, and hears node 3 again.
+    // The other voter forgets its votes, and hears node 3 again.
     world.start(2);
     world.cut = BTreeSet::from([(3, 1), (1, 3)]);
     for _ in 0..2000 {
@@ -530,7 +530,7 @@ fn a_node_that_is_taken_for_dead_and_lives_is_counted_and_one_that_died_is_not()
 fn a_data_plane_that_hangs_is_a_dead_node() {
     let mut world = World::new(3, 8);
     world.run(Duration::from_secs(1));
-    // Its heartbeats go on, its turns do not: the membership is told the same number.
+    // Node 3's heartbeats continue, its turns do not: the membership always gets the same number.
     let frozen = world.now;
     for _ in 0..8000 {
         world.now = world.now.after(MILLISECOND);
@@ -622,7 +622,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
     assert_eq!(taken(membership, &word(2, 3, 7, b"secret")), Err(Refused::Stranger));
     let unsigned = Err(Refused::Stranger);
     assert_eq!(taken(membership, &word(3, 1, 7, b"other")), unsigned, "no signature is looked at");
-    // One who has the key can make itself heard of, but not end this process.
+    // A sender with the key can make itself heard of, but not end this process.
     assert_eq!(taken(membership, &word(2, 1, 7, b"secret")), Ok(()));
     assert_eq!(membership.verdicts(), before);
     assert!(membership.refused() > good.len() as u64);
@@ -651,9 +651,9 @@ fn whatever_the_network_does_a_former_owner_and_a_new_one_never_both_answer() {
             let node = 1 + world.random.below(nodes.into()) as u32;
             let others = (1..=nodes).filter(|other| *other != node);
             match world.random.below(8) {
-                // It hears nobody.
+                // The node hears nobody.
                 4 | 5 => world.cut.extend(others.map(|other| (other, node))),
-                // All take it for dead, and it does not hear of it.
+                // All take the node for dead, and it does not hear of it.
                 6 => {
                     world.cut.extend(others.clone().map(|other| (other, node)));
                     let now = world.now;
@@ -787,7 +787,7 @@ fn a_key_that_changes_loses_nobody_and_the_one_before_is_soon_worthless() {
         world.processes.values().map(|process| process.membership.lease().term).collect()
     };
     let before = terms(&world);
-    // They read of it one after the other, the last one long after the first.
+    // The nodes get the key one after the other, the last one long after the first.
     for node in 1..=4 {
         let now = world.now;
         let key = HeartbeatKey::derive(b"another");
@@ -801,7 +801,7 @@ fn a_key_that_changes_loses_nobody_and_the_one_before_is_soon_worthless() {
         }
     }
     assert_eq!(terms(&world), before);
-    // Who has the old one only is heard by nobody, although its time is not over.
+    // A sender that has only the old key is heard by nobody, although that key's time is not over.
     let now = world.now;
     let forged = heard_by_1(&world, 2, Incarnation(5), u64::MAX);
     let first = &mut world.processes.get_mut(&1).unwrap().membership;
@@ -849,7 +849,7 @@ fn a_server_that_is_two_keys_behind_is_heard_as_long_as_its_key_is_good() {
     assert!(world.verdict(1, 3).is_up() && world.verdict(3, 1).is_up() && world.has_lease(3));
 }
 
-/// A word of `from` that echoes what node 1 said just now.
+/// A word of `from` that echoes node 1's last word.
 fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) -> Heartbeat {
     let first = &world.processes[&1].membership;
     Heartbeat {
@@ -1017,7 +1017,8 @@ fn replays_of_earlier_processes_do_not_keep_a_new_one_out() {
         world.start(1);
         world.start(3);
     }
-    // Both hear what the other one said in all of its lives, over and over, at whatever time of the other's heartbeats one of them begins.
+    // Both hear all words of the other one's lives, over and over; one of them begins at varying offsets
+    // to the other's heartbeats.
     for offset in 0..10 {
         world.run(MILLISECOND * (2000 + 11 * offset));
         world.start(3);
@@ -1120,7 +1121,7 @@ fn two_that_cannot_talk_one_way_know_it_in_a_second_or_so_both_and_it_is_no_deat
 fn a_node_that_hears_nobody_holds_nobody_for_cut_off() {
     let mut world = World::new(3, 21);
     world.run(Duration::from_secs(2));
-    // What it says arrives, so that it is up.
+    // Node 1's words arrive, so that it is up.
     world.cut = BTreeSet::from([(2, 1), (3, 1)]);
     for _ in 0..60 {
         world.run(Duration::from_millis(50));

@@ -15,7 +15,7 @@ const SHARE_DIVISOR: u32 = 4;
 /// Real-time priority of the calling thread, if it may have that.
 pub(super) struct Urgency {
     is_granted: bool,
-    /// It was given up, for as long as the thread takes too much.
+    /// The priority was given up, for as long as the thread takes too much.
     is_paused: bool,
     looked_at: Monotonic,
     used: Duration,

@@ -55,7 +55,8 @@ impl TestCluster {
         }
     }
 
-    /// Records another certificate of the node, by its key, made `age_s` ago; the node goes on showing the one before.
+    /// Records another certificate of the node, by its key, made `age_s` ago; the node still shows the one
+    /// before.
     ///
     /// # Panics
     /// If there is no such node.
@@ -67,7 +68,7 @@ impl TestCluster {
         issued
     }
 
-    /// What the node knows of the others, and shows of itself.
+    /// The node's trust in the others, with its own certificate.
     ///
     /// # Panics
     /// If there is no such node.

@@ -8,7 +8,7 @@ const DAY_S: u64 = 86_400;
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
-/// What node 1 says of what `other` shows as node 2.
+/// Node 1's verdict on `other`, which shows itself as node 2.
 fn judge(one: &NodeTrust, other: &NodeTrust, now: u64) -> Result<(), NotProven> {
     let signature = other.sign(b"message").unwrap();
     one.verify(TWO, other.certificate(), b"message", &signature, now)
@@ -36,7 +36,7 @@ fn a_server_that_was_removed_is_proven_by_nothing_even_with_the_authoritys_key()
     let two = cluster.trust(TWO);
     cluster.remove(TWO);
     assert_eq!(judge(&cluster.trust(ONE), &two, NOW), Err(NotProven::Unknown));
-    // It had the key that opens the authority's, and makes itself a certificate as node 3.
+    // Node 2 had the key that opens the authority's, and makes itself a certificate as node 3.
     let key = NodeKey::generate().unwrap();
     let forged = cluster.issue(NodeId(3), &key, NOW);
     let three = cluster.trust_showing(NodeId(3), &key.pem(), &forged.pem);

@@ -3,10 +3,11 @@
 //! redb keeps an error for good, since it cannot know what of its last commit reached the medium. Opening the file anew answers
 //! that, in three steps:
 //!
-//! 1. **The file is written again as it reads, and synced.** The kernel forgets a page that it failed to write: it reads as if it
-//!    were on the medium, and a later sync does not write it. What a power loss leaves would then be older than what was read
-//!    meanwhile. Writing the same bytes again makes the medium hold what is read. A crash on the way leaves each page old or new:
-//!    redb has synced the pages of a commit before it writes the header that points to them, and until then nothing does.
+//! 1. **The file is written again as it reads, and synced.** The kernel forgets a page that it failed
+//!    to write: it reads as if it were on the medium, and a later sync does not write it. A power loss
+//!    would then leave older contents than were read meanwhile. Writing the same bytes again makes the
+//!    medium hold what is read. A crash on the way leaves each page old or new: redb has synced the
+//!    pages of a commit before it writes the header that points to them, and until then nothing does.
 //! 2. **redb opens it**, checks every page against its checksum and takes the last whole commit.
 //! 3. **A commit is made**, which finds out whether the file takes any: with a full file system it does not, and the next try
 //!    follows after a pause.
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, mpsc};
 use std::time::Duration;
 
-/// The file is written again in pieces of so many bytes.
+/// Size of the pieces in which the file is written again.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Between tries to open the database: the first one, and the longest, which half of a minute of an outage grows to.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What the file is to do.
+/// Faults that the file is to show.
 #[derive(Debug, Default)]
 struct Faults {
     /// The I/O that many from now fails; below 0: none.
@@ -105,8 +105,8 @@ fn read(state: &RedbState, key: &str) -> Option<(u64, Vec<u8>)> {
     found.into_inner().unwrap().map(|value| (value.revision, value.value))
 }
 
-/// Counts `key` up as a coordinator changes its record: compare-and-swap, and after Unknown it reads what became of it. Returns
-/// whether any answer was Unknown.
+/// Counts `key` up as a coordinator changes its record: compare-and-swap, and after Unknown it reads
+/// whether the change happened. Returns whether any answer was Unknown.
 fn count_to(state: &RedbState, key: &str, last: u8) -> bool {
     let mut was_unknown = false;
     for number in 1..=last {

@@ -56,7 +56,7 @@ fn a_node_whose_data_and_commits_reach_nobody_falls_silent_and_another_one_serve
     assert!(began.elapsed() >= Duration::from_secs(3), "not for a moment's trouble");
     assert!(!rig.reaches_most(1) && rig.reaches_most(2) && rig.reaches_most(3));
     assert_eq!(rig.servers(volume), [1], "it serves until it is silent");
-    // Its member of the state has made way: the others commit, and hear it no more.
+    // The first node's member of the state has made way: the others commit, and hear it no more.
     rig.retreat_of_first().is_silent = true;
     rig.memory.set_fault_hook(None);
     rig.kill(1);

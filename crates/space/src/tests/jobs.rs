@@ -185,7 +185,8 @@ fn new_chunks_are_not_given_to_a_disk_that_the_next_record_is_without() {
     bench.space.set_retired(empty, true);
     bench.pass(Duration::from_secs(2));
     bench.space.set_retired(empty, false);
-    // It is the emptiest, and what it gave would not count before the state says whether it leaves.
+    // The disk is the emptiest, and a slab from it would not count before the state says whether it
+    // leaves.
     bench.overwrite(u64::from(CHUNK), 2);
     assert_eq!(bench.read(u64::from(CHUNK), 1), [2]);
     bench.state.set_fault_hook(None);
@@ -344,7 +345,7 @@ fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_p
     let (mut bench, target, store) = with_a_copy_in_the_making();
     bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
-    // It was proposed that the disk leaves; meanwhile it is back, and the copy becomes complete.
+    // A record without the disk was proposed; meanwhile the disk is back, and the copy becomes complete.
     store.set_fault(FakeFault::None);
     bench.pass(Duration::from_secs(5));
     bench.state.set_fault_hook(None);
@@ -453,7 +454,7 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
             bench.overwrite(other, 1);
             bench.overwrite(0, 1);
         }
-        // Its copy is made elsewhere; then the other one leaves too, and both come back at once.
+        // Disk 2's copy is made elsewhere; then disk 1 leaves too, and both come back at once.
         let second = bench.space.detach_disk(disk(2)).unwrap();
         bench.overwrite(0, 2);
         bench.pass(Duration::from_secs(31 * 60));
@@ -477,8 +478,8 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
     }
 }
 
-/// A chunk with copies on three disks of which two are wanted: that of the third, which is retired, is about to be given up. `write`
-/// writes what the number says, on disks 1 and 2 at first.
+/// A chunk with copies on three disks of which two are wanted: the third disk is retired, and about to
+/// give its copy up. `write` writes the number, on disks 1 and 2 at first.
 fn with_a_copy_too_many(write: fn(&mut Bench, u8)) -> Bench {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     write(&mut bench, 1);
@@ -542,7 +543,7 @@ fn a_retired_disk_is_not_forgotten_while_it_is_asked_for_a_slab() {
     let token = bench.start(write);
     bench.pass(Duration::from_millis(100));
     let asked = (0..3).find(|at| bench.stores[*at].pending() > 0).unwrap();
-    // What the record becomes is not known for a while.
+    // The outcome of the record's change is not known for a while.
     bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::AnswerLost)));
     bench.space.set_retired(disk(asked as u8 + 1), true);
     bench.pass(Duration::from_secs(2));

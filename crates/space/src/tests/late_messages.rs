@@ -23,7 +23,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Carries everything but what is to be held.
+    /// Carries all requests but the held ones.
     fn carry(&mut self, hold: impl Fn(DiskId, &Operation) -> bool) {
         for _ in 0..10_000 {
             if let Some((to, request)) = self.coordinator.poll_send() {
@@ -84,7 +84,7 @@ fn two_disks() -> (Wire, Vec<FakeStore>) {
     with_disks(2, Resiliency::TwoWay)
 }
 
-/// So many disks, of which some have a copy of one block.
+/// Makes `count` disks, some of which have a copy of one block.
 fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
     let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
     let pool = PoolId::from_bytes([1; 16]);
@@ -117,7 +117,8 @@ fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
 #[test]
 fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
     let (mut wire, stores) = two_disks();
-    // Disk 2 is put out since a write does not arrive, and is sent it again while disk 1 has yet to promise so.
+    // Disk 2 is expelled since a write does not arrive, and gets it again while disk 1 has yet to promise
+    // so.
     wire.write(2, 0, 2);
     let writes_to_2 =
         |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
@@ -210,8 +211,8 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
     }
 }
 
-/// Disk 2 loses what it had acknowledged, the coordinator's process dies, and the next one dies when disk 2 has the first of several writes that
-/// make it equal, and perhaps the stamp before that.
+/// Disk 2 loses acknowledged writes, the coordinator's process dies, and the next one dies when disk 2
+/// has the first of several writes that make it equal, and perhaps the stamp before that.
 #[test]
 fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_before() {
     for (copies, resiliency) in [(2, Resiliency::TwoWay), (3, Resiliency::ThreeWay)] {

@@ -20,7 +20,7 @@ pub(super) fn command(program: &Path) -> Command {
         command.env("PATH", path);
     }
     if cfg!(target_arch = "aarch64") {
-        // etcd 3.4 wants to be told that one knows.
+        // etcd 3.4 starts on this architecture only if this is set.
         command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
     }
     command
@@ -50,8 +50,9 @@ pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Whether etcd's directory has a member's log, so that etcd goes on as that member. Without one etcd begins as a member that knows nothing: under
-/// the number of one that has voted it would have forgotten its votes, which Raft does not allow.
+/// Whether etcd's directory has a member's log, so that etcd continues as that member. Without one etcd
+/// begins as a member that knows nothing: under the number of one that has voted it would have
+/// forgotten its votes, which Raft does not allow.
 pub fn has_data(directory: &Path) -> bool {
     match std::fs::read_dir(directory.join("member").join("wal")) {
         // One that cannot be read is not taken for none.
@@ -99,8 +100,8 @@ pub(super) fn arguments(options: &EtcdProcessOptions, version: &str) -> Vec<OsSt
     arguments
 }
 
-/// What is the same for all. A death is noticed after an election time-out of 500 ms; a node that comes back asks before it disturbs
-/// (`pre-vote`).
+/// Settings common to all members. A death is noticed after an election timeout of 500 ms; a node that
+/// comes back asks before it disturbs (`pre-vote`).
 const SETTINGS: &[(&str, &str)] = &[
     ("heartbeat-interval", "50"),
     ("election-timeout", "500"),

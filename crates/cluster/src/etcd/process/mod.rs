@@ -1,8 +1,9 @@
 //! The etcd that the daemon runs.
 //!
-//! Owns the child process: its arguments, its log, its restarts. Promises: it ends with this process, whatever ends this one; it is
-//! started again with a growing pause when it ends by itself, but not if it was removed from its cluster; nothing of it listens on
-//! other addresses than the one given; both of its doors take only certificates of the cluster's authority.
+//! Owns the child process: its arguments, its log, its restarts. Promises: it ends with this process,
+//! however this one ends; it is started again with a growing pause when it ends by itself, but not if
+//! it was removed from its cluster; it listens on no address but the one given; both of its doors take
+//! only certificates of the cluster's authority.
 
 mod command;
 mod supervisor;
@@ -17,8 +18,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long etcd may take to hand over and end when it is asked to. A leader hands over in milliseconds if there is somebody to take it; when all
-/// servers stop at once it would wait seven seconds for nobody. What it has answered is on its disk either way.
+/// How long etcd may take to hand over and end when it is asked to. A leader hands over in milliseconds
+/// if another member can take over; when all servers stop at once it would wait seven seconds for
+/// nobody. Answered commits are on its disk either way.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Files in PEM that etcd reads again for each connection, so that renewed ones need no restart.
@@ -39,11 +41,11 @@ pub enum EtcdStart {
     New { members: Vec<(String, String)> },
     /// This member was added to a running cluster; all its members as [`initial_members`] gives them.
     Existing { members: Vec<(String, String)> },
-    /// What the data directory has is made a cluster of this one member: after the majority was lost for good.
+    /// The data directory becomes a cluster of this one member, after the majority was lost for good.
     ForceNew,
 }
 
-/// What etcd is started with.
+/// Options with which etcd is started.
 #[derive(Debug, Clone)]
 pub struct EtcdProcessOptions {
     /// `None`: `etcd` in PATH.
@@ -59,7 +61,7 @@ pub struct EtcdProcessOptions {
     /// Keeps members of different clusters apart at their first start.
     pub token: String,
     pub start: EtcdStart,
-    /// The database may have so many bytes; above, etcd takes no commits until it is made smaller.
+    /// Most bytes of the database; above, etcd takes no commits until it is made smaller.
     pub quota_bytes: u64,
 }
 
@@ -81,7 +83,8 @@ impl EtcdProcessOptions {
     }
 }
 
-/// Members for [`EtcdStart::Existing`] from what [`super::members::Members::list`] says after the new one was added.
+/// Members for [`EtcdStart::Existing`], from [`super::members::Members::list`] after the new one was
+/// added.
 pub fn initial_members(
     listed: &[super::members::EtcdMember],
     name: &str,
@@ -121,17 +124,17 @@ pub enum EtcdProcessError {
     Start(io::Error),
 }
 
-/// What the child does.
+/// State of the child process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdProcessState {
     Running {
         pid: u32,
     },
-    /// It ended by itself, and is started again.
+    /// The process ended by itself, and is started again.
     Restarting {
         why: String,
     },
-    /// Its cluster removed it; it is not started again.
+    /// The cluster removed this member; the process is not started again.
     Removed,
     Stopped,
 }
@@ -187,7 +190,8 @@ impl EtcdProcess {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends etcd at once, as its death would, or begins it again that was ended so. What it has answered is on its disk.
+    /// Kills etcd at once, as a crash would, or starts it again after such a kill. Answered commits are on
+    /// its disk.
     ///
     /// # Errors
     /// [`EtcdProcessError::Start`]: it does not run still.

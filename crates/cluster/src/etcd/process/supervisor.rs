@@ -57,8 +57,8 @@ impl Supervisor {
     }
 }
 
-/// Bounds the descriptors of etcd, and with them what silent connections of strangers cost: etcd keeps each for as long as its peer
-/// likes. Sixteen servers and etcd's own files need some two hundred.
+/// Bounds the descriptors of etcd, and with them the cost of strangers' silent connections: etcd keeps
+/// each for as long as its peer likes. Sixteen servers and etcd's own files need some two hundred.
 const ETCD_DESCRIPTORS_MAX: u64 = 1024;
 
 fn bound_descriptors(child: &Child) {
@@ -76,7 +76,7 @@ struct Supervised {
     last_error: Arc<Mutex<Heard>>,
 }
 
-/// What etcd's log said.
+/// Findings in etcd's log.
 #[derive(Default)]
 struct Heard {
     /// The last line that is an error.
@@ -142,7 +142,7 @@ impl Supervised {
         Ok(child)
     }
 
-    /// Waits for etcd's end, and says why; `None` if it was told to stop.
+    /// Waits for etcd's end, and says why; `None` if the supervisor stopped it.
     fn attend(&self, mut child: Child) -> Option<String> {
         loop {
             match self.stopped.recv_timeout(LOOK) {

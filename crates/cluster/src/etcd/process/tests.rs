@@ -87,7 +87,7 @@ fn three_members_with_certificates_lose_their_leader_gain_a_learner_and_let_one_
     };
     let state = connect(urls.clone(), Some(identity.clone()));
     form(&state, StateDump::default());
-    // Who has no certificate of this authority gets no answer.
+    // A client without a certificate of this authority gets no answer.
     let (_, stranger) = certificates(&make(directory.path().join("other")));
     assert!(connect(urls.clone(), Some(stranger)).is_formed().is_err());
 

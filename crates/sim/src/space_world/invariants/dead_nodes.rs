@@ -9,7 +9,7 @@ use types::DiskId;
 /// Virtual nanoseconds within which the record is changed.
 pub const PATIENCE: u64 = 150_000_000;
 
-/// Looks at the record in force. `down`: disks of nodes that have been known to be dead for [`PATIENCE`].
+/// Checks the record in force. `down`: disks of nodes that have been known to be dead for [`PATIENCE`].
 pub fn check(record: &VolumeRecord, chunks: &[ChunkCopies], down: &BTreeSet<DiskId>) -> Option<String> {
     let counts: Vec<DiskId> = record.in_sync.iter().copied().filter(|disk| down.contains(disk)).collect();
     let lives = |disk: &DiskId| record.in_sync.contains(disk) && !down.contains(disk);
