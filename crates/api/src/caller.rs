@@ -1,6 +1,6 @@
 //! Who asks the API.
 
-pub use cluster::api_tokens::Role;
+pub use records::api_tokens::Role;
 use std::sync::Arc;
 
 /// Who asks, as a token proved it.

@@ -1,6 +1,6 @@
 //! What the document of the API says of the role that an operation demands.
 
-use cluster::api_tokens::Role;
+use records::api_tokens::Role;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::SecurityRequirement;
 

@@ -5,6 +5,7 @@
 //! carries its server, so that looking at the job, ending it and letting it go on are handed on as well. Never decides which server that is: the
 //! daemon does.
 
+use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
 use crate::lists::{List, One, with_more};
 use crate::management::{ApiError, ErrorKind, Subject};
@@ -15,7 +16,6 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use cluster::audit::Outcome;
 
 /// As a request of the API has at most.
 const BODY_BYTES_MAX: usize = 64 << 10;

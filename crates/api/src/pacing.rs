@@ -4,7 +4,7 @@
 //! [`AT_ONCE`] changes at once, and one each [`EVERY`] from then on; more wait for their turn, and those of one token for no other token. Keeps
 //! no clock.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@
 //! with a line for each source of the number that was left out. Never forgets what it counted: what is left when the listener ends
 //! is written then.
 
+use crate::audit::Outcome;
 use crate::management::Management;
-use cluster::audit::Outcome;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

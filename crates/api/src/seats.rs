@@ -4,7 +4,7 @@
 //! at most [`PROVEN_OF_ONE_MAX`] are: those it used last. The others make room for newcomers, those of the host with most of them first, and so does
 //! a proven one on which nothing is asked, if all are proven: nobody is kept out by connections that say nothing, by refused ones, or by one token.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

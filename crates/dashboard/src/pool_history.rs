@@ -4,7 +4,7 @@
 //! damaged is an empty history. What was not known in an hour is absent of it.
 
 use crate::stored::read_or_default;
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

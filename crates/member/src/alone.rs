@@ -4,11 +4,11 @@
 //! key, sealed, beside its own files, and makes itself a certificate by that. Its key pair and its number stay what they are. etcd takes such a
 //! certificate, as it is the authority's; the other servers do when it is on record, which is the first thing that the server sees to (`renewal`).
 
-use cluster::admission::proof_context;
-use cluster::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
-use cluster::clock::unix_now_s;
-use cluster::identity::{Identity, IdentityError};
+use crate::admission::proof_context;
+use crate::identity::{Identity, IdentityError};
+use records::clock::unix_now_s;
 use std::path::Path;
+use trust::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
 
 /// Who the server of a data directory is in its cluster, with a certificate whose time is not over.
 ///

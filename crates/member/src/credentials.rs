@@ -1,12 +1,12 @@
 //! Who this server proves to be, and what it keeps of its cluster; a renewed certificate is shown from the next connection on.
 
+use crate::identity::{Facts, Identity, IdentityError};
 use crate::tls::{self, ClusterTlsError};
-use cluster::authority::Unrecorded;
-use cluster::etcd::TlsIdentity;
-use cluster::identity::{Facts, Identity, IdentityError};
+use etcd::TlsIdentity;
 use rustls::{ClientConfig, ServerConfig};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use trust::authority::Unrecorded;
 
 struct Shown {
     identity: Identity,

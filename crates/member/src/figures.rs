@@ -3,11 +3,11 @@
 //! Promises: nobody is asked. Each figure is told by one server: what is of one server by that one, and what is of the whole cluster by the first
 //! server, by number, of those that are heard by a server with a majority.
 
+use crate::identity::Facts;
 use crate::issues::Looked;
 use api::cluster::{ClusterFigures, EtcdFigures, SharedFigures};
-use cluster::NodeRecord;
-use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
-use cluster::identity::Facts;
+use records::NodeRecord;
+use trust::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use types::NodeId;
 
 /// What figures are made of.

@@ -1,10 +1,13 @@
 //! This server as a part of a cluster: who it is there, who may join, and what the API asks of the cluster.
 //!
 //! Owns `DATA/cluster`. Promises: nothing listens unless the daemon hands a socket over; strangers take a bounded share of connections
-//! and time, and change nothing without a token. Who is let in is decided in `cluster::admission`, who lives by heartbeats.
+//! and time, and change nothing without a token. [`admission`] decides who is let in, heartbeats decide who lives.
 //!
 //! | file | |
 //! |---|---|
+//! | `admission`, `join_token` | changes of the cluster's records when a server is founder, joins, drains or leaves; the token with which it joins |
+//! | `identity` | files that say which server of which cluster this is |
+//! | `wire` | questions and answers between servers, on the cluster's port |
 //! | `control` | what the API asks: founding, joining, tokens, the view, preflight |
 //! | `questions` | what other servers ask |
 //! | `departure` | draining and removal |
@@ -27,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod alone;
 mod applicant;
 mod asking;
@@ -38,7 +42,9 @@ mod failure;
 mod figures;
 mod guesses;
 mod hearing;
+pub mod identity;
 mod issues;
+pub mod join_token;
 mod keeping;
 mod listener;
 mod options;
@@ -56,10 +62,11 @@ mod undoing;
 mod unserved;
 mod view;
 mod waiting;
+pub mod wire;
 
+pub use crate::identity::{Identity, IdentityError};
 pub use alone::open_identity;
 pub use applicant::ClusterKeys;
-pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
 pub use engine::{Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, await_answer, open_state};

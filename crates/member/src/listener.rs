@@ -5,8 +5,7 @@
 //! ends after [`STRANGER_TIME`] whatever it says. A question is answered in order. Never decides: that is [`Host`]'s.
 
 use crate::credentials::Credentials;
-use cluster::authority::Fingerprint;
-use cluster::wire::{Ask, PATIENCE, Tell, receive, send};
+use crate::wire::{Ask, PATIENCE, Tell, receive, send};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use trust::authority::Fingerprint;
 use types::AdmissionLimits;
 
 /// Questions over one connection.

@@ -3,9 +3,9 @@
 //! Promises: nothing is changed; every line says what was found, and if it is not good, what to do. Owns the judgement; the figures come from
 //! the servers themselves.
 
+use crate::admission::{CLOCK_SKEW_MAX_S, check_versions};
+use crate::wire::{Facts, Probed, Storage, Target};
 use api::cluster::{CheckOutcome, PreflightCheck};
-use cluster::admission::{CLOCK_SKEW_MAX_S, check_versions};
-use cluster::wire::{Facts, Probed, Storage, Target};
 use smb_client::ping;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

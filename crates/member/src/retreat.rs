@@ -1,6 +1,6 @@
 //! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
 //!
-//! The data plane asks for it (`node`), heartbeats say nothing then (`cluster::membership`), and here is what lies between. A leader of etcd whose
+//! The data plane asks for it (`node`), heartbeats say nothing then (`heartbeat`), and here is what lies between. A leader of etcd whose
 //! entries reach nobody, and whose small signs of life do, is kept by its followers, and nobody commits. So the process ends, and begins anew when the
 //! server speaks again. Promises:
 //!
@@ -9,8 +9,8 @@
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
 
 use crate::control::ClusterControl;
-use cluster::NodeRecord;
-use cluster::membership::shell::Retreat;
+use heartbeat::shell::Retreat;
+use records::NodeRecord;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::NodeId;

@@ -1,10 +1,10 @@
 //! What the daemon tells of this server, and does for others.
 
+use crate::identity::Facts;
+use api::audit::Outcome;
 use api::cluster::{BusPeer, Carried, Errand};
 use api::{Answer, Caller};
-use cluster::audit::Outcome;
-use cluster::identity::Facts;
-use cluster::membership::shell::{Retreat, Standing};
+use heartbeat::shell::{Retreat, Standing};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;

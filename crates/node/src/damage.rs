@@ -4,7 +4,7 @@
 //! told by the events of the spaces.
 
 use crate::disk_store::DiskStore;
-use cluster::{DiskDamage, LostBlocks};
+use records::{DiskDamage, LostBlocks};
 use space::coordinator::{Event, REGION_BLOCKS};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

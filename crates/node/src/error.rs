@@ -2,7 +2,7 @@
 //!
 //! Promises: the kind tells programs what to do, the message tells people what happened, to what, and what to do next.
 
-use cluster::StateError;
+use records::StateError;
 
 /// The class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 //! Promises: a coordinator hears that a change of its volume's record was committed only after all disks of the pool that can be
 //! reached carry it, so that nothing is ever acknowledged under members that a later import could not learn of. It does not read a
 //! record back before either (it reads if the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
-//! and nobody waits for disks: what an import may then find older is compared by what the disks have promised ([`cluster::import`]).
+//! and nobody waits for disks: what an import may then find older is compared by what the disks have promised ([`records::import`]).
 
-use cluster::image::PoolImage;
-use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
+use records::image::PoolImage;
+use records::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
 use std::cell::Cell;
 use std::rc::Rc;
 use types::PoolId;
@@ -120,7 +120,7 @@ impl ClusterState for KeptClient {
 #[cfg(test)]
 mod tests {
     use super::KeptState;
-    use cluster::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
+    use records::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
     #[test]

@@ -3,7 +3,7 @@
 //! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
 
 use crate::manager::Manager;
-use cluster::State;
+use records::State;
 use std::sync::Arc;
 use std::time::Duration;
 

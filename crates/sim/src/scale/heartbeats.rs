@@ -1,10 +1,8 @@
-//! Who lives, by [`cluster::membership`] itself, and what follows from that: leases, takeovers, and who may serve.
+//! Who lives, by [`heartbeat`] itself, and what follows from that: leases, takeovers, and who may serve.
 
 use super::counts::{Counts, MICROSECOND, node_id};
-use cluster::membership::{
-    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict,
-};
-use cluster::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
+use heartbeat::{Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict};
+use records::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{Candidate, View, owners};
 use std::collections::BTreeMap;

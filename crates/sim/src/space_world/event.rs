@@ -1,6 +1,6 @@
 //! What may happen at a moment of a run.
 
-use cluster::{Answer, Request as StateRequest};
+use records::{Answer, Request as StateRequest};
 use space::message::{Request, Response};
 
 pub(crate) enum Event {

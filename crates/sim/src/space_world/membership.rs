@@ -1,4 +1,4 @@
-//! Who of the nodes lives, who may answer, and who opens the volume: [`cluster::membership`] itself, with datagrams that the network loses, delays
+//! Who of the nodes lives, who may answer, and who opens the volume: [`heartbeat`] itself, with datagrams that the network loses, delays
 //! and repeats, and around it what `cenote` and `node` do with it.
 //!
 //! A node's process reads the records once in each term of its lease, which takes its time, and records another life before. What else it
@@ -7,11 +7,11 @@
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
 use super::servers::Servers;
-use cluster::membership::{
+use heartbeat::{
     Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
     Ways,
 };
-use cluster::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
+use records::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{self, Candidate, View, owners};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! What a run is made of: chosen by its seed, so that different seeds stress different things.
 
 use crate::random::Random;
-use cluster::Resiliency;
+use records::Resiliency;
 
 /// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
 const LARGE_LOSS_OF: u64 = 12;

@@ -4,7 +4,7 @@
 //! Looked at in every interval of the manager. What is between two jobs, or being allocated, is short for a moment; what stays so
 //! is forgotten.
 
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use types::DiskId;
 
 /// Virtual nanoseconds after which a shortage without a reason counts as forgotten: several times the interval in which jobs are
