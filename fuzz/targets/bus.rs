@@ -2,8 +2,8 @@
 #![no_main]
 
 use bus::{Exports, wire};
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use libfuzzer_sys::fuzz_target;
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use smb::wire::fsctl;
 use space::coordinator::Config;
 use space::fake_store::FakeStore;

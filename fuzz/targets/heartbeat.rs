@@ -1,9 +1,8 @@
 //! Heartbeats from outside: as bytes, and signed with the cluster's key by a peer that sends anything.
 #![no_main]
 
-use cluster::membership::{
-    Echo, Heartbeat, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, VOTES_MAX, Vote,
-    Ways,
+use heartbeat::{
+    Echo, Heartbeat, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, VOTES_MAX, Vote, Ways,
 };
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;

@@ -5,10 +5,10 @@
 //! member that is no disk of the pool, and no older copy.
 #![no_main]
 
-use cluster::image::{ImageHeader, ImageVersion, PoolImage};
-use cluster::import::{FoundDisk, Plan, Wanted, plan};
-use cluster::{DiskRecord, PoolRecord};
 use libfuzzer_sys::fuzz_target;
+use records::image::{ImageHeader, ImageVersion, PoolImage};
+use records::import::{FoundDisk, Plan, Wanted, plan};
+use records::{DiskRecord, PoolRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, PoolId};
 use uuid::Uuid;

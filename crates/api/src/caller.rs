@@ -1,6 +1,6 @@
 //! The caller of an API request.
 
-pub use cluster::api_tokens::Role;
+pub use records::api_tokens::Role;
 use std::sync::Arc;
 
 /// A caller, as a token proved it.

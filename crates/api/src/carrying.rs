@@ -3,6 +3,7 @@
 //! Promises: only work that one server alone can do, or has a part of; as the caller that the other
 //! server names, and with that caller's role.
 
+use crate::audit::Outcome;
 use crate::caller::Caller;
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
@@ -14,7 +15,6 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use cluster::audit::Outcome;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;

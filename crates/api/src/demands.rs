@@ -1,6 +1,6 @@
 //! The role that an operation demands, in the API's document.
 
-use cluster::api_tokens::Role;
+use records::api_tokens::Role;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::SecurityRequirement;
 

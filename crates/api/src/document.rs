@@ -13,7 +13,7 @@ use crate::printed::{
 };
 use crate::routes::router;
 use axum::Router;
-use cluster::api_tokens::Role;
+use records::api_tokens::Role;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{HttpMethod, Operation, OperationBuilder, Parameter, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};

@@ -6,6 +6,7 @@
 //! answer means the same at every server: that of a job carries its server, so that showing, ending and
 //! resuming the job are handed on as well. Never decides which server that is: the daemon does.
 
+use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
 use crate::lists::{List, One, with_more};
 use crate::management::{ApiError, ErrorKind, Subject};
@@ -16,7 +17,6 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use cluster::audit::Outcome;
 
 /// Limit of every request of the API.
 const BODY_BYTES_MAX: usize = 64 << 10;

@@ -9,7 +9,7 @@ use crate::mail::{self, Mail};
 use crate::management::Management;
 use crate::model::{Health, HealthIssue, HealthReport};
 use crate::requests::TestedReceiver;
-use cluster::clock::unix_now_s;
+use records::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -7,6 +7,7 @@
 
 mod access;
 pub mod activity;
+pub mod audit;
 mod caller;
 mod carrying;
 pub mod cluster;

@@ -2,6 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
+use crate::audit::Outcome;
 use crate::caller::{Caller, Role};
 use crate::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
@@ -17,8 +18,7 @@ use crate::requests::{
     SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use crate::seconds::Seconds;
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::audit::Outcome;
+use records::api_tokens::{ApiToken, TokenHash};
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;

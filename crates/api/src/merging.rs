@@ -263,7 +263,7 @@ fn unanswered_issue(name: &String) -> HealthIssue {
         code: "server_unanswered".to_owned(),
         target: format!("server {name}"),
         // Nobody knows since when: it is found out by the question.
-        since_unix_s: cluster::clock::unix_now_s(),
+        since_unix_s: records::clock::unix_now_s(),
         what: format!("{name} did not answer within a second"),
         meaning: "Issues of its disks and of its part in the cluster are not known, and missing here."
             .to_owned(),

@@ -4,7 +4,7 @@
 //! from pushing others' lines out in a moment. Promises: a token has [`AT_ONCE`] changes at once, and one
 //! each [`EVERY`] from then on; further ones wait for their turn, and delay no other token. Keeps no clock.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Context of each request: the caller, its address, and the daemon.
 
+use crate::audit::Outcome;
 use crate::caller::Caller;
 use crate::management::{ApiError, ErrorKind, Management};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use cluster::audit::Outcome;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

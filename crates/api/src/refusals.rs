@@ -4,8 +4,8 @@
 //! a line of their own are counted, and each minute ends with one line per source with their number.
 //! Never forgets a count: the rest is written when the listener ends.
 
+use crate::audit::Outcome;
 use crate::management::Management;
-use cluster::audit::Outcome;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

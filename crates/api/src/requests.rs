@@ -3,9 +3,9 @@
 //! Owns data only. Unknown fields are refused, so that a misspelt option is not silently ignored.
 
 use crate::model::{Provisioning, QuotaMode, Resiliency};
-use cluster::accounts::{Group, User};
-use cluster::api_tokens::{ApiToken, Role};
-use cluster::shares::{Share, ShareAccess, ShareDurability};
+use records::accounts::{Group, User};
+use records::api_tokens::{ApiToken, Role};
+use records::shares::{Share, ShareAccess, ShareDurability};
 use serde::{Deserialize, Serialize};
 use types::VolumeId;
 use utoipa::ToSchema;

@@ -11,6 +11,7 @@ mod rebalancing;
 mod tokens;
 
 use crate::access::Routes;
+use crate::audit::Outcome;
 use crate::caller::Role;
 use crate::lists;
 use crate::management::{Answer, ApiError, ErrorKind};
@@ -28,7 +29,6 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
 use types::DiskId;
 use utoipa_axum::routes;

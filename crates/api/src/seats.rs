@@ -6,7 +6,7 @@
 //! an idle proven one if all are proven. So connections that say nothing, refused ones, and one token's
 //! connections keep nobody out.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 //! Owns the token file, of mode 0600. Promises: a token has 256 random bits and is compared in constant time. Never logs it.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! The API over real sockets, before a daemon that only remembers its requests.
 
 use api::ClusterManagement;
+use api::audit::Outcome;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, NodeView, PreflightCheck,
     StateEngine, TestCluster,
@@ -16,8 +17,7 @@ use api::{
     Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Role,
     Subject, Token,
 };
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::audit::Outcome;
+use records::api_tokens::{ApiToken, TokenHash};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

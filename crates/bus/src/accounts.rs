@@ -5,12 +5,12 @@
 //! its sessions end with the server's next review of accounts and shares ([`smb_server::Server::directory_changed`]).
 
 use crate::{SHARE, VOLUME};
-use cluster::node_trust::{NodeTrust, NotProven};
 use smb::auth::{NodeProver, NodeRefused};
 use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use smb_server::{Account, Directory, NodeAccount, Share};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use trust::node_trust::{NodeTrust, NotProven};
 use types::{FileTime, NodeId, Sid, VolumeId};
 use volume::backend::{AccessToken, Privileges, ShareOptions};
 

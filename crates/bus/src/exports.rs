@@ -7,7 +7,7 @@
 
 use crate::accounts::node_of;
 use crate::wire::{self, Malformed};
-use cluster::ClusterState;
+use records::ClusterState;
 use smb::wire::fsctl;
 use space::local::LocalSpace;
 use space::local::nodes::DiskReport;

@@ -17,17 +17,17 @@ use crate::rdma_devices::RdmaDevices;
 use crate::reload::{InEffect, Reload};
 use crate::service_manager::{self, LongStart, leave_address};
 use crate::waiting::Waiting;
+use api::audit::AuditLog;
 use api::health_watch;
 use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
-use cluster::State;
-use cluster::accounts::{AccountError, Accounts};
-use cluster::audit::AuditLog;
-use cluster::seal::{SealError, SealKey};
-use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::{room, smart};
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError};
+use records::State;
+use records::accounts::{AccountError, Accounts};
+use records::seal::{SealError, SealKey};
+use records::settings::ServerSettings;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use sd_notify::NotifyState;
@@ -68,7 +68,7 @@ pub enum DaemonError {
     #[error("{0}")]
     Account(#[from] AccountError),
     #[error("{0}")]
-    State(#[from] cluster::StateError),
+    State(#[from] records::StateError),
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error(transparent)]

@@ -3,9 +3,9 @@
 //! Promises: a reader sees one whole version and never waits for a disk. Never writes: the cluster state is the truth, and
 //! [`SharedDirectory::replace`] is called after every committed change.
 
-use cluster::accounts::{Group, User, UserSecret};
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::shares::Share;
+use records::accounts::{Group, User, UserSecret};
+use records::api_tokens::{ApiToken, TokenHash};
+use records::shares::Share;
 use smb::rpc::{AccountEntry, AccountKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};

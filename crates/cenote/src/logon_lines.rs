@@ -3,8 +3,8 @@
 //! Promises: the data plane never waits for the log's disk; lines for which the disk is too slow are
 //! dropped, and counted in the daemon's log.
 
-use cluster::audit::{AuditEvent, AuditLog, Outcome};
-use cluster::clock::unix_now_s;
+use api::audit::{AuditEvent, AuditLog, Outcome};
+use records::clock::unix_now_s;
 use smb_server::{LogonAction, LogonLine};
 use std::io;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn write(audit: &AuditLog, lines: &Receiver<LogonLine>) {
 #[cfg(test)]
 mod tests {
     use super::LogonLines;
-    use cluster::audit::AuditLog;
+    use api::audit::AuditLog;
     use smb_server::{LogonAction, LogonLine};
     use std::sync::Arc;
     use std::time::Duration;

@@ -4,10 +4,10 @@
 //! a client's input is checked there like any from outside. Never takes two at once.
 
 use crate::manager::Manager;
+use api::audit::Outcome;
 use api::management::{ApiError, ErrorKind, Management};
 use api::requests::{CreateShare, Grant, ShareOptions};
-use cluster::audit::Outcome;
-use cluster::shares::ShareAccess;
+use records::shares::ShareAccess;
 use smb::rpc::{RpcChange, RpcDone, RpcRefusal, ShareSettings};
 use smb_server::PipeChange;
 use std::sync::Arc;

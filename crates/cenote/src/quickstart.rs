@@ -14,8 +14,8 @@ use api::requests::{
 };
 use api::{Management, Role};
 use cli::args::Quickstart;
-use cluster::accounts::generated_password;
-use cluster::shares::ShareAccess;
+use records::accounts::generated_password;
+use records::shares::ShareAccess;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -206,7 +206,7 @@ fn check_sizes(options: &Quickstart) -> Result<(), DaemonError> {
     /// Steps of the search for a size that is enough.
     const STEP_BYTES: u64 = 64 << 20;
     let resiliency =
-        if options.disks < 2 { cluster::Resiliency::Simple } else { cluster::Resiliency::TwoWay };
+        if options.disks < 2 { records::Resiliency::Simple } else { records::Resiliency::TwoWay };
     let is_enough = |size_bytes: &u64| node::has_room_for_volume(options.disks, *size_bytes, resiliency);
     if is_enough(&options.disk_size) {
         return Ok(());

@@ -7,15 +7,15 @@
 //! anywhere and run again: until it has completed the server does not start, and says why.
 
 use crate::daemon::{DaemonError, DataDirectory};
-use cluster::admission;
-use cluster::clock::unix_now_s;
-use cluster::etcd::EtcdState;
-use cluster::etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
-use cluster::etcd::rescue;
-use cluster::identity::{Facts, Identity};
-use cluster::recovery::{self, Recovery};
-use cluster::{State, api_tokens, nodes};
+use etcd::EtcdState;
+use etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
+use etcd::rescue;
+use member::admission;
+use member::identity::{Facts, Identity};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
+use records::clock::unix_now_s;
+use records::recovery::{self, Recovery};
+use records::{State, api_tokens, nodes};
 use std::path::Path;
 
 /// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with the losses and the name to type.

@@ -10,9 +10,9 @@ mod processes;
 use crate::config::Config;
 use crate::daemon::{DaemonError, DataDirectory};
 use cli::args::{ListenPlace, Quickstart};
-use cluster::nodes::CLUSTER_PORT;
 use furnishing::{Furnished, furnish};
 use processes::Processes;
+use records::nodes::CLUSTER_PORT;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 /// Why it does not start, or ended.
 pub fn run(options: &Quickstart, data: &Path) -> Result<(), DaemonError> {
     let setup = DaemonError::Setup;
-    cluster::etcd::process::version_of(None).map_err(|error| setup(error.to_string()))?;
+    etcd::process::version_of(None).map_err(|error| setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     let plans = plan(options, directory.path()).map_err(setup)?;
     for plan in &plans {

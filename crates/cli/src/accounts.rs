@@ -10,8 +10,8 @@ use api::requests::{
     AclChanged, AclEntry, AclView, AddGroup, AddUser, Below, CreateShare, Grant, GroupView, Inheritance,
     SetAcl, SetGroup, SetUser, ShareOptions, ShareView, UserView,
 };
-use cluster::accounts::generated_password;
-use cluster::shares::{ShareAccess, ShareDurability};
+use records::accounts::generated_password;
+use records::shares::{ShareAccess, ShareDurability};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{IsTerminal, Read};

@@ -7,8 +7,8 @@ use crate::printable::println;
 use api::model::{ClusterPerformance, Health, HealthReport, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::TestedReceiver;
-use cluster::clock::unix_now_s;
 use owo_colors::OwoColorize;
+use records::clock::unix_now_s;
 use std::time::Duration;
 use types::size::{show_seconds, show_size};
 

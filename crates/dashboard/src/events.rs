@@ -56,7 +56,7 @@ fn events_of(bytes: &[u8], is_cut: bool) -> AuditEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::audit::{AuditEvent, AuditLog, Outcome};
+    use api::audit::{AuditEvent, AuditLog, Outcome};
 
     #[test]
     fn lines_that_the_audit_log_wrote_are_read_the_newest_first() {

@@ -52,7 +52,7 @@ pub struct Dashboard {
 impl Dashboard {
     /// `server`: its name; `data`: its data directory. If the history's file cannot be written there, the history is kept in memory.
     pub fn new(management: Arc<dyn Management>, server: String, data: &Path) -> Self {
-        let keeper = Keeper::open(&data.join(HISTORY_FILE), cluster::clock::unix_now_s());
+        let keeper = Keeper::open(&data.join(HISTORY_FILE), records::clock::unix_now_s());
         Self { shared: Arc::new(Shared::new(management, server, keeper, data)) }
     }
 

@@ -6,7 +6,7 @@
 use crate::stored::read_or_default;
 use api::model::{HealthIssue, HealthReport};
 use api::{ApiError, ErrorKind};
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};

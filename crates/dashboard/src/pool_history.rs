@@ -5,7 +5,7 @@
 //! an hour are absent from it.
 
 use crate::stored::read_or_default;
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -18,7 +18,7 @@ use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Pool, Rdma, Snapshot};
 use api::seconds::{LastSecond, ServerActivity};
 use api::{Whole, whole};
-use cluster::clock::unix_now_s;
+use records::clock::unix_now_s;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

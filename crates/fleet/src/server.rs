@@ -191,7 +191,7 @@ impl Server {
     /// # Errors
     /// The server's refusal.
     pub fn create_share(&self, name: &str, volume: &str, user: &str) -> Result<(), String> {
-        let access = vec![Grant { who: user.to_owned(), access: cluster::shares::ShareAccess::Full }];
+        let access = vec![Grant { who: user.to_owned(), access: records::shares::ShareAccess::Full }];
         let options = ShareOptions {
             comment: Some("Workers of `fleet`".into()),
             access: Some(access),

@@ -325,7 +325,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    cluster::replacing::replace(path, bytes, mode)
+    records::replacing::replace(path, bytes, mode)
 }
 
 #[cfg(test)]

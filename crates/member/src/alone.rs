@@ -5,11 +5,11 @@
 //! certificate by that. Its key pair and its number stay. etcd takes such a certificate, as it is the
 //! authority's; the other servers do when it is on record, which is the server's first step (`renewal`).
 
-use cluster::admission::proof_context;
-use cluster::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
-use cluster::clock::unix_now_s;
-use cluster::identity::{Identity, IdentityError};
+use crate::admission::proof_context;
+use crate::identity::{Identity, IdentityError};
+use records::clock::unix_now_s;
 use std::path::Path;
+use trust::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
 
 /// Opens the identity of a data directory's server in its cluster, with a certificate whose time is not over.
 ///

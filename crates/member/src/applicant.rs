@@ -1,10 +1,10 @@
 //! This server's description of itself for a cluster.
 
-use cluster::admission::{Applicant, EtcdAddresses};
-use cluster::authority::ProvenKey;
-use cluster::clock::unix_now_s;
-use cluster::etcd::process::free_ports;
+use crate::admission::{Applicant, EtcdAddresses};
+use etcd::process::free_ports;
+use records::clock::unix_now_s;
 use std::net::{IpAddr, SocketAddr};
+use trust::authority::ProvenKey;
 use uuid::Uuid;
 
 /// This server's part in a cluster, as configured.

@@ -2,9 +2,8 @@
 
 use crate::preflight::Seen;
 use crate::tls::{ClusterTlsError, member_name};
-use cluster::authority::Fingerprint;
-use cluster::nodes::NodeRecord;
-use cluster::wire::{Ask, Facts, Target, Tell, receive, send};
+use crate::wire::{Ask, Facts, Target, Tell, receive, send};
+use records::nodes::NodeRecord;
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use trust::authority::Fingerprint;
 
 /// Timeout of a server's answer about itself, for displays.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);

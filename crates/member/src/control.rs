@@ -3,8 +3,9 @@
 //! Promises: changes of the cluster happen one at a time, and complete even if the client disconnects.
 //! A server that joins starts again as a part of the cluster, by [`ClusterControl`]'s signal; one that
 //! founds a cluster serves on. A refused request has changed nothing, or its steps were taken back.
-//! Never decides admission: `cluster::admission` does.
+//! Never decides admission: `crate::admission` does.
 
+use crate::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, LOOK_TIMEOUT, ask, ask_node, clock_ms, see, target_of};
 use crate::credentials::Credentials;
@@ -12,7 +13,9 @@ use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
 use crate::hearing::hear;
+use crate::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use crate::issues::Issues;
+use crate::join_token::{self, JoinToken, LIFE_S};
 use crate::own_etcd::OwnEtcd;
 use crate::possessions::demand_nothing;
 use crate::preflight::{self, Seen};
@@ -21,21 +24,17 @@ use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::unserved::unserved;
 use crate::view::{Demand, LastRead};
+use crate::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
 use api::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
     PreflightCheck, TestCluster, Unserved,
 };
 use api::model::HealthIssue;
 use api::{Answer, ApiError, Caller, ClusterManagement, ErrorKind};
-use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
-use cluster::authority::{Authority, authority_ends_unix_s};
-use cluster::clock::unix_now_s;
-use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
-use cluster::join_token::{self, JoinToken, LIFE_S};
-use cluster::nodes::{self, ClusterRecord};
-use cluster::seal::SealKey;
-use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
-use cluster::{DiskRecord, DiskState, NodeRecord, State, Typed};
+use records::clock::unix_now_s;
+use records::nodes::{self, ClusterRecord};
+use records::seal::SealKey;
+use records::{DiskRecord, DiskState, NodeRecord, State, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,6 +42,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
+use trust::authority::{Authority, authority_ends_unix_s};
 use types::NodeId;
 
 /// How long a join may take at the other side: it adds a member to etcd.

@@ -1,13 +1,13 @@
 //! This server's credentials, and the files that it keeps of its cluster. New connections show a
 //! renewed certificate.
 
+use crate::identity::{Facts, Identity, IdentityError};
 use crate::tls::{self, ClusterTlsError};
-use cluster::authority::Unrecorded;
-use cluster::etcd::TlsIdentity;
-use cluster::identity::{Facts, Identity, IdentityError};
+use etcd::TlsIdentity;
 use rustls::{ClientConfig, ServerConfig};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use trust::authority::Unrecorded;
 
 struct Shown {
     identity: Identity,

@@ -3,12 +3,12 @@
 //! Promises: a server that is up is removed only when nothing is on it any more, and otherwise the refusal names the commands that move it
 //! away; a dead one only when no volume counts on its copies. A refused request has changed nothing.
 
+use crate::admission::{self, Refused};
 use crate::control::ClusterControl;
 use crate::failure::{ControlError, conflict, off_the_loop};
 use crate::view::{Demand, Holdings};
-use cluster::admission::{self, Refused};
-use cluster::clock::unix_now_s;
-use cluster::nodes;
+use records::clock::unix_now_s;
+use records::nodes;
 use std::time::Duration;
 
 /// Timeout of an answer from a server that heartbeats do not know.

@@ -5,20 +5,19 @@
 
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
+use crate::identity::{Identity, IdentityError};
 use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
 use crate::own_etcd::{OwnAnswer, OwnMember};
 use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
-use cluster::etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
-use cluster::etcd::process::{
-    EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of,
-};
-use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
-use cluster::identity::{Identity, IdentityError};
-use cluster::nodes::ClusterRecord;
-use cluster::{CarryError, Moved, NodeRecord, State, StateError, Typed, carry};
+use etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
+use etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of};
+use etcd::{CarryError, Moved, carry};
+use etcd::{EtcdOptions, EtcdState, TlsIdentity};
+use records::nodes::ClusterRecord;
+use records::{EngineState, NodeRecord, State, StateError, Typed};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

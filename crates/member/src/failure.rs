@@ -1,11 +1,11 @@
 //! Reasons why a request to the cluster failed, in the API's kinds.
 
+use crate::admission::Refused;
 use crate::asking::AskError;
+use crate::identity::IdentityError;
 use crate::tls::ClusterTlsError;
 use api::{ApiError, ErrorKind};
-use cluster::StateError;
-use cluster::admission::Refused;
-use cluster::identity::IdentityError;
+use records::StateError;
 
 /// The state of things forbids it.
 pub fn conflict(message: impl Into<String>) -> ApiError {

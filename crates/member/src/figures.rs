@@ -3,11 +3,11 @@
 //! Promises: asks nobody. One server exports each figure: a server's own that one, the whole cluster's
 //! the first server, by number, of those that a server with a majority hears.
 
+use crate::identity::Facts;
 use crate::issues::Looked;
 use api::cluster::{ClusterFigures, EtcdFigures, SharedFigures};
-use cluster::NodeRecord;
-use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
-use cluster::identity::Facts;
+use records::NodeRecord;
+use trust::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use types::NodeId;
 
 /// Inputs of the figures.

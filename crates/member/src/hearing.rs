@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::failure::off_the_loop;
 use crate::issues::Looked;
-use cluster::etcd::members::{EtcdAlarm, MemberHealth};
+use etcd::members::{EtcdAlarm, MemberHealth};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,13 +5,13 @@
 
 use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
-use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
-use cluster::etcd::members::{EtcdAlarm, MemberHealth};
-use cluster::nodes::ETCD_MEMBERS;
-use cluster::{NodeRecord, NodeState};
+use etcd::members::{EtcdAlarm, MemberHealth};
+use records::nodes::ETCD_MEMBERS;
+use records::{NodeRecord, NodeState};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use trust::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use types::NodeId;
 
 /// Days before the end of a certificate that was not renewed from which health warns.
@@ -342,7 +342,7 @@ fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
 mod tests {
     use super::*;
     use crate::tests::{record, status};
-    use cluster::etcd::members::{EtcdMember, EtcdStatus};
+    use etcd::members::{EtcdMember, EtcdStatus};
 
     fn codes(members: &[NodeRecord], down: &[u32], alarms: &[EtcdAlarm]) -> Vec<String> {
         let is_down = |node: NodeId| down.contains(&node.0);

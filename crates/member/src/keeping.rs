@@ -4,10 +4,12 @@
 //! members are, keeps its seat among them, records that it is drained, and looks for issues. Promises:
 //! retries failures, and logs each once.
 
+use crate::admission;
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
 use crate::figures::{Known, figures};
+use crate::identity::{self, Facts};
 use crate::issues::{self, Looked};
 use crate::own_etcd;
 use crate::renewal::{note_known, renew_if_due};
@@ -17,10 +19,9 @@ use crate::view::LastRead;
 use api::ClusterManagement;
 use api::cluster::ClusterFigures;
 use api::model::HealthIssue;
-use cluster::clock::unix_now_s;
-use cluster::etcd::members::MemberHealth;
-use cluster::identity::{self, Facts};
-use cluster::{ClusterRecord, NodeRecord, NodeState, Record, admission};
+use etcd::members::MemberHealth;
+use records::clock::unix_now_s;
+use records::{ClusterRecord, NodeRecord, NodeState, Record};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,14 @@
 //! cluster.
 //!
 //! Owns `DATA/cluster`. Promises: nothing listens unless the daemon hands a socket over; strangers take a bounded share of connections
-//! and time, and change nothing without a token. `cluster::admission` decides about joins, heartbeats
+//! and time, and change nothing without a token. [`admission`] decides about joins, heartbeats
 //! about life.
 //!
 //! | file | |
 //! |---|---|
+//! | `admission`, `join_token` | changes of the records when a server founds, joins, drains or leaves; the token of a join |
+//! | `identity` | files that name this server and its cluster |
+//! | `wire` | questions and answers between servers, on the cluster's port |
 //! | `control` | the API's requests: founding, joining, tokens, the view, preflight |
 //! | `questions` | questions of other servers |
 //! | `departure` | draining and removal |
@@ -29,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod alone;
 mod applicant;
 mod asking;
@@ -40,7 +44,9 @@ mod failure;
 mod figures;
 mod guesses;
 mod hearing;
+pub mod identity;
 mod issues;
+pub mod join_token;
 mod keeping;
 mod listener;
 mod options;
@@ -58,10 +64,11 @@ mod undoing;
 mod unserved;
 mod view;
 mod waiting;
+pub mod wire;
 
+pub use crate::identity::{Identity, IdentityError};
 pub use alone::open_identity;
 pub use applicant::ClusterKeys;
-pub use cluster::identity::{Identity, IdentityError};
 pub use control::{ClusterControl, ClusterParts};
 pub use credentials::Credentials;
 pub use engine::{Engine, EngineError, EnginePlaces, FOUNDING_PATIENCE, await_answer, open_state};

@@ -6,8 +6,7 @@
 //! always after [`STRANGER_TIME`]. Answers questions in order. Never decides: that is [`Host`]'s.
 
 use crate::credentials::Credentials;
-use cluster::authority::Fingerprint;
-use cluster::wire::{Ask, PATIENCE, Tell, receive, send};
+use crate::wire::{Ask, PATIENCE, Tell, receive, send};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use trust::authority::Fingerprint;
 use types::AdmissionLimits;
 
 /// Questions over one connection.

@@ -1,9 +1,9 @@
 //! Options to start this server's member of etcd with, and addresses and certificates to ask etcd by.
 
-use cluster::StateError;
-use cluster::etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
-use cluster::etcd::{EtcdOptions, TlsIdentity};
-use cluster::identity::Identity;
+use crate::identity::Identity;
+use etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
+use etcd::{EtcdOptions, TlsIdentity};
+use records::StateError;
 use std::path::{Path, PathBuf};
 
 /// An etcd that somebody else runs, as the configuration names it.
@@ -67,10 +67,10 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
         peer: facts.etcd.map_or(none, |addresses| addresses.peer),
         client: facts.etcd.map_or(none, |addresses| addresses.client),
         tls: Some(TlsFiles {
-            ca: file(cluster::identity::AUTHORITY),
-            certificate: file(cluster::identity::CERTIFICATE),
-            key: file(cluster::identity::KEY),
-            revoked: Some(file(cluster::identity::REVOKED)),
+            ca: file(crate::identity::AUTHORITY),
+            certificate: file(crate::identity::CERTIFICATE),
+            key: file(crate::identity::KEY),
+            revoked: Some(file(crate::identity::REVOKED)),
         }),
         token: facts.id.to_string(),
         start: match facts.founder && identity.is_founding() {

@@ -6,9 +6,9 @@
 
 use crate::issues::{MEMBER_CODE, issue};
 use api::model::{Health, HealthIssue};
-use cluster::clock::unix_now_s;
-use cluster::etcd::members::EtcdStatus;
-use cluster::etcd::process::EtcdProcessState;
+use etcd::members::EtcdStatus;
+use etcd::process::EtcdProcessState;
+use records::clock::unix_now_s;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

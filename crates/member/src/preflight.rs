@@ -4,9 +4,9 @@
 //! Promises: changes nothing; every line has a finding, and a remedy if it is not good. Owns the
 //! judgement; the figures come from the servers themselves.
 
+use crate::admission::{CLOCK_SKEW_MAX_S, check_versions};
+use crate::wire::{Facts, Probed, Storage, Target};
 use api::cluster::{CheckOutcome, PreflightCheck};
-use cluster::admission::{CLOCK_SKEW_MAX_S, check_versions};
-use cluster::wire::{Facts, Probed, Storage, Target};
 use smb_client::ping;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -4,24 +4,24 @@
 //! is a stranger, and learns that it was removed. Admissions, refusals and wrong tokens are in the
 //! audit log and in the log, with the address.
 
+use crate::admission::{self, Refused};
 use crate::control::{ClusterControl, revocation_list};
 use crate::failure::{ControlError, conflict, internal, off_the_loop};
+use crate::join_token::{self, TokenRefused};
 use crate::listener::Host;
 use crate::preflight;
+use crate::wire::{self, Admission, Ask, Secret, Target, Tell};
+use api::audit::Outcome;
 use api::cluster::{Carried, Errand};
 use api::{ApiError, Caller, ErrorKind};
-use cluster::admission::{self, Refused};
-use cluster::audit::Outcome;
-use cluster::authority::Fingerprint;
-use cluster::clock::unix_now_s;
-use cluster::join_token::{self, TokenRefused};
-use cluster::nodes;
-use cluster::wire::{self, Admission, Ask, Secret, Target, Tell};
-use cluster::{ClusterRecord, NodeRecord, Typed};
+use records::clock::unix_now_s;
+use records::nodes;
+use records::{ClusterRecord, NodeRecord, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+use trust::authority::Fingerprint;
 use types::PeerHost;
 
 /// Wait of a question that changes nothing for the records: the caller waits for a second in all.

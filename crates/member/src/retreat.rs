@@ -1,6 +1,6 @@
 //! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
 //!
-//! The data plane asks for it (`node`), then heartbeats fall silent (`cluster::membership`); this is the part
+//! The data plane asks for it (`node`), then heartbeats fall silent (`heartbeat`); this is the part
 //! in between. Followers keep a leader of etcd whose entries reach nobody, and whose small signs of life do,
 //! and nobody commits. So the process ends, and starts again when the server speaks again. Promises:
 //!
@@ -10,8 +10,8 @@
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
 
 use crate::control::ClusterControl;
-use cluster::NodeRecord;
-use cluster::membership::shell::Retreat;
+use heartbeat::shell::Retreat;
+use records::NodeRecord;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::NodeId;

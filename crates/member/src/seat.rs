@@ -14,16 +14,16 @@
 //! Each step can be cut off, and the next check continues from the state that it finds: a member is put
 //! aside before it is removed, removed before another one is added, and added before that runs.
 
+use crate::admission::{self, EtcdAddresses};
 use crate::applicant::free_etcd_ports;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
+use crate::identity::{Facts, Identity};
 use crate::own_etcd::OwnMember;
-use cluster::admission::{self, EtcdAddresses};
-use cluster::etcd::members::{MemberHealth, have_majority_without};
-use cluster::etcd::process::has_data;
-use cluster::identity::{Facts, Identity};
-use cluster::nodes::ETCD_MEMBERS;
-use cluster::{EtcdMember, NodeRecord, State, StateError, nodes};
+use etcd::members::{MemberHealth, have_majority_without};
+use etcd::process::has_data;
+use records::nodes::ETCD_MEMBERS;
+use records::{EtcdMember, NodeRecord, State, StateError, nodes};
 use std::path::Path;
 use types::NodeId;
 

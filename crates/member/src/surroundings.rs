@@ -1,10 +1,10 @@
 //! The daemon's side of this server: reports, and services for others.
 
+use crate::identity::Facts;
+use api::audit::Outcome;
 use api::cluster::{BusPeer, Carried, Errand};
 use api::{Answer, Caller};
-use cluster::audit::Outcome;
-use cluster::identity::Facts;
-use cluster::membership::shell::{Retreat, Standing};
+use heartbeat::shell::{Retreat, Standing};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;

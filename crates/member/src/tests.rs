@@ -2,24 +2,23 @@
 
 use crate::asking::{AskError, ask, ask_node};
 use crate::engine::Engine;
+use crate::identity::Facts;
+use crate::join_token::JoinToken;
 use crate::listener::serve;
+use crate::wire::{Ask, Secret, Tell};
 use crate::*;
+use api::audit::Outcome;
 use api::cluster::{
     BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
 };
 use api::{Answer, Caller, ClusterManagement, ErrorKind, Role};
-use cluster::api_tokens;
-use cluster::audit::Outcome;
-use cluster::authority::Fingerprint;
-use cluster::clock::unix_now_s;
-use cluster::etcd::TlsIdentity;
-use cluster::etcd::members::{EtcdAlarm, EtcdStatus, MemberHealth};
-use cluster::identity::Facts;
-use cluster::join_token::JoinToken;
-use cluster::nodes;
-use cluster::seal::SealKey;
-use cluster::wire::{Ask, Secret, Tell};
-use cluster::{
+use etcd::TlsIdentity;
+use etcd::members::{EtcdAlarm, EtcdStatus, MemberHealth};
+use records::api_tokens;
+use records::clock::unix_now_s;
+use records::nodes;
+use records::seal::SealKey;
+use records::{
     DiskRecord, DiskState, EtcdMember, FaultDomain, MemoryState, NodeRecord, NodeState, Provisioning, Record,
     Resiliency, State, Typed, VolumeRecord,
 };
@@ -31,6 +30,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use trust::authority::Fingerprint;
 use types::{DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
 
@@ -543,17 +543,17 @@ async fn draining_is_recorded_ended_and_taken_back() {
     let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
     control.set_draining("node-2".into(), true).await.unwrap();
     assert_eq!(state_of(2), NodeState::Draining);
-    assert!(!cluster::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
+    assert!(!crate::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
     let revision = first.state.write(&volume(3, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_drained(&first.state, NodeId(2)).unwrap());
     assert_eq!(state_of(2), NodeState::Drained);
-    assert!(!cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap(), "it has none");
+    assert!(!crate::admission::note_serves_again(&first.state, NodeId(2)).unwrap(), "it has none");
     // No other server could take it over.
     let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_serves_again(&first.state, NodeId(2)).unwrap());
     assert_eq!(state_of(2), NodeState::Draining, "it is not to be stopped");
     first.state.write(&volume(3, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_drained(&first.state, NodeId(2)).unwrap());
     control.set_draining("node-2".into(), false).await.unwrap();
     assert_eq!(state_of(2), NodeState::Up);
     control.set_draining("node-2".into(), true).await.unwrap();
@@ -638,7 +638,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     assert!(error.message.contains("it is down"), "{error}");
     let question = || {
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
-        Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None })
+        Ask::Errand(crate::wire::Errand { method, path, body: Secret(String::new()), by: None })
     };
     // The record's address leads to another server of the cluster, which learns nothing of the question.
     let echo = Arc::new(Echo::default());
@@ -663,7 +663,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     let Ok((Tell::Standing { is_member: false, removed_unix_s: Some(removed) }, _)) = told else {
         panic!("{told:?}")
     };
-    assert!(cluster::clock::unix_now_s().abs_diff(removed) < 60, "{removed}");
+    assert!(records::clock::unix_now_s().abs_diff(removed) < 60, "{removed}");
     let waits = crate::waiting::Waits::Removed { by: "node-1".into(), unix_s: Some(1_795_824_000) };
     let words = waits.in_words(&Identity::open(second.data.path()).unwrap().unwrap());
     assert!(words.contains("'node-2', was removed from cluster C on 2026-11-28"), "{words}");
@@ -679,7 +679,7 @@ async fn a_certificate_that_cannot_be_written_is_issued_once_and_written_later()
     let proof = second.start().credentials().unwrap();
     let now = proof.facts().certified_unix_s;
     proof.remember(Facts { certified_unix_s: now - 200 * 86_400, ..proof.facts() }).unwrap();
-    let file = proof.directory().join(cluster::identity::CERTIFICATE);
+    let file = proof.directory().join(crate::identity::CERTIFICATE);
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir_all(file.join("in its way")).unwrap();
     let record = || nodes::member_named(&second.state, "node-2").unwrap().unwrap();
@@ -689,7 +689,7 @@ async fn a_certificate_that_cannot_be_written_is_issued_once_and_written_later()
     let issued = record();
     assert!(renew_if_due(&proof, &second.state, &second.key, now).is_err());
     assert_eq!(record().revision, issued.revision, "it was issued once");
-    assert!(cluster::ClusterRecord::find(&second.state).unwrap().unwrap().value.revoked.is_empty());
+    assert!(records::ClusterRecord::find(&second.state).unwrap().unwrap().value.revoked.is_empty());
     std::fs::remove_dir_all(&file).unwrap();
     assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(true));
     let shown = tls::fingerprint(&Identity::open(second.data.path()).unwrap().unwrap().certificate).unwrap();

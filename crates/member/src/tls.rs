@@ -4,9 +4,8 @@
 //! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. Callers
 //! check in the records, by the fingerprint, that its server is still in the cluster.
 
+use crate::identity::Identity;
 use api::tls::provider;
-use cluster::authority::{Fingerprint, MEMBER_NAME};
-use cluster::identity::Identity;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -17,6 +16,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
 };
 use std::sync::Arc;
+use trust::authority::{Fingerprint, MEMBER_NAME};
 
 /// Why TLS of the cluster cannot be set up.
 #[derive(Debug, thiserror::Error)]

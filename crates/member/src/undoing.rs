@@ -5,7 +5,7 @@
 //!
 //! 1. It begins only if etcd is known not to have this cluster, and nothing is under way that would
 //!    make it: no record had begun to move (there is no [`Moved`]), or the move reports that it failed
-//!    ([`cluster::CarryError::Undecided`] does not), or etcd has another cluster of that name. So the
+//!    ([`etcd::CarryError::Undecided`] does not), or etcd has another cluster of that name. So the
 //!    old engine has every record, and later acknowledged changes went there.
 //! 2. `DATA/cluster` goes by one rename, which is synced. A start before it continues the founding,
 //!    from the old engine, which still has the founding's records; a start behind it opens the old
@@ -18,10 +18,11 @@
 //! with the records.
 
 use crate::failure::{ControlError, off_the_loop};
+use crate::identity::{self, IdentityError};
 use api::{ApiError, ErrorKind};
-use cluster::identity::{self, IdentityError};
-use cluster::nodes::ClusterRecord;
-use cluster::{Moved, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
+use etcd::{EtcdState, Moved};
+use records::nodes::ClusterRecord;
+use records::{NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
 use std::path::Path;
 
 /// Makes this server a single one again; `state` is that of its old engine. See the module for when it may be called.
@@ -54,7 +55,7 @@ pub(crate) async fn leave_founding(
 ) -> (Left, ApiError) {
     let why = error.message;
     // A move of which nobody knows whether it happened leaves the state with etcd.
-    if state.etcd().is_none() {
+    if EtcdState::of(state).is_none() {
         let (data, state) = (data.to_owned(), state.clone());
         match off_the_loop(move || Ok(take_back(&data, &state)?)).await {
             Ok(()) => {

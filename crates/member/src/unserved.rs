@@ -1,8 +1,8 @@
 //! The reason why a server that does not hear most of the others answers for no volume, for every display.
 
 use api::cluster::Unserved;
-use cluster::NodeRecord;
-use cluster::membership::shell::Standing;
+use heartbeat::shell::Standing;
+use records::NodeRecord;
 use std::time::Duration;
 use types::NodeId;
 

@@ -2,15 +2,15 @@
 
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
+use crate::wire::Facts;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
-use cluster::authority::certificate_ends_unix_s;
-use cluster::wire::Facts;
-use cluster::{
+use records::{
     ClusterRecord, DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
+use trust::authority::certificate_ends_unix_s;
 use types::NodeId;
 
 /// Disks and volumes by server, from the records.
@@ -42,7 +42,7 @@ impl LastRead {
     /// # Errors
     /// Errors of the state.
     pub fn now(state: &State) -> Result<Self, StateError> {
-        let members = cluster::nodes::members(state)?.into_iter().map(|node| node.value).collect();
+        let members = records::nodes::members(state)?.into_iter().map(|node| node.value).collect();
         let cluster = ClusterRecord::find(state)?.map(|found| found.value);
         Ok(Self { cluster, members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
     }

@@ -5,10 +5,10 @@
 
 use crate::alone::date;
 use crate::asking::ask;
+use crate::identity::Identity;
 use crate::tls;
-use cluster::clock::unix_now_s;
-use cluster::identity::Identity;
-use cluster::wire::{Ask, Tell};
+use crate::wire::{Ask, Tell};
+use records::clock::unix_now_s;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,13 +2,13 @@
 //!
 //! A volume answers much from memory: its cache, its opens, its names. Another node may have changed
 //! all of that if it has claimed the volume, so nothing of a volume leaves the node without a lease
-//! ([`cluster::membership`]). The clock is read when an answer leaves, after all that is in it was
+//! ([`heartbeat`]). The clock is read when an answer leaves, after all that is in it was
 //! gathered: even if the process was stopped in between, the answer was true at a moment of the lease.
 //! On a single server there is no lease, and nothing is asked; one that becomes a node answers without
 //! until it has its first, and nobody else may join before that.
 
-use cluster::membership::Offer;
-use cluster::membership::shell::{Claim, Link, Retreat};
+use heartbeat::Offer;
+use heartbeat::shell::{Claim, Link, Retreat};
 use space::local::LocalSpace;
 use space::seam::BlockStore;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -163,7 +163,7 @@ impl Answering {
     }
 
     /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
-    pub fn permit<S: BlockStore, C: cluster::ClusterState>(
+    pub fn permit<S: BlockStore, C: records::ClusterState>(
         &self,
         spaces: impl Iterator<Item = LocalSpace<S, C>>,
     ) -> bool {

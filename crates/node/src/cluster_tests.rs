@@ -10,9 +10,9 @@ use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
-use cluster::membership::Offer;
-use cluster::membership::shell::{Claim, Retreat};
-use cluster::{
+use heartbeat::Offer;
+use heartbeat::shell::{Claim, Retreat};
+use records::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
 };
@@ -568,8 +568,8 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
         rig.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
     }
     // The fault keeps it from the cluster's state, too.
-    let is_commit = |request: &cluster::Request| matches!(request, cluster::Request::Commit(_));
-    let lose = move |request: &cluster::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
+    let is_commit = |request: &records::Request| matches!(request, records::Request::Commit(_));
+    let lose = move |request: &records::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
     rig.memory.set_fault_hook(Some(Box::new(lose)));
     rig.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
     rig.pass(Duration::from_millis(2500));

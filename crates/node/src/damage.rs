@@ -4,7 +4,7 @@
 //! given back. Never reads data: it learns from the events of the spaces.
 
 use crate::disk_store::DiskStore;
-use cluster::{DiskDamage, LostBlocks};
+use records::{DiskDamage, LostBlocks};
 use space::coordinator::{Event, REGION_BLOCKS};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,8 +16,8 @@ use crate::returning::{Parts, take_back};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{DiskRecord, DiskState, Record, StateError, Transaction, Typed, VolumeRecord};
 use disk::{FileDiskOptions, OpenError, StandaloneDisk, partition};
+use records::{DiskRecord, DiskState, Record, StateError, Transaction, Typed, VolumeRecord};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -231,7 +231,7 @@ impl DiskCare {
     async fn check_room_for_record(&self, pool: PoolId, path: &Path) -> Done<()> {
         let path = path.display().to_string();
         let has_room = self.state.change(move |state| {
-            Ok(cluster::image::has_room_for_disk(&state.dump()?, pool, &path, store::RECORDS_BYTES_MAX))
+            Ok(records::image::has_room_for_disk(&state.dump()?, pool, &path, store::RECORDS_BYTES_MAX))
         });
         match has_room.await? {
             true => Ok(()),
@@ -394,7 +394,7 @@ impl DiskCare {
 
 /// Writes a disk's record over the present one. Two threads write it, one with observations and one
 /// with decisions. The owner stays as recorded: a single server may have become a node since.
-fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
+fn write_over(state: &records::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
         let DiskRecord { node, fault_domain, .. } = found.value;
@@ -408,7 +408,7 @@ fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateEr
 
 /// Takes a disk's record out of the state. Reads the state anew: no record of a volume may name a disk
 /// that is gone.
-fn forget_unnamed(state: &cluster::State, disk: DiskId) -> Result<(), StateError> {
+fn forget_unnamed(state: &records::State, disk: DiskId) -> Result<(), StateError> {
     let names = |volume: &VolumeRecord| {
         volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)
     };

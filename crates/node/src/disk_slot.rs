@@ -5,9 +5,9 @@ use crate::counted::Counters;
 use crate::disk_store::DiskStore;
 use crate::host_files::{HostFile, HostFull};
 use crate::pace::{Pace, Slow};
-use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
+use records::{DiskRecord, DiskState};
 use std::rc::Rc;
 use std::time::Duration;
 use types::Monotonic;
@@ -215,9 +215,9 @@ impl DiskSlot {
 mod tests {
     use super::*;
     use crate::counted::CountedDisk;
-    use cluster::FaultDomain;
     use disk::DiskError;
     use disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
+    use records::FaultDomain;
     use space::seam::BlockStore;
     use store::{FormatParameters, Store, format};
     use types::{DiskId, PoolId};

@@ -7,7 +7,7 @@ use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
-use cluster::{DiskRecord, DiskState, FaultDomain};
+use records::{DiskRecord, DiskState, FaultDomain};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 //! Promises: the kind tells programs how to react, the message tells people the event, its object, and
 //! the next step.
 
-use cluster::StateError;
+use records::StateError;
 
 /// The class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

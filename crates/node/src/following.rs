@@ -18,7 +18,7 @@ use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
-use cluster::{
+use records::{
     Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, NodeLease, PoolRecord, Record, StateError,
     Stored, Typed, VolumeRecord, Watch,
 };
@@ -473,7 +473,7 @@ impl Following {
 }
 
 /// Records that the node begins another life; answers its number.
-fn record_life(state: &cluster::State, node: NodeId) -> Result<u64, StateError> {
+fn record_life(state: &records::State, node: NodeId) -> Result<u64, StateError> {
     let found = state.read::<NodeLease>(&node.to_string())?;
     let (revision, before) = found.map_or((0, 0), |found| (found.revision, found.value.incarnation));
     let lease = NodeLease { node, incarnation: before + 1 };

@@ -6,8 +6,8 @@
 
 use crate::error::{Done, Error, ErrorKind};
 use ::pool::{DiskView, PoolView};
-use cluster::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use disk::{Disk, FileDiskOptions, StandaloneDisk, partition};
+use records::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{FormatError, FormatParameters, Layout};

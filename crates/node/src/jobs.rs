@@ -86,7 +86,7 @@ pub struct JobName {
     pub disk: Option<DiskId>,
 }
 
-/// [`cluster::JobKind`], ordered.
+/// [`records::JobKind`], ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceJob {
     Resync,
@@ -96,21 +96,21 @@ pub enum SpaceJob {
 }
 
 impl SpaceJob {
-    fn of(kind: cluster::JobKind) -> Self {
+    fn of(kind: records::JobKind) -> Self {
         match kind {
-            cluster::JobKind::Resync => Self::Resync,
-            cluster::JobKind::Rebuild => Self::Rebuild,
-            cluster::JobKind::Rebalance => Self::Rebalance,
-            cluster::JobKind::Scrub => Self::Scrub,
+            records::JobKind::Resync => Self::Resync,
+            records::JobKind::Rebuild => Self::Rebuild,
+            records::JobKind::Rebalance => Self::Rebalance,
+            records::JobKind::Scrub => Self::Scrub,
         }
     }
 
-    pub fn cluster_kind(self) -> cluster::JobKind {
+    pub fn cluster_kind(self) -> records::JobKind {
         match self {
-            Self::Resync => cluster::JobKind::Resync,
-            Self::Rebuild => cluster::JobKind::Rebuild,
-            Self::Rebalance => cluster::JobKind::Rebalance,
-            Self::Scrub => cluster::JobKind::Scrub,
+            Self::Resync => records::JobKind::Resync,
+            Self::Rebuild => records::JobKind::Rebuild,
+            Self::Rebalance => records::JobKind::Rebalance,
+            Self::Scrub => records::JobKind::Scrub,
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
 
     fn status(done_bytes: u64) -> JobStatus {
         JobStatus {
-            kind: cluster::JobKind::Rebuild,
+            kind: records::JobKind::Rebuild,
             disk: None,
             phase: JobPhase::Running,
             done_bytes,
@@ -445,7 +445,7 @@ mod tests {
         let listed = jobs.list();
         assert_eq!(listed.len(), 1);
         assert_eq!((listed[0].kind, listed[0].state), (JobKind::Resync, JobState::Completed));
-        let running = JobStatus { kind: cluster::JobKind::Resync, disk: Some(disk), ..status(7) };
+        let running = JobStatus { kind: records::JobKind::Resync, disk: Some(disk), ..status(7) };
         jobs.update(&[(volume, running)], 7, |_| "demo".to_owned());
         jobs.joined(volume, disk, 7, |_| "demo".to_owned());
         jobs.update(&[], 7, |_| "demo".to_owned());

@@ -5,10 +5,10 @@
 //! that a later import could not learn of. It does not read a record back before either (it reads if
 //! the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
 //! and nobody waits for disks: an import finds out by the disks' promises what may be older then
-//! ([`cluster::import`]).
+//! ([`records::import`]).
 
-use cluster::image::PoolImage;
-use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
+use records::image::PoolImage;
+use records::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
 use std::cell::Cell;
 use std::rc::Rc;
 use types::PoolId;
@@ -124,7 +124,7 @@ impl ClusterState for KeptClient {
 #[cfg(test)]
 mod tests {
     use super::KeptState;
-    use cluster::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
+    use records::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
     #[test]

@@ -16,7 +16,7 @@ use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
+use records::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::takeover::{self, View};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -105,7 +105,7 @@ impl LettingGo {
 }
 
 /// Demands an answer of the state to as much as passes the volume on, and changes nothing.
-pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<(), StateError> {
+pub(crate) fn demand_answer(state: &records::State, volume: VolumeId) -> Result<(), StateError> {
     let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
     let (key, value) = (found.value.key(), found.value.encode());
     // No record has both revisions, and none comes to be if it is deleted meanwhile.
@@ -120,7 +120,7 @@ pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<
 /// Records that another node is to open a volume of `own`, for which this node answers nothing any
 /// more; `None`: nobody could, or another one has it.
 fn pass_to_another(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     own: NodeId,
     view: &View,

@@ -5,7 +5,7 @@
 //! come from outside. A single server has nothing in here, and nothing is asked of it.
 
 use crate::answering::Heartbeats;
-use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
+use records::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
 use space::coordinator::Predecessor;
 use space::message::Transport;
 use space::takeover::{self, Candidate, View, owners};

@@ -36,7 +36,7 @@ use crate::volume_opening::VolumeOpener;
 use crate::volume_paths::VolumePaths;
 use crate::volume_quotas::VolumeQuotas;
 use crate::volumes::{Front, Volumes};
-use cluster::Watch;
+use records::Watch;
 use space::api::SpaceError;
 use space::coordinator::{Event, Phase};
 use space::local::LocalEvent;
@@ -69,7 +69,7 @@ pub struct Settings {
 pub struct Options {
     pub driver: Driver,
     pub on_loop: OnLoop,
-    pub state: cluster::State,
+    pub state: records::State,
     pub front: Box<dyn Front>,
     pub settings: Settings,
     /// Places to look for disks that are not where they were.

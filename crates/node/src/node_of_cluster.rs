@@ -3,7 +3,7 @@
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
 use crate::pools::PoolSpace;
-use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
+use records::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, RequestId, Response};

@@ -7,7 +7,7 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::kept::{KeptClient, KeptState};
 use crate::neighbours::Neighbours;
 use crate::tasks::Tasks;
-use cluster::{PoolRecord, Resiliency, StateError};
+use records::{PoolRecord, Resiliency, StateError};
 use space::coordinator::{Config, JobStatus};
 use space::local::{LocalEvent, LocalSpace, VolumeHandle};
 use std::cell::{Cell, Ref, RefCell};

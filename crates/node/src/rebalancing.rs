@@ -132,7 +132,7 @@ impl Run {
     }
 
     fn moving(&self) -> Vec<(VolumeId, u64, u64)> {
-        let moves = |status: &space::coordinator::JobStatus| status.kind == cluster::JobKind::Rebalance;
+        let moves = |status: &space::coordinator::JobStatus| status.kind == records::JobKind::Rebalance;
         let own = self.control.volumes.of_pool(self.pool);
         let jobs = self.control.pools.jobs().into_iter();
         jobs.filter(|(volume, status)| moves(status) && own.contains(volume))

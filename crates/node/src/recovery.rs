@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
-use cluster::{
+use records::{
     DeletedVolume, DiskDamage, DiskRecord, LostBlocks, NodeLease, PoolRecord, Record, StateError, Stored,
     Typed, VolumeRecord,
 };
@@ -27,7 +27,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn read(state: &cluster::State) -> Result<Self, StateError> {
+    pub(crate) fn read(state: &records::State) -> Result<Self, StateError> {
         Ok(Self {
             pools: state.list()?,
             disks: state.list()?,
@@ -124,7 +124,7 @@ impl Recovery {
 }
 
 /// Writes a pool's record over the one there is. Only at a start, when blocking harms nobody.
-fn write_pool(state: &cluster::State, pool: &PoolRecord) -> Result<(), StateError> {
+fn write_pool(state: &records::State, pool: &PoolRecord) -> Result<(), StateError> {
     let revision = state.read::<PoolRecord>(&pool.id())?.map_or(0, |found| found.revision);
     state.write(pool, revision).map(|_| ())
 }

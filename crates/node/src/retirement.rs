@@ -9,7 +9,7 @@ use crate::jobs::{Emptied, JobState, Jobs};
 use crate::pools::Pools;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::{DiskState, JobKind};
+use records::{DiskState, JobKind};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -4,7 +4,7 @@
 //! the node can tell nobody, and nobody takes a volume from a node that is heard. Promises: it falls silent only if large messages reach most of the
 //! others and not this one, as these say themselves; if the state has not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume that
 //! it serves, so that silence ends no service that could go on. It speaks again when its data have come through for [`PROVEN_FOR`], or
-//! when the others need it. Never decides what is safe: to the others this is a death, and `cluster::membership` says why never both answer.
+//! when the others need it. Never decides what is safe: to the others this is a death, and `heartbeat` says why never both answer.
 
 use crate::answering::{Answering, Heartbeats};
 use crate::letting_go::demand_answer;

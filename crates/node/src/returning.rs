@@ -9,9 +9,9 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::neighbours::Neighbours;
 use crate::state::State;
 use crate::tasks::Tasks;
-use cluster::import::FoundDisk;
-use cluster::recovery::Recovery;
-use cluster::{DiskRecord, DiskState, StateError, Typed, nodes};
+use records::import::FoundDisk;
+use records::recovery::Recovery;
+use records::{DiskRecord, DiskState, StateError, Typed, nodes};
 use std::path::Path;
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId};
@@ -78,7 +78,7 @@ pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Do
 }
 
 fn reclaim(
-    state: &cluster::State,
+    state: &records::State,
     (own, name): (NodeId, &str),
     found: &FoundDisk,
 ) -> Result<Reclaimed, StateError> {
@@ -89,7 +89,7 @@ fn reclaim(
         return Ok(Reclaimed::No);
     }
     if let Some(volume) = Recovery::unknown_to(state, &found.promised)? {
-        let record = state.read::<cluster::VolumeRecord>(&volume.to_string())?;
+        let record = state.read::<records::VolumeRecord>(&volume.to_string())?;
         return Ok(Reclaimed::Ahead(record.map_or_else(|| volume.to_string(), |record| record.value.name)));
     }
     let mut record = DiskRecord { node: Some(own), path: found.path.clone(), ..stored.value };

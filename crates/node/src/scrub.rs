@@ -12,7 +12,7 @@ use crate::pools::{PoolEntry, Pools};
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::{DiskRecord, Typed};
+use records::{DiskRecord, Typed};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

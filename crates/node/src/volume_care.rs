@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
-use cluster::{
+use records::{
     DeletedVolume, DiskRecord, DiskState, PoolRecord, Provisioning, Record, Resiliency, StateError,
     Transaction, Typed, VolumeRecord,
 };
@@ -461,7 +461,7 @@ fn choose_members(all: &[(&DiskRecord, bool)], copies: u8) -> Done<Vec<DiskId>> 
 
 /// Deletes a volume's record, and notes that its slabs are to be given back. `false`: it is finished, and stays.
 fn forget_record(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     pool: PoolId,
     only_unfinished: bool,
@@ -479,7 +479,7 @@ fn forget_record(
 
 /// Records that another node is to have a volume of `own`, which is closed; `false`: a third one has claimed it meanwhile, and has it.
 fn hand_over(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     own: Option<NodeId>,
     node: NodeId,
@@ -493,7 +493,7 @@ fn hand_over(
 }
 
 /// Notes that these disks have nothing of a deleted volume any more; the last of the pool's disks takes the note away.
-fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
+fn note_freed(state: &records::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DeletedVolume>(&volume.to_string())? else { return Ok(()) };
         let mut note = found.value;
@@ -526,7 +526,7 @@ enum Written {
 
 /// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with
 /// it, unchanged, so that a concurrent deletion of the pool notices.
-fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, StateError> {
+fn write_new(state: &records::State, record: &VolumeRecord) -> Result<Written, StateError> {
     let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
     for _ in 0..WRITES_MAX {
         if state.list::<VolumeRecord>()?.iter().any(|other| same(&other.value.name)) {
@@ -535,7 +535,7 @@ fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, S
         let Some(pool) = state.read::<PoolRecord>(&record.pool.to_string())? else {
             return Ok(Written::PoolGone);
         };
-        if !cluster::image::has_room_for(&state.dump()?, record, store::RECORDS_BYTES_MAX) {
+        if !records::image::has_room_for(&state.dump()?, record, store::RECORDS_BYTES_MAX) {
             return Ok(Written::NoRoom);
         }
         let key = pool.value.key();
@@ -590,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_another_node_has_claimed_is_not_handed_over() {
-        let state = cluster::State::from(cluster::MemoryState::new());
+        let state = records::State::from(records::MemoryState::new());
         let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let (name, thin) = ("data".to_owned(), Provisioning::Thin);
         let mut record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
@@ -605,7 +605,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_was_finished_meanwhile_is_not_removed_as_an_unfinished_one() {
-        let state = cluster::State::from(cluster::MemoryState::new());
+        let state = records::State::from(records::MemoryState::new());
         let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let (name, thin) = ("data".to_owned(), Provisioning::Thin);
         let record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
@@ -625,7 +625,7 @@ mod tests {
             path: String::new(),
             size_bytes: 1 << 30,
             slab_bytes: 1 << 26,
-            fault_domain: cluster::FaultDomain { node: node.to_owned(), ..Default::default() },
+            fault_domain: records::FaultDomain { node: node.to_owned(), ..Default::default() },
             state: DiskState::Healthy,
             since_unix_s: 0,
             scrubbed_unix_s: 0,

@@ -10,7 +10,7 @@ use crate::served::ServedVolume;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
+use records::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
 use space::coordinator::{Coordinator, Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried, View};
@@ -401,7 +401,7 @@ enum Passed {
 }
 
 /// Records the result of [`takeover::pass_on`].
-fn pass_on(state: &cluster::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
+fn pass_on(state: &records::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
     let Some(found) = state.read::<VolumeRecord>(&tried.record.id.to_string())? else {
         return Ok(Passed::Deleted);
     };

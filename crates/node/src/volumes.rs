@@ -5,7 +5,7 @@
 use crate::backoff::Backoff;
 use crate::error::{Done, Error, ErrorKind};
 use crate::served::ServedVolume;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use space::takeover::LetGo;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -434,7 +434,7 @@ impl Volumes {
 mod tests {
     use super::*;
     use crate::served::tests::unpolled;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use std::rc::Rc;
     use uuid::Uuid;
 

@@ -13,7 +13,7 @@
 
 use crate::api::SpaceError;
 use crate::planted::Planted;
-use cluster::{Condition, VolumeRecord};
+use records::{Condition, VolumeRecord};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,7 +248,7 @@ pub fn may_answer(record: &VolumeRecord, to: Option<NodeId>) -> Vec<NodeId> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::PoolId;
 
     fn volume(number: u8, owner: Option<u32>, disks: &[u8]) -> VolumeRecord {

@@ -46,7 +46,7 @@ fn listed(manifest: &str) -> Vec<&str> {
 }
 
 /// The dependencies of a crate that ship; those of tests may come from anywhere.
-fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+pub fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut ships = false;
     manifest.lines().filter_map(move |line| {
         if line.starts_with('[') {

@@ -17,6 +17,8 @@ pub struct Tree {
     pub crates: Vec<Crate>,
     /// Cargo.toml of the workspace.
     pub manifest: String,
+    /// Cargo.lock of the workspace.
+    pub lock: String,
     /// ARCHITECTURE.md.
     pub architecture: String,
     /// docs/DESIGN.md.
@@ -96,10 +98,18 @@ impl Tree {
         Ok(Self {
             crates,
             manifest: read(&root.join("Cargo.toml"))?,
+            lock: optional("Cargo.lock"),
             architecture: optional("ARCHITECTURE.md"),
             design: optional("docs/DESIGN.md"),
             documents,
         })
+    }
+}
+
+impl Tree {
+    /// The crate in `crates/` of this name.
+    pub fn member(&self, name: &str) -> Option<&Crate> {
+        self.crates.iter().find(|member| member.folder.strip_prefix("crates/") == Some(name))
     }
 }
 

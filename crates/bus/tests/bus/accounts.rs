@@ -2,8 +2,6 @@
 
 use crate::world::{Carried, OTHER_VOLUME, PASSWORD, World, disk, wall_clock};
 use bus::{NodeAccounts, SHARE};
-use cluster::authority::NodeKey;
-use cluster::node_trust::NodeTrust;
 use smb::auth::{Credentials, NodeCredentials, NtHash};
 use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
@@ -14,6 +12,8 @@ use smb_transport::client::{Link, Way};
 use std::net::TcpStream;
 use std::time::Duration;
 use sys::{Buf, Payload, monotonic_now};
+use trust::authority::NodeKey;
+use trust::node_trust::NodeTrust;
 use types::{FileTime, NodeId, NtStatus};
 
 fn random() -> Random {

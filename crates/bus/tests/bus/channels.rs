@@ -4,7 +4,7 @@ use crate::operations::{filled, write};
 use crate::spaces::{Handle, in_sync, read, serving_in};
 use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk, peer_at};
 use bus::{BusEvent, ChannelStatus, Peer, PeerState, RemoteOptions};
-use cluster::Resiliency;
+use records::Resiliency;
 use space::api::{SpaceCompletion, SpaceRequest, VirtualDisk};
 use space::fake_store::FakeFault;
 use space::message::{Answer, BusError, Operation, Response, Transport, Waiting};

@@ -4,8 +4,7 @@
 use crate::operations::write;
 use crate::world::{Carried, EPOCH_OF_TESTS, World, accounts_of, disk, peer_at, wall_clock};
 use bus::{PeerState, SHARE};
-use cluster::node_trust::fixture::TestCluster;
-use cluster::{Typed, VolumeRecord};
+use records::{Typed, VolumeRecord};
 use smb::auth::{
     Acceptor, AccountLookup, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
     NodeCredentials, NodeRefused, NtHash, ServerNames, Step,
@@ -21,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::api::StoreError;
 use sys::{Buf, monotonic_now};
+use trust::node_trust::fixture::TestCluster;
 use types::{Epoch, FileTime, NodeId, NtStatus};
 
 const ONE: NodeId = NodeId(1);

@@ -4,10 +4,9 @@ use bus::{
     BusEvent, Exports, NodeAccounts, Peer, PeerState, PeerStatus, Port, Remote, RemoteOptions, Served,
     VOLUME, WithNodes,
 };
-use cluster::node_trust::fixture::TestCluster;
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use smb::auth::NtHash;
 use smb::rpc::AccountEntry;
 use smb::wire::BufferDescriptorV1;
@@ -28,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use sys::driver::{Driver, DriverChoice};
 use sys::{Buf, Payload, monotonic_now};
+use trust::node_trust::fixture::TestCluster;
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, PoolId, Sid, VolumeId};
 use volume::backend::{AccessToken, Backend, Event, OperationId, Privileges, Ruling, ShareOptions, Standing};
 

@@ -3,7 +3,7 @@
 //! Promises: follows a change as soon as the state reports it; reads several at once. Never decides.
 
 use crate::manager::Manager;
-use cluster::State;
+use records::State;
 use std::sync::Arc;
 use std::time::Duration;
 

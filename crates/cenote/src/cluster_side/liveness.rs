@@ -7,14 +7,13 @@
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use crate::pulse::Pulse;
 use bus::{NodeAccounts, Peer};
-use cluster::identity::{Facts, Identity, IdentityError};
-use cluster::membership::shell::{Heartbeats, Link, Peers, Surroundings};
-use cluster::membership::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
-use cluster::node_trust::{NodeTrust, OwnPapers, TrustError};
-use cluster::nodes::{self, ClusterRecord, Sealed};
-use cluster::seal::{SealError, SealKey};
-use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
+use heartbeat::shell::{Heartbeats, Link, Peers, Surroundings};
+use heartbeat::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
+use member::identity::{Facts, Identity, IdentityError};
 use node::NodeLife;
+use records::nodes::{self, ClusterRecord, Sealed};
+use records::seal::{SealError, SealKey};
+use records::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
 use tokio::sync::oneshot;
+use trust::node_trust::{NodeTrust, OwnPapers, TrustError};
 use types::{Monotonic, NodeId, Repeated};
 
 /// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
@@ -110,8 +110,8 @@ impl Liveness {
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
         let LivenessParts { facts, data, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
-        let socket = cluster::membership::bind(listen)
-            .map_err(|source| LivenessError::Listen { address: listen, source })?;
+        let socket =
+            heartbeat::bind(listen).map_err(|source| LivenessError::Listen { address: listen, source })?;
         let (wake, woken) = mpsc::channel();
         let options = Options {
             me: facts.node,

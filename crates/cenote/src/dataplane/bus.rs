@@ -4,7 +4,7 @@
 
 use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
-use cluster::membership::shell::Link;
+use heartbeat::shell::Link;
 use node::tasks::{Tasks, until};
 use node::{Membership, Node, Unreached};
 use space::coordinator::LateReads;

@@ -7,10 +7,10 @@ use crate::control::{
 };
 use crate::quotas;
 use api::{RebalanceJob, RebalanceStep, model};
-use cluster::{Provisioning, Resiliency};
 use node::Node;
 use node::jobs::{JobId, JobState};
 use node::tasks::until;
+use records::{Provisioning, Resiliency};
 use std::rc::Rc;
 use std::time::Duration;
 

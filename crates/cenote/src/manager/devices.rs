@@ -5,9 +5,9 @@ use crate::config::Config;
 use crate::control::NewDisk;
 use api::model::{DiskStatus, Health, Snapshot};
 use api::{ApiError, ErrorKind, Role};
-use cluster::clock::unix_now_s;
 use machine::places::leads_to;
 use machine::prediction::predicted_failure;
+use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
 impl Manager {

@@ -2,11 +2,11 @@
 //! while this server may answer for none.
 
 use super::Manager;
+use api::audit::AuditTrouble;
 use api::model::{
     Health, HealthIssue, HealthReport, NODE_UNREACHED, Snapshot, VOLUME_UNREACHED, VolumeStatus,
 };
-use cluster::audit::AuditTrouble;
-use cluster::{StatePlace, StateTrouble};
+use records::{StatePlace, StateTrouble};
 
 impl Manager {
     /// Adds issues of the files. `may_answer`: this server may answer for volumes.

@@ -3,10 +3,10 @@
 use crate::control::{CommandError, CommandErrorKind, NewDisk};
 use api::requests::{AddDisk, FaultDomain};
 use api::{ApiError, ErrorKind};
-use cluster::StateError;
-use cluster::accounts::AccountError;
-use cluster::seal::SealError;
 use machine::places::absolute;
+use records::StateError;
+use records::accounts::AccountError;
+use records::seal::SealError;
 use types::DiskId;
 
 pub(super) fn same(left: &str, right: &str) -> bool {
@@ -74,7 +74,7 @@ pub(super) fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
     Ok(NewDisk {
         path,
         create_size_bytes: request.create_size_bytes,
-        fault_domain: cluster::FaultDomain { rack, node, enclosure },
+        fault_domain: records::FaultDomain { rack, node, enclosure },
     })
 }
 

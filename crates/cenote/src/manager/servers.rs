@@ -4,8 +4,8 @@ use super::Manager;
 use super::refusals::{no_such, same};
 use crate::control::FileCommand;
 use api::{ApiError, ErrorKind, Subject};
-use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use node::jobs::JobId;
+use records::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use std::time::{Duration, Instant};
 use types::{NodeId, VolumeId};
 

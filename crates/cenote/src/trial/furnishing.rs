@@ -13,8 +13,8 @@ use api::requests::{
 };
 use cli::args::{Global, Quickstart};
 use cli::{Client, Failure};
-use cluster::accounts::generated_password;
-use cluster::shares::ShareAccess;
+use records::accounts::generated_password;
+use records::shares::ShareAccess;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

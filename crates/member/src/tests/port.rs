@@ -71,7 +71,7 @@ async fn what_a_witness_hands_on_is_not_carried_out() {
     join(&witness, &token).await.unwrap();
     let tls = Arc::new(tls::asking(&Identity::open(witness.data.path()).unwrap().unwrap()).unwrap());
     let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
-    let errand = Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None });
+    let errand = Ask::Errand(crate::wire::Errand { method, path, body: Secret(String::new()), by: None });
     let told = ask(tls.clone(), first.address(), &errand, PATIENCE).await;
     assert!(matches!(&told, Err(AskError::Refused(why)) if why.contains("witness")), "{told:?}");
     assert!(matches!(ask(tls, first.address(), &Ask::Facts, PATIENCE).await, Ok((Tell::Facts(_), _))));

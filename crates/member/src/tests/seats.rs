@@ -2,9 +2,10 @@
 
 use super::founding::{Founder, RUNS, create, has_etcd};
 use super::*;
-use cluster::accounts::Accounts;
-use cluster::authority::{Authority, NodeKey, is_good};
-use cluster::clock::unix_now_s;
+use etcd::EtcdState;
+use records::accounts::Accounts;
+use records::clock::unix_now_s;
+use trust::authority::{Authority, NodeKey, is_good};
 
 /// For etcd's elections, and for a member that catches up, on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -112,7 +113,7 @@ async fn a_member_that_lost_its_data_or_was_removed_is_made_anew_under_another_n
     off(move || {
         let until = std::time::Instant::now() + LONG;
         // Refused while connections are younger than five seconds.
-        while state.etcd().unwrap().members().remove(third).is_err() {
+        while EtcdState::of(&state).unwrap().members().remove(third).is_err() {
             assert!(std::time::Instant::now() < until);
             std::thread::sleep(Duration::from_millis(100));
         }

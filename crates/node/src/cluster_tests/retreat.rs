@@ -8,9 +8,9 @@ impl Rig {
         for other in [2, 3].map(NodeId) {
             self.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
         }
-        let is_commit = |request: &cluster::Request| matches!(request, cluster::Request::Commit(_));
+        let is_commit = |request: &records::Request| matches!(request, records::Request::Commit(_));
         let lose =
-            move |request: &cluster::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
+            move |request: &records::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
         self.memory.set_fault_hook(Some(Box::new(lose)));
         let since = self.now();
         let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });

@@ -6,7 +6,7 @@ use super::model::{File, Touched};
 use crate::random::Random;
 use crate::stack::{Limits, Node, POOL, Scenario, Served, SimDisk, format_of, plain_create, wide};
 use crate::trace::Trace;
-use cluster::{MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
+use records::{MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NtStatus, VolumeId};

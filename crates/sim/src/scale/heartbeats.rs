@@ -1,11 +1,9 @@
-//! Liveness of servers, by [`cluster::membership`] itself, and its consequences: leases, takeovers, and
+//! Liveness of servers, by [`heartbeat`] itself, and its consequences: leases, takeovers, and
 //! the right to serve.
 
 use super::counts::{Counts, MICROSECOND, node_id};
-use cluster::membership::{
-    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict,
-};
-use cluster::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
+use heartbeat::{Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict};
+use records::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{Candidate, View, owners};
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@
 use super::counts::{Counts, MICROSECOND, MILLISECOND, SECOND, node_id};
 use super::heartbeats::{Heartbeats, Told};
 use super::{CHUNK_BLOCKS, CHUNKS, COPIES, DISKS_PER_NODE};
-use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Resiliency, Typed, VolumeRecord};
 use pool::{DiskView, FaultDomain, PoolView};
+use records::{Answer, MemoryState, Provisioning, Request as StateRequest, Resiliency, Typed, VolumeRecord};
 use space::api::{SpaceCompletion, SpaceRequest};
 use space::coordinator::{Config, Coordinator, Phase, Predecessor, StateToken};
 use space::fake_store::{FakeFault, FakeStore};

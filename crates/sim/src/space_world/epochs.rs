@@ -10,7 +10,7 @@ use super::event::Event;
 use super::membership::id_of;
 use super::network::Network;
 use super::servers::Servers;
-use cluster::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
+use records::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
 use space::local::epochs::{Asked, Epochs};
 use space::message::{BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId};
 use space::seam::BlockStore;

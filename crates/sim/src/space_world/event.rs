@@ -1,6 +1,6 @@
 //! Events at moments of a run.
 
-use cluster::{Answer, Request as StateRequest};
+use records::{Answer, Request as StateRequest};
 use space::message::{Request, Response};
 
 pub(crate) enum Event {

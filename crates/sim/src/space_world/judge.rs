@@ -8,7 +8,7 @@ use super::narrate;
 use super::nodes::SimDisk;
 use super::oracle::{Register, ZERO};
 use super::servers::Servers;
-use cluster::{MemoryState, Typed, VolumeRecord};
+use records::{MemoryState, Typed, VolumeRecord};
 use types::{ChunkIndex, DiskId, Lba};
 
 /// Judges each committed record and each acknowledged write by the contents of the disks.

@@ -7,7 +7,7 @@ use super::event::Event;
 use super::invariants::copies::{Watch, Wrong};
 use super::membership::{LEASE, Membership, id_of};
 use super::servers::Servers;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use space::coordinator::{Config, Coordinator, Phase, Predecessor};
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Liveness of the nodes, and the right to answer and to open the volume: [`cluster::membership`]
+//! Liveness of the nodes, and the right to answer and to open the volume: [`heartbeat`]
 //! itself, with datagrams that the network loses, delays and repeats, and around it the steps of
 //! `cenote` and `node`.
 //!
@@ -9,11 +9,11 @@
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
 use super::servers::Servers;
-use cluster::membership::{
+use heartbeat::{
     Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
     Ways,
 };
-use cluster::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
+use records::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{self, Candidate, View, owners};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::event::Event;
 use super::servers::Servers;
-use cluster::{Answer, Request as StateRequest, VolumeRecord};
+use records::{Answer, Request as StateRequest, VolumeRecord};
 use space::coordinator::StateToken;
 use space::message::{BusError, Operation, Request, Response};
 use types::DiskId;

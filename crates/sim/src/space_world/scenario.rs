@@ -1,7 +1,7 @@
 //! Make-up of a run: chosen by its seed, so that different seeds stress different things.
 
 use crate::random::Random;
-use cluster::Resiliency;
+use records::Resiliency;
 
 /// One of so many seeds has links that lose large messages: those with this remainder. Not drawn, so
 /// that the other seeds stay what they were.

@@ -5,7 +5,7 @@ use super::course::MILLISECOND;
 use super::holding::{Hold, Holding};
 use super::membership::id_of;
 use super::world::SpaceWorld;
-use cluster::{Record, Transaction, Typed, VolumeRecord};
+use records::{Record, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
 use space::coordinator::{Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried};

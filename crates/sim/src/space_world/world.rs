@@ -16,7 +16,7 @@ use super::network::Network;
 use super::scenario::Scenario;
 use super::servers::Servers;
 use super::traffic::{Traffic, Turn};
-use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
+use records::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
 use space::coordinator::{Coordinator, Event as SpaceEvent, Phase, Predecessor};
 use space::fake_store::FakeFault;
 use types::{BLOCK_BYTES, Monotonic, PoolId};

@@ -4,9 +4,9 @@ use super::disks::SimDisk;
 use super::node::Node;
 use super::scenario::Kind;
 use crate::random::Random;
-use cluster::MemoryState;
 use disk::DiskError;
 use disk::crash::{CrashDisk, Fault, FaultAction, FaultTarget};
+use records::MemoryState;
 use std::time::Duration;
 use types::DiskId;
 
@@ -119,9 +119,9 @@ fn send_state_away(state: &MemoryState, random: &mut Random) {
     let mut sometimes = Random::new(random.below(u64::MAX));
     let always = sometimes.chance(500);
     state.set_fault_hook(Some(Box::new(move |_| match sometimes.below(4) {
-        0 if !always => cluster::Fault::AnswerLost,
-        1 if !always => cluster::Fault::None,
-        _ => cluster::Fault::Lost,
+        0 if !always => records::Fault::AnswerLost,
+        1 if !always => records::Fault::None,
+        _ => records::Fault::Lost,
     })));
 }
 

@@ -3,8 +3,8 @@
 use super::disks::{POOL, SimDisk, SimStore, TimedDisk};
 use super::scenario::Scenario;
 use super::served::{Limits, Served, Space};
-use cluster::MemoryState;
 use pool::FaultDomain;
+use records::MemoryState;
 use space::coordinator::Config;
 use space::local::LocalEvent;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Make-up of a run: everything that its seed decides beforehand.
 
 use crate::random::Random;
-use cluster::Resiliency;
+use records::Resiliency;
 use std::time::Duration;
 
 /// How a coordinator reaches the disks.

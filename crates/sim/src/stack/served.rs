@@ -1,7 +1,7 @@
 //! A volume on a node: its virtual disk is opened, then its file system, then it serves; if it fails it is tried again.
 
 use super::disks::SimStore;
-use cluster::MemoryClient;
+use records::MemoryClient;
 use space::coordinator::Phase;
 use space::local::{LocalSpace, VolumeHandle};
 use std::time::Duration;

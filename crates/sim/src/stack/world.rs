@@ -13,7 +13,7 @@ use super::served::{Limits, Served};
 use super::told::Told;
 use crate::random::Random;
 use crate::trace::Trace;
-use cluster::{MemoryState, Provisioning, Typed, VolumeRecord};
+use records::{MemoryState, Provisioning, Typed, VolumeRecord};
 use space::coordinator::Event as SpaceEvent;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;

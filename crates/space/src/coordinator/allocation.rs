@@ -9,8 +9,8 @@ use super::ground::Ground;
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use cluster::Provisioning;
 use pool::Purpose;
+use records::Provisioning;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId};
 
 #[derive(Default)]

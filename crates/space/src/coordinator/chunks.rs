@@ -3,8 +3,8 @@
 //! Invariants: a disk is not both a holder and a mirror of a chunk; holders are in order of their ids; a chunk that operations or syncs
 //! use (`active`) is neither removed nor are its slabs given back.
 
-use cluster::VolumeRecord;
 use pool::PoolView;
+use records::VolumeRecord;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,7 @@ use super::chunks::Chunks;
 use super::wants::Wants;
 use crate::planted::Planted;
 pub(super) use crate::takeover::may_miss;
-use cluster::{Home, VolumeRecord};
+use records::{Home, VolumeRecord};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::DiskId;

@@ -25,7 +25,7 @@ use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
 use super::wants::{MarkChange, Wants};
 use crate::planted::Planted;
-use cluster::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
+use records::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
@@ -633,7 +633,7 @@ impl Membership {
         Decision::None
     }
 
-    fn compare_after_conflict(&mut self, found: Option<cluster::Versioned>, setting: &Setting) -> Decision {
+    fn compare_after_conflict(&mut self, found: Option<records::Versioned>, setting: &Setting) -> Decision {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         let Some(found) = found else { return Decision::Fenced };
         let Ok(record) = VolumeRecord::decode(&self.record.key(), &found.value) else {

@@ -59,7 +59,6 @@ use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
 use calls::{Calls, Outcome, Owner};
 use chunks::Chunks;
-use cluster::{JobKind, VolumeRecord};
 use ground::Ground;
 use jobs::Jobs;
 use keys::{Holder, Purpose};
@@ -67,6 +66,7 @@ use membership::{Decision, Facts, Membership};
 use opening::{Claim, Opening};
 use operations::Operations;
 use pool::{ChunkCopies, Move, PoolView};
+use records::{JobKind, VolumeRecord};
 use reports::{Heard, Next, Reports};
 use setting::{Geometry, Setting};
 use std::cell::RefCell;
@@ -162,8 +162,8 @@ impl Coordinator {
     fn chunks_available(&self, copies: u8) -> u64 {
         let pool = self.ground.chunks.pool.borrow();
         match self.record().provisioning {
-            cluster::Provisioning::Thin => pool.available_chunks(copies),
-            cluster::Provisioning::Fixed => pool.promised_chunks(copies),
+            records::Provisioning::Thin => pool.available_chunks(copies),
+            records::Provisioning::Fixed => pool.promised_chunks(copies),
         }
     }
 
@@ -260,7 +260,7 @@ impl Coordinator {
     }
 
     /// Takes the next request to the cluster state.
-    pub fn poll_state(&mut self) -> Option<(StateToken, cluster::Request)> {
+    pub fn poll_state(&mut self) -> Option<(StateToken, records::Request)> {
         self.ground.membership.requests.poll()
     }
 
@@ -294,7 +294,7 @@ impl Coordinator {
     }
 
     /// Takes the cluster state's answer.
-    pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: cluster::Answer) {
+    pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: records::Answer) {
         self.advance_time(now);
         match self.opening.state_answered(token, &answer, &mut self.ground) {
             Claim::NotOurs => self.membership_answered(token, answer),
@@ -559,7 +559,7 @@ impl Coordinator {
     }
 
     /// Takes an answer of the cluster state about the record.
-    fn membership_answered(&mut self, token: StateToken, answer: cluster::Answer) {
+    fn membership_answered(&mut self, token: StateToken, answer: records::Answer) {
         match self.ground.membership.answered(token, answer, &self.ground.setting) {
             Decision::None => {}
             Decision::Committed(changes) => self.adopt(&changes),

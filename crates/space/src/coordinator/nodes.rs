@@ -11,8 +11,8 @@ use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
-use cluster::VolumeRecord;
-use cluster::import::EPOCHS_AHEAD_MAX;
+use records::VolumeRecord;
+use records::import::EPOCHS_AHEAD_MAX;
 use std::time::Duration;
 use types::{DiskId, Epoch, Monotonic, NodeId};
 

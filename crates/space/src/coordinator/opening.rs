@@ -27,7 +27,7 @@ use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
 use crate::takeover::may_answer;
-use cluster::{Condition, Record, VolumeRecord};
+use records::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId, Stamp};
 
@@ -171,7 +171,7 @@ impl Opening {
     pub fn state_answered(
         &mut self,
         token: StateToken,
-        answer: &cluster::Answer,
+        answer: &records::Answer,
         ground: &mut Ground,
     ) -> Claim {
         if self.step.token() != Some(token) {
@@ -179,7 +179,7 @@ impl Opening {
         }
         let key = ground.membership.record().key();
         match (self.step.clone(), answer) {
-            (Step::Read { .. }, cluster::Answer::Value(Some(found))) => {
+            (Step::Read { .. }, records::Answer::Value(Some(found))) => {
                 let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
                     return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
                 };
@@ -200,14 +200,14 @@ impl Opening {
                 ground.membership.load(record, found.revision);
                 self.claim(proposal, ground);
             }
-            (Step::Read { .. }, cluster::Answer::Value(None)) => {
+            (Step::Read { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
             }
-            (Step::Claim { proposal, .. }, cluster::Answer::Committed { revision }) => {
+            (Step::Claim { proposal, .. }, records::Answer::Committed { revision }) => {
                 return self.claim_committed(*proposal, *revision, ground);
             }
-            (Step::Claim { proposal, .. }, cluster::Answer::Conflict) => self.read_back(proposal, ground),
-            (Step::ReadBack { proposal, .. }, cluster::Answer::Value(Some(found))) => {
+            (Step::Claim { proposal, .. }, records::Answer::Conflict) => self.read_back(proposal, ground),
+            (Step::ReadBack { proposal, .. }, records::Answer::Value(Some(found))) => {
                 return match VolumeRecord::decode(&key, &found.value) {
                     Ok(record) if record == *proposal => {
                         self.claim_committed(*proposal, found.revision, ground)
@@ -215,7 +215,7 @@ impl Opening {
                     _ => Claim::Failed(SpaceError::Fenced),
                 };
             }
-            (Step::ReadBack { .. }, cluster::Answer::Value(None)) => {
+            (Step::ReadBack { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Fenced);
             }
             _ => self.retry_at = Some(ground.setting.now.after(ground.setting.config.state_retry)),

@@ -1,6 +1,6 @@
 //! Requests to the cluster state on their way.
 
-use cluster::{Condition, Record, Request, Transaction, VolumeRecord};
+use records::{Condition, Record, Request, Transaction, VolumeRecord};
 use std::collections::VecDeque;
 
 /// Names one request to the cluster state; its answer carries it.

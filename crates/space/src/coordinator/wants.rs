@@ -1,6 +1,6 @@
 //! What the coordinator wants the record to say next.
 
-use cluster::{StaleDisk, VolumeRecord};
+use records::{StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch};
 

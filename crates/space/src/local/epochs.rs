@@ -7,7 +7,7 @@
 
 use crate::message::{BusError, Operation, PeerId, Request};
 use crate::planted::Planted;
-use cluster::{Answer, Record, VolumeRecord};
+use records::{Answer, Record, VolumeRecord};
 use std::collections::BTreeMap;
 use store::api::StoreError;
 use types::{DiskId, Epoch, NodeId, VolumeId};

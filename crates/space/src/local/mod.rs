@@ -14,10 +14,10 @@ use crate::message::{BusError, PeerId, RequestId, Response, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
-use cluster::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use epochs::{Epochs, Settled};
 use nodes::Nodes;
 use pool::{DiskView, PoolView};
+use records::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
@@ -592,7 +592,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         self.next_token += 1;
         self.epochs.begin_reading(self.next_token, volume);
         let key = VolumeRecord::key_of(&volume.to_string());
-        self.state.submit(self.next_token, cluster::Request::Get { key });
+        self.state.submit(self.next_token, records::Request::Get { key });
     }
 
     fn settle_epochs(&mut self, settled: Settled) {

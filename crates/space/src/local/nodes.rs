@@ -8,7 +8,7 @@ use super::{Inner, LocalSpace, VolumeHandle};
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
 use crate::seam::BlockStore;
-use cluster::{ClusterState, FaultDomain, VolumeRecord};
+use records::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};

@@ -5,7 +5,7 @@ use crate::api::{SpaceError, SpaceReply, SpaceRequest};
 use crate::coordinator::Event;
 use crate::fake_store::FakeFault;
 use crate::local::LocalEvent;
-use cluster::{FaultDomain, JobKind, Resiliency};
+use records::{FaultDomain, JobKind, Resiliency};
 use std::time::Duration;
 use store::api::WriteClass;
 use types::Lba;

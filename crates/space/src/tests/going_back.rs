@@ -6,7 +6,7 @@ use crate::coordinator::{Event, Phase};
 use crate::fake_store::{FakeFault, FakeImage};
 use crate::local::LocalEvent;
 use crate::seam::BlockStore;
-use cluster::{FaultDomain, JobKind, Resiliency};
+use records::{FaultDomain, JobKind, Resiliency};
 use std::time::Duration;
 use store::api::{StoreRequest, WriteClass};
 use types::{Epoch, Lba};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fake_store::FakeFault;
-use cluster::JobKind;
+use records::JobKind;
 use types::ChunkIndex;
 
 #[test]
@@ -162,7 +162,7 @@ fn a_copy_that_is_complete_counts_although_the_disk_it_was_to_replace_left_befor
     bench.space.set_retired(leaving, true);
     bench.pass(Duration::from_millis(1_500));
     assert!(!bench.record().building.is_empty(), "its copy is being made elsewhere");
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_millis(1_500));
     target.set_fault(FakeFault::None);
     bench.pass(Duration::from_millis(500));
@@ -181,7 +181,7 @@ fn new_chunks_are_not_given_to_a_disk_that_the_next_record_is_without() {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
     let empty = disk((0..3).find(|at| !bench.holders(0).contains(at)).unwrap() as u8 + 1);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.space.set_retired(empty, true);
     bench.pass(Duration::from_secs(2));
     bench.space.set_retired(empty, false);
@@ -214,7 +214,7 @@ fn the_record_says_at_once_that_a_disk_is_back_which_an_opening_may_then_miss() 
 fn copies_may_differ_until_the_volume_is_open_and_they_were_compared() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.restart_for(Duration::from_secs(2));
     assert!(!bench.space.is_reconciled(), "nobody knows what a crash left");
     bench.state.set_fault_hook(None);
@@ -343,7 +343,7 @@ fn two_copies_always_count(bench: &mut Bench, target: DiskId, store: &FakeStore)
 #[test]
 fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_put_out() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
     // A record without the disk was proposed; meanwhile the disk is back, and the copy becomes complete.
     store.set_fault(FakeFault::None);
@@ -356,7 +356,7 @@ fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_p
 #[test]
 fn no_copy_is_given_up_by_the_record_that_puts_the_disk_of_the_new_one_out() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
     bench.pass(Duration::from_millis(100));
@@ -376,7 +376,7 @@ fn no_copy_is_given_up_by_the_record_that_puts_the_disk_of_the_new_one_out() {
 fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_the_record_cannot_change() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
     let kept = bench.holders(0)[1];
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
     // The record puts the disk out; a remaining one cannot promise that yet, and another change waits for its answer.
     bench.stores[kept].set_fault(FakeFault::Hang);
@@ -388,7 +388,7 @@ fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_th
         tick(&mut bench);
     }
     assert!(!bench.record().in_sync.contains(&target));
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
     store.set_fault(FakeFault::None);
@@ -544,7 +544,7 @@ fn a_retired_disk_is_not_forgotten_while_it_is_asked_for_a_slab() {
     bench.pass(Duration::from_millis(100));
     let asked = (0..3).find(|at| bench.stores[*at].pending() > 0).unwrap();
     // The outcome of the record's change is not known for a while.
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::AnswerLost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::AnswerLost)));
     bench.space.set_retired(disk(asked as u8 + 1), true);
     bench.pass(Duration::from_secs(2));
     bench.stores.iter().for_each(|store| store.set_fault(FakeFault::None));

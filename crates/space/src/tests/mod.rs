@@ -16,7 +16,7 @@ use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, VirtualD
 use crate::coordinator::{Config, Phase};
 use crate::fake_store::{FakeFault, FakeStore};
 use crate::local::{LocalSpace, VolumeHandle};
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::time::Duration;
 use store::api::WriteClass;
 use sys::{BufMut, Payload};

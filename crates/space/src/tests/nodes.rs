@@ -4,7 +4,7 @@ use super::*;
 use crate::coordinator::Predecessor;
 use crate::local::LocalEvent;
 use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
-use cluster::{Condition, NodeLease, Record};
+use records::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -6,7 +6,7 @@ use crate::coordinator::{Config, Phase};
 use crate::local::{LocalSpace, VolumeHandle};
 use ::disk::DiskError;
 use ::disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
-use cluster::{
+use records::{
     FaultDomain, JobKind, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord,
 };
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
-use cluster::{DiskRecord, VolumeRecord};
 use node::Node;
+use records::{DiskRecord, VolumeRecord};
 
 /// Reports volumes that no server serves.
 pub(super) fn unserved_volumes(node: &Node) -> Vec<HealthIssue> {
@@ -79,7 +79,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::{PoolId, VolumeId};
 
     #[test]
@@ -91,8 +91,8 @@ mod tests {
             path: "/dev/sdb".to_owned(),
             size_bytes: 1 << 40,
             slab_bytes: 1 << 28,
-            fault_domain: cluster::FaultDomain { node: "node-2".to_owned(), ..Default::default() },
-            state: cluster::DiskState::Missing,
+            fault_domain: records::FaultDomain { node: "node-2".to_owned(), ..Default::default() },
+            state: records::DiskState::Missing,
             since_unix_s: 0,
             scrubbed_unix_s: 0,
         };
@@ -110,8 +110,8 @@ mod tests {
             path: "/dev/sdq".to_owned(),
             size_bytes: 1 << 30,
             slab_bytes: 1 << 20,
-            fault_domain: cluster::FaultDomain::default(),
-            state: cluster::DiskState::Healthy,
+            fault_domain: records::FaultDomain::default(),
+            state: records::DiskState::Healthy,
             since_unix_s: 0,
             scrubbed_unix_s: 0,
         };

@@ -2,7 +2,6 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
-use cluster::DiskState;
 use disk::FileState;
 use disk::partition::TableState;
 use node::damage::Damage;
@@ -10,6 +9,7 @@ use node::disk_slot::DiskSlot;
 use node::events::Events;
 use node::volumes::Volumes;
 use node::{Asked, Beyond, HostFull, Slow};
+use records::DiskState;
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
@@ -353,7 +353,7 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{DiskRecord, FaultDomain};
+    use records::{DiskRecord, FaultDomain};
     use types::{DiskId, PoolId};
 
     fn slot() -> DiskSlot {

@@ -5,10 +5,10 @@ use super::disk_issues::{
     unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
-use cluster::{DiskRecord, DiskState, FaultDomain};
 use node::Node;
 use node::damage::Damage;
 use node::disk_slot::{Condition, DiskSlot};
+use records::{DiskRecord, DiskState, FaultDomain};
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {

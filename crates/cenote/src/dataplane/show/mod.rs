@@ -20,9 +20,9 @@ use api::model::{
     DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpensPage,
     RdmaTrace, Snapshot, VolumeDamage,
 };
-use cluster::clock::unix_now;
 use node::Node;
 use node::{damage_search, jobs};
+use records::clock::unix_now;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

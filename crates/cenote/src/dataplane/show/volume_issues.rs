@@ -2,7 +2,7 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue, VOLUME_UNREACHED};
-use cluster::{VolumeRecord, WARN_AT_PERCENT};
+use records::{VolumeRecord, WARN_AT_PERCENT};
 use std::time::Duration;
 use types::BLOCK_BYTES;
 use types::size::show_size;
@@ -263,7 +263,7 @@ pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::{Lba, PoolId, VolumeId};
 
     #[test]

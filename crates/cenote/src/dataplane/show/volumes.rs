@@ -5,10 +5,10 @@ use super::volume_issues::{
     unwritten_changes,
 };
 use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
-use cluster::VolumeRecord;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
 use node::{Neighbours, Node};
+use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{BLOCK_BYTES, DiskId, Lba, NodeId, VolumeId};
@@ -127,19 +127,19 @@ fn show_volume(
         },
         status,
         resiliency: match record.resiliency {
-            cluster::Resiliency::Simple => Resiliency::Simple,
-            cluster::Resiliency::TwoWay => Resiliency::TwoWayMirror,
-            cluster::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
+            records::Resiliency::Simple => Resiliency::Simple,
+            records::Resiliency::TwoWay => Resiliency::TwoWayMirror,
+            records::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
         },
         provisioning: match record.provisioning {
-            cluster::Provisioning::Thin => Provisioning::Thin,
-            cluster::Provisioning::Fixed => Provisioning::Fixed,
+            records::Provisioning::Thin => Provisioning::Thin,
+            records::Provisioning::Fixed => Provisioning::Fixed,
         },
         size_bytes: record.size_bytes,
         used_bytes: statistics.map(|found| found.used_bytes),
         available_bytes: statistics.map(|found| found.available_bytes),
         footprint_bytes: held.as_ref().map(|held| held.values().sum()),
-        warn_at_percent: record.warn_at_percent.unwrap_or(cluster::WARN_AT_PERCENT),
+        warn_at_percent: record.warn_at_percent.unwrap_or(records::WARN_AT_PERCENT),
         copies,
         in_sync_copies: match status {
             VolumeStatus::Detached => None,

@@ -4,7 +4,7 @@
 //! Checked in every interval of the manager. A chunk between two jobs, or being allocated, is short for
 //! a moment; one that stays short is forgotten.
 
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use types::DiskId;
 
 /// Virtual nanoseconds after which a shortage without a reason counts as forgotten: several times the interval in which jobs are

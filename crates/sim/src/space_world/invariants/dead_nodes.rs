@@ -1,8 +1,8 @@
 //! No disk of a node that is known to be dead counts for longer than a change of the record takes, if the other disks have all that it has.
 //! Otherwise every write would wait for calls to it to be late.
 
-use cluster::VolumeRecord;
 use pool::ChunkCopies;
+use records::VolumeRecord;
 use std::collections::BTreeSet;
 use types::DiskId;
 

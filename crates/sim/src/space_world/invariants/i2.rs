@@ -3,8 +3,8 @@
 //! Every record's epoch is higher than the one before it. An owner acknowledges under a committed
 //! record only, and counts no copy that the next coordinator would not count by it.
 
-use cluster::VolumeRecord;
 use pool::ChunkCopies;
+use records::VolumeRecord;
 
 #[derive(Debug, Default)]
 pub struct Records {

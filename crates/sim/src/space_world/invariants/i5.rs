@@ -3,7 +3,7 @@
 //! time.
 
 use crate::space_world::oracle::Register;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 
 /// A disk must not be in sync and stale, and must not vanish from the record while it is the only one.
 pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<String> {
