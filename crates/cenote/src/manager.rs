@@ -33,6 +33,7 @@ use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, 
 use cluster::api_tokens::{self, ApiToken, TokenHash};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
+use cluster::names::NameRule;
 use cluster::seal::SealKey;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{State, accounts::AccountError};
@@ -327,7 +328,7 @@ impl Management for Manager {
 
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId> {
         Box::pin(async move {
-            check_name("pool", &request.name)?;
+            check_name(NameRule::POOL, &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
             self.admit_disks(&disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
@@ -353,7 +354,7 @@ impl Management for Manager {
         Box::pin(async move {
             self.demand_single_server("pool import").await?;
             if let Some(name) = &request.rename {
-                check_name("pool", name)?;
+                check_name(NameRule::POOL, name)?;
             }
             let named = absolute_all(&request.disks)?;
             let there = named.iter().map(|path| (path.clone(), false)).collect();
@@ -376,7 +377,7 @@ impl Management for Manager {
 
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         Box::pin(async move {
-            check_name("volume", &request.name)?;
+            check_name(NameRule::VOLUME, &request.name)?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name))
                 && self.is_recorded_still(&request.name).await?

@@ -6,6 +6,7 @@
 
 use crate::authority::{Authority, AuthorityError, Issued, ProvenKey, Unrecorded};
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
+use crate::names::is_unseen;
 use crate::nodes::{
     self, BadName, ClusterRecord, ETCD_MEMBERS, EtcdMember, FIRST_NODE, NODES_MAX, NodeRecord, NodeState,
     check_cluster_name, check_node_name,
@@ -632,9 +633,11 @@ fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     if let Some(ip) = addresses.iter().find(|ip| others_cannot_reach(ip)) {
         return wrong(format!("{ip} is no address by which others reach the server"));
     }
-    let long = |place: &str| place.chars().count() > PLACE_CHARS_MAX || place.chars().any(char::is_control);
+    let long = |place: &str| place.chars().count() > PLACE_CHARS_MAX || place.chars().any(is_unseen);
     if long(&applicant.rack) || long(&applicant.chassis) {
-        return wrong(format!("rack and chassis have at most {PLACE_CHARS_MAX} characters"));
+        return wrong(format!(
+            "rack and chassis have at most {PLACE_CHARS_MAX} characters, which can all be seen"
+        ));
     }
     Ok(())
 }

@@ -54,6 +54,7 @@ pub mod import;
 pub mod join_token;
 pub mod membership;
 mod memory;
+pub mod names;
 pub mod node_trust;
 pub mod nodes;
 mod packing;
