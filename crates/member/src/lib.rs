@@ -16,6 +16,7 @@
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `waiting` | why a server that starts still waits for the cluster's state |
 //! | `guesses` | how often a host may show tokens that are none |
+//! | `handing_on` | requests of the API that another server carries out |
 //! | `hearing` | how etcd's members are, without waiting for long |
 //! | `own_etcd` | this server's member of etcd, asked each second: one that hangs is told of |
 //! | `figures` | what metrics tell of the cluster |
@@ -37,6 +38,7 @@ mod engine;
 mod failure;
 mod figures;
 mod guesses;
+mod handing_on;
 mod hearing;
 mod issues;
 mod keeping;
