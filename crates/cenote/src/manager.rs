@@ -248,8 +248,7 @@ impl Management for Manager {
 
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
-            let disk = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&disk), by).await?;
+            let disk = self.admit_disk(new_disk(&request)?, by).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -268,8 +267,7 @@ impl Management for Manager {
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
-            let new = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&new), by).await?;
+            let new = self.admit_disk(new_disk(&request)?, by).await?;
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -301,7 +299,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
-            self.demand_places(vec![(path.clone(), false)], Role::Administrator).await?;
+            let path = self.demand_place(path, Role::Administrator).await?;
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
@@ -330,7 +328,7 @@ impl Management for Manager {
         Box::pin(async move {
             check_name(NameRule::POOL, &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            self.admit_disks(&disks, by).await?;
+            let disks = self.admit_disks(disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -357,8 +355,8 @@ impl Management for Manager {
                 check_name(NameRule::POOL, name)?;
             }
             let named = absolute_all(&request.disks)?;
-            let there = named.iter().map(|path| (path.clone(), false)).collect();
-            self.demand_places(there, Role::Administrator).await?;
+            let there = named.into_iter().map(|path| (path, false)).collect();
+            let named = self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => absolute_all(&request.search)?,
