@@ -38,6 +38,7 @@ use records::State;
 use records::accounts::AccountError;
 use records::api_tokens::{self, ApiToken, TokenHash};
 use records::clock::unix_now_s;
+use records::names::NameRule;
 use records::seal::SealKey;
 use records::shares::{self, Share, ShareAccess};
 use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
@@ -248,8 +249,7 @@ impl Management for Manager {
 
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
-            let disk = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&disk), by).await?;
+            let disk = self.admit_disk(new_disk(&request)?, by).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -268,8 +268,7 @@ impl Management for Manager {
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
-            let new = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&new), by).await?;
+            let new = self.admit_disk(new_disk(&request)?, by).await?;
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -301,7 +300,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
-            self.demand_places(vec![(path.clone(), false)], Role::Administrator).await?;
+            let path = self.demand_place(path, Role::Administrator).await?;
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
@@ -328,9 +327,9 @@ impl Management for Manager {
 
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId> {
         Box::pin(async move {
-            check_name("pool", &request.name)?;
+            check_name(NameRule::POOL, &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            self.admit_disks(&disks, by).await?;
+            let disks = self.admit_disks(disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -354,11 +353,11 @@ impl Management for Manager {
         Box::pin(async move {
             self.demand_single_server("pool import").await?;
             if let Some(name) = &request.rename {
-                check_name("pool", name)?;
+                check_name(NameRule::POOL, name)?;
             }
             let named = absolute_all(&request.disks)?;
-            let there = named.iter().map(|path| (path.clone(), false)).collect();
-            self.demand_places(there, Role::Administrator).await?;
+            let there = named.into_iter().map(|path| (path, false)).collect();
+            let named = self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => absolute_all(&request.search)?,
@@ -377,7 +376,7 @@ impl Management for Manager {
 
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         Box::pin(async move {
-            check_name("volume", &request.name)?;
+            check_name(NameRule::VOLUME, &request.name)?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name))
                 && self.is_recorded_still(&request.name).await?

@@ -6,6 +6,7 @@
 //! to a network: an applicant's request comes as data, and the clock as a number.
 
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
+use records::names::is_unseen;
 use records::nodes::{
     self, BadName, ClusterRecord, ETCD_MEMBERS, EtcdMember, FIRST_NODE, NODES_MAX, NodeRecord, NodeState,
     check_cluster_name, check_node_name,
@@ -637,9 +638,11 @@ fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     if let Some(ip) = addresses.iter().find(|ip| others_cannot_reach(ip)) {
         return wrong(format!("{ip} is no address by which others reach the server"));
     }
-    let long = |place: &str| place.chars().count() > PLACE_CHARS_MAX || place.chars().any(char::is_control);
+    let long = |place: &str| place.chars().count() > PLACE_CHARS_MAX || place.chars().any(is_unseen);
     if long(&applicant.rack) || long(&applicant.chassis) {
-        return wrong(format!("rack and chassis have at most {PLACE_CHARS_MAX} characters"));
+        return wrong(format!(
+            "rack and chassis have at most {PLACE_CHARS_MAX} characters, which can all be seen"
+        ));
     }
     Ok(())
 }

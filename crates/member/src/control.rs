@@ -12,6 +12,7 @@ use crate::credentials::Credentials;
 use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
+use crate::handing_on::hand_on;
 use crate::hearing::hear;
 use crate::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use crate::issues::Issues;
@@ -47,8 +48,6 @@ use types::NodeId;
 
 /// How long a join may take at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a request that another server was handed: formatting a disk takes the longest.
-const ERRAND_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// See the module.
 pub struct ClusterControl {
@@ -529,29 +528,6 @@ impl ClusterControl {
         Ok(joined)
     }
 
-    /// Hands a request of the API on to the server that can do it.
-    async fn send_now(&self, name: String, errand: Errand, caller: &Caller) -> Result<Carried, ControlError> {
-        let membership = self.in_cluster()?;
-        let node = self.node_named(&name).await?;
-        let unavailable = |why: String| {
-            let message = format!(
-                "only server '{name}' can do that, and it does not answer: {why}; try again, or give the command on '{name}'"
-            );
-            ControlError(ApiError::new(ErrorKind::Unavailable, message))
-        };
-        if self.server.is_up(node.id) == Some(false) {
-            return Err(unavailable("it is down".into()));
-        }
-        let Errand { method, path, body } = errand;
-        let by = caller.token().map(|(token, role)| wire::ErrandBy { token: token.to_owned(), role });
-        let question = Ask::Errand(wire::Errand { method, path, body: Secret(body), by });
-        match ask_node(membership.asking(), &node, &question, ERRAND_TIMEOUT).await {
-            Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
-            Ok(_) => Err(unavailable("it answered something else than was asked".into())),
-            Err(error) => Err(unavailable(error.to_string())),
-        }
-    }
-
     async fn test_now(&self, request: TestCluster) -> Result<Vec<PreflightCheck>, ControlError> {
         let ours = self.facts().await?;
         let Some(token) = request.token else {
@@ -677,6 +653,10 @@ impl ClusterManagement for ClusterControl {
         self.current_figures()
     }
     fn send_for(&self, name: String, errand: Errand, caller: Caller) -> Answer<'_, Carried> {
-        plain(async move { self.send_now(name, errand, &caller).await })
+        plain(async move {
+            let tls = self.in_cluster()?.asking();
+            let node = self.node_named(&name).await?;
+            hand_on(tls, &node, (errand, &caller), || self.server.is_up(node.id)).await
+        })
     }
 }

@@ -156,6 +156,14 @@ impl ClusterControl {
         let read = LastRead::now(&self.state).map_err(told)?;
         let members = read.members.clone();
         *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+        if !members.iter().any(|node| node.id == credentials.facts().node) {
+            // Its connections to etcd may be good for a while yet, and by them it would change what it has no part in any more.
+            tracing::error!(
+                "this server was removed from the cluster: it ends its service, and starts again to wait outside"
+            );
+            self.restart().notify_one();
+            return Ok(LOOK_EVERY);
+        }
         let now_unix_s = unix_now_s();
         let etcd = self.engine().members();
         let done = [

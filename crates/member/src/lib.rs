@@ -21,6 +21,7 @@
 //! | `listener`, `asking` | the cluster's port, at both ends |
 //! | `waiting` | why a server that starts still waits for the cluster's state |
 //! | `guesses` | how often a host may show tokens that are none |
+//! | `handing_on` | requests of the API that another server carries out |
 //! | `hearing` | the state of etcd's members, without waiting for long |
 //! | `own_etcd` | this server's member of etcd, asked each second: one that hangs becomes an issue |
 //! | `figures` | figures of the cluster for metrics |
@@ -43,6 +44,7 @@ mod engine;
 mod failure;
 mod figures;
 mod guesses;
+mod handing_on;
 mod hearing;
 pub mod identity;
 mod issues;

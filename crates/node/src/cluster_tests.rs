@@ -16,18 +16,19 @@ use records::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
 };
+use log::Log;
 use space::local::nodes::{DiskPace, DiskReport};
 use space::message::{PeerId, Request, Response, Transport};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
 
+mod log;
 mod retreat;
 
 const LEASE: Duration = Duration::from_millis(500);
@@ -688,56 +689,21 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
     });
 }
 
-/// Collects the log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn tells(&self, parts: &[&str]) -> bool {
-        let lines = self.0.lock().expect("no thread panics while it holds it");
-        lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
-        tracing::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = event.metadata().level().to_string();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            line.push_str(&format!(" {field}={value:?}"));
-        });
-        self.0.lock().expect("no thread panics while it holds it").push(line);
-    }
-    fn enter(&self, _: &tracing::Id) {}
-    fn exit(&self, _: &tracing::Id) {}
-}
-
 #[test]
 fn a_server_that_is_away_for_a_moment_is_in_the_log_with_its_disk_by_their_names() {
-    let log = Log::default();
+    let log = Log::of_this_thread();
     let disk = ["volume=\"data\"", "disk=\"node-3:"];
-    tracing::subscriber::with_default(log.clone(), || {
-        let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
-        rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
-        rig.kill(3);
-        rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
-        // The record is there before its owner has heard so, and a disk may leave by its connection before its node is held dead.
-        rig.until("that is logged", |_| {
-            log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat())
-        });
-        rig.until("the node is down", |_| log.tells(&["WARN", "a node is down", "node=\"node-3\""]));
-        rig.revive(3);
-        rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
-        let joined = ["INFO", "has every write of a volume again"];
-        rig.until("that is logged as well", |_| log.tells(&[&joined, &disk[..]].concat()));
-    });
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.kill(3);
+    rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
+    // The record is there before its owner has heard so, and a disk may leave by its connection before its node is held dead.
+    rig.until("that is logged", |_| log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat()));
+    rig.until("the node is down", |_| log.tells(&["WARN", "a node is down", "node=\"node-3\""]));
+    rig.revive(3);
+    rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
+    let joined = ["INFO", "has every write of a volume again"];
+    rig.until("that is logged as well", |_| log.tells(&[&joined, &disk[..]].concat()));
 }
 
 #[test]

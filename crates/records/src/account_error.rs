@@ -1,11 +1,9 @@
 //! Why a change of accounts and shares is refused, and the rule of their names.
 
 use crate::StateError;
+use crate::names::{NameFault, NameRule, UnfitName, UnfitText};
 use crate::seal::SealError;
 use types::Sid;
-
-/// Longest name of a user or group, in characters.
-pub const NAME_CHARS_MAX: usize = 64;
 
 /// Names are compared without regard to case.
 pub(crate) fn folded(name: &str) -> String {
@@ -24,8 +22,10 @@ pub enum AccountError {
     NoAccount(String),
     #[error("there is a {kind} '{name}' already; choose another name")]
     Exists { kind: &'static str, name: String },
-    #[error("'{name}' is not a name for a {kind}: {why}")]
-    BadName { kind: &'static str, name: String, why: &'static str },
+    #[error(transparent)]
+    BadName(#[from] UnfitName),
+    #[error(transparent)]
+    BadText(#[from] UnfitText),
     #[error("the password is refused: {0}")]
     BadPassword(String),
     #[error("group '{0}' is one of Windows' own groups and stays")]
@@ -38,19 +38,11 @@ pub enum AccountError {
     Seal(#[from] SealError),
 }
 
-pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), AccountError> {
-    let bad = |why| Err(AccountError::BadName { kind, name: name.into(), why });
-    if name.trim().is_empty() || name != name.trim() {
-        return bad("it is empty, or begins or ends with a space");
-    }
-    if name.chars().count() > NAME_CHARS_MAX {
-        return bad("it is longer than 64 characters");
-    }
-    if name.chars().any(|c| c.is_control() || r#""/\[]:;|=,+*?<>@%"#.contains(c)) {
-        return bad(r#"it holds a control character or one of "/\[]:;|=,+*?<>@%"#);
-    }
+/// Whether a new user, group or token may have the name.
+pub(crate) fn check_name(rule: NameRule, name: &str) -> Result<(), AccountError> {
+    rule.check(name)?;
     if name.ends_with('.') || name.parse::<Sid>().is_ok() {
-        return bad("it ends with a dot or reads as a SID");
+        return Err(rule.refuse(name, NameFault::Account).into());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! sealed.
 
 use crate::account_error::{check_name, folded, is_reserved};
+use crate::names::{NameFault, NameRule, check_text};
 use crate::seal::{SealError, SealKey};
 use crate::settings::ServerSettings;
 use crate::shares::Share;
@@ -14,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use types::Sid;
 use zeroize::Zeroizing;
 
-pub use crate::account_error::{AccountError, NAME_CHARS_MAX};
+pub use crate::account_error::AccountError;
+
+/// As refusals call it.
+const FULL_NAME: &str = "full name";
 /// Longest password, in characters (as Windows' own dialog has it).
 pub const PASSWORD_CHARS_MAX: usize = 256;
 
@@ -187,10 +191,11 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         groups: &[String],
         now_unix_s: u64,
     ) -> Result<User, AccountError> {
-        check_name("user", name)?;
+        check_name(NameRule::USER, name)?;
+        check_text(FULL_NAME, full_name)?;
         self.policy.check(name, password)?;
         let nt_hash = nt_hash(password);
-        self.check_free("user", name)?;
+        self.check_free(NameRule::USER, name)?;
         let (sid, transaction) = self.next_sid()?;
         let user = User {
             name: name.into(),
@@ -226,7 +231,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     }
 
     /// # Errors
-    /// `NotFound`, or the state's.
+    /// `NotFound`, `BadText`, or the state's.
     pub fn set_user(
         &self,
         name: &str,
@@ -237,6 +242,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         let user = &mut found.value.user;
         user.enabled = enabled.unwrap_or(user.enabled);
         if let Some(full_name) = full_name {
+            check_text(FULL_NAME, full_name)?;
             user.full_name = full_name.into();
         }
         self.state.write(&found.value, found.revision)?;
@@ -249,9 +255,9 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     /// `NotFound`, `Exists`, `BadName`, or the state's.
     pub fn rename_user(&self, name: &str, new_name: &str) -> Result<User, AccountError> {
         let mut found = self.user(name)?;
-        check_name("user", new_name)?;
+        check_name(NameRule::USER, new_name)?;
         if folded(name) != folded(new_name) {
-            self.check_free("user", new_name)?;
+            self.check_free(NameRule::USER, new_name)?;
         }
         let old_key = found.value.key();
         found.value.user.name = new_name.into();
@@ -279,8 +285,8 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     /// # Errors
     /// `Exists`, `BadName`, or the state's.
     pub fn add_group(&self, name: &str) -> Result<Group, AccountError> {
-        check_name("group", name)?;
-        self.check_free("group", name)?;
+        check_name(NameRule::GROUP, name)?;
+        self.check_free(NameRule::GROUP, name)?;
         let (sid, transaction) = self.next_sid()?;
         let group = Group { name: name.into(), sid, members: Vec::new() };
         self.state.commit(transaction.when(group.key(), 0).put(group.key(), group.encode()))?;
@@ -363,7 +369,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     }
 
     /// Users and groups share one space of names, since a SID is looked up by name alone.
-    fn check_free(&self, kind: &'static str, name: &str) -> Result<(), AccountError> {
+    fn check_free(&self, rule: NameRule, name: &str) -> Result<(), AccountError> {
         let id = folded(name);
         if self.state.read::<UserRecord>(&id)?.is_some() {
             return Err(AccountError::Exists { kind: "user", name: name.into() });
@@ -372,11 +378,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
             return Err(AccountError::Exists { kind: "group", name: name.into() });
         }
         if is_reserved(&id) {
-            return Err(AccountError::BadName {
-                kind,
-                name: name.into(),
-                why: "Windows uses it for something else",
-            });
+            return Err(rule.refuse(name, NameFault::Reserved).into());
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use crate::account_error::{AccountError, check_name, folded};
 use crate::hexadecimal::{hex, unhex};
+use crate::names::NameRule;
 use crate::{BlockingState, Record, StateError, Stored, Typed};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
@@ -107,7 +108,7 @@ pub fn create(
     expires_unix_s: Option<u64>,
     now_unix_s: u64,
 ) -> Result<(ApiToken, Zeroizing<String>), AccountError> {
-    check_name("token", name)?;
+    check_name(NameRule::TOKEN, name)?;
     if expires_unix_s.is_some_and(|expires| expires <= now_unix_s) {
         return Err(AccountError::Invalid(format!("token '{name}' would have expired already")));
     }

@@ -47,6 +47,7 @@ pub mod hexadecimal;
 pub mod image;
 pub mod import;
 mod memory;
+pub mod names;
 pub mod nodes;
 mod packing;
 pub mod recovery;

@@ -3,12 +3,13 @@
 //! Owns the share records. Promises: a name is unique, ignoring case. Never knows SMB's wire.
 
 use crate::account_error::{AccountError, folded};
+use crate::names::{NameFault, NameRule, check_text};
 use crate::{BlockingState, Record, Stored, Typed};
 use serde::{Deserialize, Serialize};
 use types::{Sid, VolumeId};
 
-/// Longest name of a share, in characters (MS-SRVS 2.2.4.23 via NNLEN).
-pub const NAME_CHARS_MAX: usize = 80;
+/// As refusals call it.
+const COMMENT: &str = "comment";
 
 /// When a WRITE is durable (D14).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +129,7 @@ pub fn list(state: &impl BlockingState) -> Result<Vec<Share>, AccountError> {
 /// `Exists`, `BadName`, `Invalid` (its path), or the state's.
 pub fn create(state: &impl BlockingState, share: &Share) -> Result<(), AccountError> {
     check(share)?;
+    check_text(COMMENT, &share.comment)?;
     if state.read::<Share>(&share.id())?.is_some() {
         return Err(AccountError::Exists { kind: "share", name: share.name.clone() });
     }
@@ -145,10 +147,14 @@ pub fn set(
     change: impl FnOnce(&mut Share) -> Result<(), AccountError>,
 ) -> Result<Share, AccountError> {
     let mut found = find(state, name)?;
-    let unchanged = found.value.name.clone();
+    let Share { name, comment, .. } = found.value.clone();
     change(&mut found.value)?;
-    found.value.name = unchanged;
-    check(&found.value)?;
+    // They may be older than their rules.
+    found.value.name = name;
+    if found.value.comment != comment {
+        check_text(COMMENT, &found.value.comment)?;
+    }
+    check_settings(&found.value)?;
     state.write(&found.value, found.revision)?;
     Ok(found.value)
 }
@@ -170,21 +176,17 @@ fn find(state: &impl BlockingState, name: &str) -> Result<Stored<Share>, Account
 /// # Errors
 /// `BadName`, or `Invalid`.
 pub fn check(share: &Share) -> Result<(), AccountError> {
-    let bad = |why| Err(AccountError::BadName { kind: "share", name: share.name.clone(), why });
-    if share.name.trim().is_empty() || share.name != share.name.trim() {
-        return bad("it is empty, or begins or ends with a space");
-    }
-    if share.name.chars().count() > NAME_CHARS_MAX {
-        return bad("it is longer than 80 characters");
-    }
-    if share.name.chars().any(|c| c.is_control() || r#""/\[]:|<>+=;,*?"#.contains(c)) {
-        return bad(r#"it holds a control character or one of "/\[]:|<>+=;,*?"#);
-    }
+    NameRule::SHARE.check(&share.name)?;
     if ["ipc$", "admin$", "print$", "bus$", "pipe", "mailslot", "global"]
         .contains(&folded(&share.name).as_str())
     {
-        return bad("it is reserved");
+        return Err(NameRule::SHARE.refuse(&share.name, NameFault::Reserved).into());
     }
+    check_settings(share)
+}
+
+/// All but the name.
+fn check_settings(share: &Share) -> Result<(), AccountError> {
     let names = share.path.split('\\');
     if !share.path.is_empty()
         && names.clone().any(|name| {

@@ -1,10 +1,11 @@
 //! Accounts, shares and the key file, as the control plane uses them.
 
 use records::accounts::{AccountError, Accounts, PasswordPolicy};
+use records::api_tokens::{self, Role};
 use records::seal::{SealError, SealKey};
 use records::settings::ServerSettings;
 use records::shares::{self, Share, ShareAccess};
-use records::{BlockingState, MemoryState, Request};
+use records::{Answer, BlockingState, MemoryState, Record, Request, Transaction, Typed};
 use std::os::unix::fs::PermissionsExt;
 use types::{Sid, VolumeId};
 
@@ -240,4 +241,56 @@ fn share_access_is_the_sum_over_ones_sids() {
     assert_eq!(share.access_of([&Sid::everyone()]), ShareAccess::Read.mask());
     assert_eq!(share.access_of([&Sid::everyone(), &Sid::administrators()]), ShareAccess::Full.mask());
     assert_eq!(share.access_of([&Sid::guests()]), 0);
+}
+
+/// Writes a record that an older build has let in.
+fn write_as_before(state: &MemoryState, record: &impl Record) {
+    let transaction = Transaction::default().when(record.key(), 0);
+    state.commit(transaction.put(record.key(), record.encode())).unwrap();
+}
+
+#[test]
+fn names_that_nobody_can_read_are_refused_and_those_that_are_there_can_be_changed_and_deleted() {
+    let fixture = fixture();
+    let (state, accounts) = (&fixture.state, fixture.accounts());
+    let (hidden, turned) = ("a\u{200B}nn", "txt\u{202E}exe");
+    let share = |name: &str| Share::new(name, VolumeId::from_bytes([1; 16]), Vec::new());
+    for name in [hidden, turned, "\u{200B}", "..", "."] {
+        let refused = |result: Result<(), AccountError>| {
+            assert!(matches!(result, Err(AccountError::BadName(_))), "{name:?}: {result:?}");
+        };
+        refused(accounts.add_user(name, "", "secret", &[], 0).map(|_| ()));
+        refused(accounts.add_group(name).map(|_| ()));
+        refused(api_tokens::create(state, name, Role::Reader, None, 5).map(|_| ()));
+        refused(shares::create(state, &share(name)));
+    }
+    let ann = accounts.add_user("ann", "", "secret", &[], 0).unwrap();
+    assert!(
+        accounts.rename_user("ann", hidden).is_err()
+            && accounts.add_user("ben", turned, "x", &[], 0).is_err()
+    );
+    assert!(accounts.set_user("ann", None, Some(turned)).is_err());
+    assert!(shares::create(state, &Share { comment: turned.into(), ..share("demo") }).is_err());
+
+    for name in [hidden, turned, ".."] {
+        write_as_before(state, &Share { comment: turned.into(), ..share(name) });
+        let close = |share: &mut Share| {
+            share.read_only = true;
+            Ok(())
+        };
+        shares::set(state, name, close).unwrap();
+        assert!(shares::list(state).unwrap().iter().any(|share| share.name == name && share.read_only));
+        shares::delete(state, name).unwrap();
+    }
+    let (token, _) = api_tokens::create(state, "api", Role::Reader, None, 5).unwrap();
+    write_as_before(state, &api_tokens::ApiToken { name: hidden.into(), ..token });
+    api_tokens::delete(state, hidden).unwrap();
+    let ann_record = state.call(Request::Get { key: "user/ann".into() }).unwrap();
+    let Answer::Value(Some(found)) = ann_record else { panic!("{ann_record:?}") };
+    let record = String::from_utf8(found.value).unwrap().replace("\"ann\"", &format!("\"{hidden}\""));
+    let moved = Transaction::default().delete("user/ann").put(format!("user/{hidden}"), record.into_bytes());
+    state.commit(moved).unwrap();
+    accounts.set_password(hidden, "secret", 1).unwrap();
+    assert_eq!(accounts.rename_user(hidden, "ann").unwrap().sid, ann.sid);
+    accounts.delete_user("ann").unwrap();
 }

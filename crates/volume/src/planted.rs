@@ -36,6 +36,8 @@ pub enum Planted {
     PartsWithoutReserve,
     /// An intact page is believed even if its pointer names another one.
     PointerUnchecked,
+    /// A create that is refused after it has made its file leaves that there.
+    RefusedCreateStays,
     /// A file takes another's name before its data is stored.
     RenameBeforeData,
     /// Replay takes a batch with a change of an unknown kind for the end of the journal.
@@ -72,7 +74,7 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::ChunksGivenBackOnce,
@@ -88,6 +90,7 @@ impl Planted {
         Self::OutageFailsVolume,
         Self::PartsWithoutReserve,
         Self::PointerUnchecked,
+        Self::RefusedCreateStays,
         Self::RenameBeforeData,
         Self::ReplayStopsAtUnknown,
         Self::SealOrderNotRaised,

@@ -11,22 +11,41 @@ use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
 impl Manager {
-    /// Refuses new disks in places where `role` may use none, and those that are this server's already.
-    pub(super) async fn admit_disks(&self, disks: &[NewDisk], role: Role) -> Result<(), ApiError> {
+    /// Refuses new disks in places where `role` may use none, and those that are this server's already. Returns the disks by the paths to use.
+    pub(super) async fn admit_disks(
+        &self,
+        mut disks: Vec<NewDisk>,
+        role: Role,
+    ) -> Result<Vec<NewDisk>, ApiError> {
         let places = disks.iter().map(|disk| (disk.path.clone(), disk.create_size_bytes.is_some()));
-        self.demand_places(places.collect(), role).await?;
-        self.demand_no_disk_of_ours(disks.iter().map(|disk| disk.path.clone()).collect()).await
+        let paths = self.demand_places(places.collect(), role).await?;
+        self.demand_no_disk_of_ours(paths.clone()).await?;
+        for (disk, path) in disks.iter_mut().zip(paths) {
+            disk.path = path;
+        }
+        Ok(disks)
     }
 
-    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there.
+    pub(super) async fn admit_disk(&self, disk: NewDisk, role: Role) -> Result<NewDisk, ApiError> {
+        let admitted = self.admit_disks(vec![disk], role).await?.pop();
+        admitted.ok_or_else(|| ApiError::new(ErrorKind::Internal, "a disk was lost on the way"))
+    }
+
+    /// Refuses a path at which `role` may use no disk. Returns the path to use.
+    pub(super) async fn demand_place(&self, path: PathBuf, role: Role) -> Result<PathBuf, ApiError> {
+        let found = self.demand_places(vec![(path, false)], role).await?.pop();
+        found.ok_or_else(|| ApiError::new(ErrorKind::Internal, "a path was lost on the way"))
+    }
+
+    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there. Returns the paths to use.
     pub(super) async fn demand_places(
         &self,
         paths: Vec<(PathBuf, bool)>,
         role: Role,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<PathBuf>, ApiError> {
         let places = self.in_effect.get(Config::disk_places);
         let looked = tokio::task::spawn_blocking(move || {
-            paths.iter().try_for_each(|(path, is_new)| places.check(path, *is_new, role))
+            paths.iter().map(|(path, is_new)| places.check(path, *is_new, role)).collect()
         });
         looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?
     }

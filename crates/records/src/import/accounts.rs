@@ -9,6 +9,7 @@ use super::checks::is_given_to_accounts;
 use super::{Plan, Report};
 use crate::account_error::{check_name, folded, is_reserved};
 use crate::accounts::{AccountError, Group, UserRecord, seal_label};
+use crate::names::NameRule;
 use crate::seal::SealKey;
 use crate::settings::{ID, ServerSettings};
 use crate::shares::Share;
@@ -82,7 +83,8 @@ impl Known {
         if is_reserved(&id) {
             return refused("Windows uses the name for something else".into());
         }
-        if let Err(error) = check_name(kind, name) {
+        let rule = if kind == "user" { NameRule::USER } else { NameRule::GROUP };
+        if let Err(error) = check_name(rule, name) {
             return refused(error.to_string());
         }
         if self.granted.contains(sid) {

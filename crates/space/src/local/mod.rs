@@ -342,9 +342,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Forgets a volume that is closed, stopped or deleted.
+    /// Forgets a volume that is closed, stopped or deleted. Its events that were not polled yet are kept.
     pub fn forget_volume(&self, volume: VolumeId) {
-        self.inner.borrow_mut().volumes.remove(&volume);
+        self.inner.borrow_mut().forget(volume);
     }
 
     /// Forgets all volumes, unless one of them is served; whether they are forgotten.
@@ -355,7 +355,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         if inner.volumes.values().any(is_served) {
             return false;
         }
-        inner.volumes.clear();
+        let unserved: Vec<VolumeId> = inner.volumes.keys().copied().collect();
+        unserved.into_iter().for_each(|volume| inner.forget(volume));
         true
     }
 
@@ -500,6 +501,16 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 }
 
 impl<S: BlockStore, C: ClusterState> Inner<S, C> {
+    fn forget(&mut self, id: VolumeId) {
+        let Some(mut volume) = self.volumes.remove(&id) else { return };
+        while let Some(event) = volume.coordinator.poll_event() {
+            // The caller knows that it stopped, and may have opened it again by the time this is polled.
+            if !matches!(event, Event::Stopped { .. }) {
+                self.events.push_back(LocalEvent::Volume(id, event));
+            }
+        }
+    }
+
     fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
         let changed = if given_up { self.given_up.insert(disk) } else { self.given_up.remove(&disk) };
         if changed {

@@ -1,7 +1,7 @@
 //! Spaces of several nodes over a transport in memory.
 
 use super::*;
-use crate::coordinator::Predecessor;
+use crate::coordinator::{Event, Predecessor};
 use crate::local::LocalEvent;
 use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
 use records::{Condition, NodeLease, Record};
@@ -732,4 +732,19 @@ fn a_request_that_waits_on_this_side_does_not_fail_its_disk() {
     // One that has left and is not answered does.
     let (_, in_sync) = queue_a_write(false);
     assert!(in_sync < 3);
+}
+
+#[test]
+fn a_volume_that_is_forgotten_has_told_which_disks_left_it() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.write(0, 1, 5).unwrap();
+    cluster.kill(2);
+    cluster.write(0, 1, 6).unwrap();
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.record().in_sync.len(), 2);
+    let space = &cluster.nodes[0].space;
+    space.forget_volume(VOLUME);
+    let mut told = std::iter::from_fn(|| space.poll_event());
+    assert!(told.any(|event| matches!(event, LocalEvent::Volume(VOLUME, Event::DiskLeft { .. }))));
 }

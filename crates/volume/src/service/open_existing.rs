@@ -215,7 +215,14 @@ impl Existing<'_> {
     fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Halt> {
         let name = self.parsed.stream.ok_or(NtStatus::INTERNAL_ERROR)?;
         let stream = make_stream(parts, self.file.file, name, self.target)?;
-        allocate(parts, self.create, stream, false)?;
+        if let Err(refused) = allocate(parts, self.create, stream, false) {
+            if matches!(refused, Halt::Status(_)) {
+                let now = parts.time();
+                parts.fs.unlink_stream(stream, now)?;
+                parts.reclaims.add_stream(stream);
+            }
+            return Err(refused);
+        }
         Ok(Opening {
             stream,
             directory: false,

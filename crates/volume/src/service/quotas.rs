@@ -33,6 +33,23 @@ pub fn may_write_streams(
     Ok(parts.descriptor(directory)?.owner.as_ref() == Some(&token.user))
 }
 
+/// Refuses a change of a directory's stream to users who may not write it. The open may be older than the limits.
+///
+/// # Errors
+/// ACCESS_DENIED, and those of [`may_write_streams`].
+pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Halt> {
+    let open = parts.opens.open_for(id, 0)?;
+    if open.stream.index == 0 || parts.fs.quota_settings().0.mode != QuotaMode::Enforce {
+        return Ok(());
+    }
+    let (file, token) = (open.stream.file, open.token.clone());
+    let file = parts.fs.attributes(file)?;
+    match file.directory && !may_write_streams(parts, &file, &token)? {
+        true => Err(NtStatus::ACCESS_DENIED.into()),
+        false => Ok(()),
+    }
+}
+
 /// # Errors
 /// ACCESS_DENIED to a user who asks for another one's quota.
 pub fn query_quotas(parts: &mut Parts<'_>, id: OpenId, query: &QuotaQuery) -> Result<Reply, Halt> {

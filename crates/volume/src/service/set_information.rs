@@ -8,6 +8,7 @@ use super::open::Open;
 use super::open_record::FixedTimes;
 use super::opens::Opens;
 use super::parts::Parts;
+use super::quotas;
 use super::rename::{Linking, Renaming};
 use crate::backend::{OpenId, Reply, SetInformation, SetTime};
 use crate::fs::{AttributeChange, FileSystem, FsError};
@@ -133,6 +134,7 @@ fn data_open(opens: &mut Opens, id: OpenId, access: u32) -> Result<&mut Open, Nt
 
 fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -147,6 +149,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
 
 fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());

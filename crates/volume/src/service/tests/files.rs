@@ -417,10 +417,22 @@ fn while_limits_hold_a_directory_s_streams_are_written_by_its_owner_and_administ
     bench.close(made.open).expect("closed");
     let early = bench.create(create("directory:early", &other)).expect("no limits hold").open;
     bench.close(early).expect("closed");
+    let kept = bench.create(create("directory:kept", &other)).expect("no limits hold").open;
+    let (of_owner, of_file) = (create("directory:own", &owner), create("plain:stream", &other));
+    let may = [of_owner, of_file].map(|create| bench.create(create).expect("no limits hold").open);
+    bench.write(kept, 0, b"begun").expect("written");
     let root = bench.create(Create { caller: create("", &administrator).caller, ..root(1) }).expect("opened");
     let settings = QuotaSettings { mode: QuotaMode::Enforce, ..QuotaSettings::default() };
     let change = QuotaChange::Settings(settings);
     bench.call(Operation::SetQuotas { open: root.open, change }).expect("set");
+    // An open that is older than the limits.
+    assert_eq!(bench.write(kept, 5, b"more").err(), Some(NtStatus::ACCESS_DENIED));
+    for grows in [SetInformation::EndOfFile(1 << 20), SetInformation::Allocation(1 << 20)] {
+        assert_eq!(bench.set(kept, grows).err(), Some(NtStatus::ACCESS_DENIED));
+    }
+    for open in may {
+        bench.write(open, 0, b"more").expect("written");
+    }
     for (path, token, is_let) in [
         ("directory:new", &other, false),
         ("directory:early", &other, false),

@@ -11,6 +11,7 @@ mod owners;
 mod persistent;
 mod propagation;
 mod random;
+pub mod refusals;
 mod review;
 mod short_names;
 
