@@ -5,6 +5,7 @@
 
 use crate::audit::Outcome;
 use crate::caller::Caller;
+use crate::changes::{Changes, complete};
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
 use crate::errands::{ROOT, may_be_elsewhere};
@@ -15,6 +16,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
@@ -31,7 +33,10 @@ pub struct Errands {
 impl Errands {
     /// Holds nothing of the daemon: its errands end with it.
     pub fn new(management: &Arc<dyn Management>) -> Self {
-        Self { management: Arc::downgrade(management), routes: Router::new().nest(ROOT, documented().0) }
+        // The server that asks may be gone before a change is made.
+        let completing = from_fn_with_state(Arc::<Changes>::default(), complete);
+        let routes = Router::new().nest(ROOT, documented().0).layer(completing);
+        Self { management: Arc::downgrade(management), routes }
     }
 
     /// Writes a line to this server's audit log about something that came over the cluster's port.

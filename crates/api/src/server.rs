@@ -7,6 +7,7 @@
 
 use crate::access::Pages;
 use crate::caller::Caller;
+use crate::changes::{BODY_BYTES_MAX, Changes, complete};
 use crate::document::documented;
 use crate::errands::{MayHandOn, is_change};
 use crate::leaving::{GivenTo, Leaving, in_parts};
@@ -42,7 +43,6 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::OpenApi;
 
-const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks that a client takes its answer.
@@ -191,6 +191,7 @@ fn app(
         .merge(pages.into_router().with_state(()))
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
         .layer(axum::Extension(MayHandOn(management.clone())))
+        .layer(from_fn_with_state(Arc::<Changes>::default(), complete))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))

@@ -95,6 +95,7 @@ pub struct Log {
 }
 
 const BUSY_POLL_US_MAX: u64 = 10_000;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys, as `section.key`, and their help: those before the sections of other crates.
 const DOCUMENTATION_BEFORE: &[(&str, &str)] = &[
@@ -308,6 +309,14 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// As [`Config::read`], of a regular file only: a pipe in its place would hold a running server's reader for ever.
+    pub fn read_again(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = api::regular::read_text(path, FILE_BYTES_MAX)
             .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
         Self::parse(&text, &name)
     }

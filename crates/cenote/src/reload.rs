@@ -103,7 +103,7 @@ impl Reload {
                 if let Some(identity) = identity {
                     identity.reload();
                 }
-                in_effect.take_up(Config::read(&file))
+                in_effect.take_up(Config::read_again(&file))
             });
             let status = taken.await.unwrap_or_else(|_| "the configuration stays as it was".into());
             service_manager::tell_all(&[NotifyState::Ready, NotifyState::Status(&status)]);
