@@ -259,9 +259,7 @@ async fn in_time(sent: impl Future<Output = Result<(), String>>) -> Result<(), S
 
 async fn send(mail: Mail, letter: String) -> Result<(), String> {
     let server = mail.host.clone();
-    let sent = tokio::task::spawn_blocking(move || mail::send(&mail, &letter));
-    let sent = sent.await.unwrap_or_else(|_| Err("the server stops".into()));
-    sent.map_err(|why| format!("{server}: {why}"))
+    mail::send(&mail, &letter).await.map_err(|why| format!("{server}: {why}"))
 }
 
 /// Checks health again and again, and logs changes.

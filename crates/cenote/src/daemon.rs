@@ -44,6 +44,8 @@ use sys::{ListenError, listen};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
+/// Time for threads that wait for something outside, when all else has ended.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(5);
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 const AUDIT_FILE: &str = "audit.log";
@@ -598,5 +600,8 @@ fn serve_once(
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
     tracing::info!(smb = listening.join(", "), ?api, "serving");
-    runtime.block_on(daemon.run(Some(reload), || {}))
+    let ended = runtime.block_on(daemon.run(Some(reload), || {}));
+    // A thread that waits for a file system or a name server that hangs does not keep the process.
+    runtime.shutdown_timeout(THREADS_END_WITHIN);
+    ended
 }

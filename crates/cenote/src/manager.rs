@@ -57,6 +57,8 @@ pub struct Manager {
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
+    /// Held while a test of the alerts is under way: each sends mails.
+    testing: tokio::sync::Mutex<()>,
     /// Held while a part of clients' opens is gathered.
     gathering: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
@@ -82,6 +84,7 @@ impl Manager {
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
+            testing: tokio::sync::Mutex::default(),
             gathering: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
@@ -651,7 +654,12 @@ impl Management for Manager {
     fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
         let look = |config: &Config| (config.health.receivers(), config.server.name.clone());
         let (receivers, server) = self.in_effect.get(look);
-        Box::pin(async move { Ok(health_watch::test(receivers, &server).await) })
+        Box::pin(async move {
+            let busy =
+                || ApiError::new(ErrorKind::Conflict, "a test of the alerts is under way: wait for it");
+            let _testing = self.testing.try_lock().map_err(|_| busy())?;
+            Ok(health_watch::test(receivers, &server).await)
+        })
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {
