@@ -122,7 +122,8 @@ pub(crate) struct Journal {
     flying: VecDeque<FlyingBatch>,
     /// The last attempt to cut a batch found no room.
     starved: bool,
-    /// The first batch with a void record that is not withdrawn durably. None says that it was durable, before the one that withdraws it.
+    /// The first batch with a void record that is not withdrawn durably. No batch says that it was durable, nor does the one that withdraws it: of
+    /// that a crash may leave the header, which would be believed, and not the data, without which its records count for nothing.
     withdrawing_from: Option<u64>,
 }
 
@@ -331,11 +332,12 @@ impl Journal {
         record_count: u32,
         wrap: bool,
     ) -> BatchHeader {
+        let proves = Planted::WithdrawalProves.is_planted() && !self.must_withdraw();
         BatchHeader {
             sequence: self.last_sequence + 1,
             incarnation: self.incarnation,
             previous: self.last_crc,
-            durable_through: if self.must_withdraw() { self.proven() } else { self.committed },
+            durable_through: if proves { self.committed } else { self.proven() },
             header_blocks,
             data_blocks,
             record_count,
