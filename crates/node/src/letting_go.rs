@@ -44,7 +44,7 @@ impl LettingGo {
         let Some(own) = self.neighbours.own() else { return };
         let view = self.neighbours.view();
         let better_elsewhere = |volume: &VolumeId| {
-            let record = self.record(*volume);
+            let record = own_record(&self.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_better_elsewhere(&record, &view, own, &unreached))
         };
         let leaving: Vec<VolumeId> = self.volumes.served_ids().into_iter().filter(better_elsewhere).collect();
@@ -59,10 +59,6 @@ impl LettingGo {
             }
             letting_go.is_running.set(false);
         });
-    }
-
-    fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
-        self.pools.space(self.volumes.pool_of(volume).ok()?)?.record(volume)
     }
 
     /// Withdraws the volume, as its node's death would, and records that another node has it. If the state does not answer, the volume stays, and the
@@ -102,6 +98,12 @@ impl LettingGo {
             }
         }
     }
+}
+
+/// The record of a volume that is served here, as this node has changed it last: what the node has read of it may be older, and stays so while the
+/// state does not answer.
+pub(crate) fn own_record(pools: &Pools, volumes: &Volumes, volume: VolumeId) -> Option<VolumeRecord> {
+    pools.space(volumes.pool_of(volume).ok()?)?.record(volume)
 }
 
 /// Demands an answer of the state to as much as passes the volume on, and changes nothing.

@@ -7,7 +7,7 @@
 //! when the others need it. Never decides what is safe: to the others this is a death, and `heartbeat` says why never both answer.
 
 use crate::answering::{Answering, Heartbeats};
-use crate::letting_go::demand_answer;
+use crate::letting_go::{demand_answer, own_record};
 use crate::neighbours::{Neighbours, UNREACHED_AFTER};
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -120,7 +120,7 @@ impl Retreating {
     fn is_called_for(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> bool {
         let (Some(own), view) = (self.neighbours.own(), self.neighbours.view()) else { return false };
         let is_spared = |volume: &VolumeId| {
-            let record = self.neighbours.record(*volume);
+            let record = own_record(&self.opener.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_spared(&record, &view, own))
         };
         self.unanswered_since.get().is_some_and(|since| now.since(since) >= UNANSWERED_FOR)

@@ -123,7 +123,8 @@ pub(crate) struct Journal {
     /// The last attempt to cut a batch found no space.
     starved: bool,
     /// First batch with a void record that is not withdrawn durably. No batch says that it was durable,
-    /// before the one that withdraws the record.
+    /// nor does the one that withdraws it: of that a crash may leave the header, which would be believed,
+    /// and not the data, without which its records count for nothing.
     withdrawing_from: Option<u64>,
 }
 
@@ -333,11 +334,12 @@ impl Journal {
         record_count: u32,
         wrap: bool,
     ) -> BatchHeader {
+        let proves = Planted::WithdrawalProves.is_planted() && !self.must_withdraw();
         BatchHeader {
             sequence: self.last_sequence + 1,
             incarnation: self.incarnation,
             previous: self.last_crc,
-            durable_through: if self.must_withdraw() { self.proven() } else { self.committed },
+            durable_through: if proves { self.committed } else { self.proven() },
             header_blocks,
             data_blocks,
             record_count,

@@ -50,11 +50,13 @@ pub enum Planted {
     VoidNotWithdrawn,
     /// Page versions become durable before the pages.
     VersionsBeforePages,
+    /// A batch that takes a record back says that the record's batch was durable.
+    WithdrawalProves,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AcceptTornBatch,
         Self::AckBeforeDurable,
         Self::AnchorBeforeFlush,
@@ -77,6 +79,7 @@ impl Planted {
         Self::StaleTableCopy,
         Self::VoidNotWithdrawn,
         Self::VersionsBeforePages,
+        Self::WithdrawalProves,
     ];
 
     #[cfg(feature = "planted-bugs")]

@@ -152,6 +152,13 @@ fn a_void_record_takes_nothing_else_of_its_batch_with_it() {
 }
 
 #[test]
+fn a_torn_batch_that_was_to_withdraw_a_record_does_not_make_it_count() {
+    let mut rig = common::with_torn_withdrawal();
+    assert_eq!(rig.read(32, 16), Ok(zeroes(16)));
+    assert_eq!(rig.read(100, 2), Ok([pattern(2, 1), zeroes(1)].concat()));
+}
+
+#[test]
 fn data_that_were_acknowledged_and_have_rotted_are_corrupt() {
     let (mut rig, disk) = empty();
     rig.write(WriteClass::Fresh, 32, &pattern(1, 16)).unwrap();

@@ -96,6 +96,17 @@ fn a_node_that_the_others_need_keeps_its_volumes_and_one_that_they_need_again_ge
 }
 
 #[test]
+fn a_node_whose_data_reach_nobody_goes_by_the_record_that_it_has_just_written() {
+    let (mut rig, _, volume) = three();
+    rig.retreat_of_first().is_spared = true;
+    // It has counted the copies, and lost the state before it read what it had recorded.
+    let read = VolumeRecord { min_holders: 1, min_homes: 0, homes: vec![], ..rig.record(volume) };
+    rig.of(1).neighbours.set_volumes(std::iter::once(read));
+    rig.lose_large_of_first();
+    rig.until("it wants to fall silent", |rig| rig.retreat_of_first().is_wanted);
+}
+
+#[test]
 fn a_node_with_a_volume_that_nobody_else_has_all_of_does_not_fall_silent() {
     let (mut rig, pool, volume) = three();
     let care = rig.of(1).volume_care.clone();

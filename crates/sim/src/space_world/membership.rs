@@ -284,6 +284,8 @@ impl Membership {
         let (now, nodes) = (Monotonic(course.now), servers.nodes.len());
         let reached = (0..nodes).filter(|other| !network.loses_large_between(node, *other)).count();
         let (view, has_state) = (self.view(servers, node), has_state && !network.is_cut(node, nodes));
+        let served = servers.nodes[node].coordinator.as_ref().filter(|_| servers.nodes[node].serves);
+        let is_without = served.is_none_or(|served| takeover::is_spared(served.record(), &view, id_of(node)));
         let process = &mut self.processes[node];
         if (reached * 2 > nodes) != process.reach.0 {
             process.reach = (!process.reach.0, course.now);
@@ -294,9 +296,7 @@ impl Membership {
         let is_proven = course.now - since >= WAY_PROVEN;
         let is_unanswered = process.unanswered_since.is_some_and(|since| course.now - since >= WAY_PROVEN);
         process.heartbeats.note_ways(Ways { reach_most: reaches || !is_proven, votes: true });
-        let is_without =
-            |record: &Stored<VolumeRecord>| takeover::is_spared(&record.value, &view, id_of(node));
-        if !reaches && is_proven && is_unanswered && process.record.as_ref().is_some_and(is_without) {
+        if !reaches && is_proven && is_unanswered && is_without {
             process.heartbeats.hush(true, now);
         } else if reaches && is_proven {
             process.heartbeats.hush(false, now);
