@@ -7,9 +7,9 @@
 
 use serde::Serialize;
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -124,6 +124,14 @@ impl AuditLog {
         let mut line = serde_json::to_vec(&event.bounded())?;
         line.push(b'\n');
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Lines in a file that was removed or renamed would be lost, or found by nobody.
+        if !open.is_at(&self.path)
+            && let Ok(fresh) = append_to(&self.path)
+        {
+            let path = self.path.display();
+            tracing::warn!(%path, "the audit log was removed or renamed by another program: it is made anew");
+            *open = Open { trouble: open.trouble.take(), ..fresh };
+        }
         // A file that cannot be put aside takes more lines than it should: better than none.
         if open.len_bytes >= FILE_BYTES_MAX
             && let Ok(fresh) = self.put_aside().and_then(|()| append_to(&self.path))
@@ -173,6 +181,16 @@ impl AuditLog {
 }
 
 impl Open {
+    /// Whether the path still leads to the file.
+    fn is_at(&self, path: &Path) -> bool {
+        let name = |found: Metadata| (found.dev(), found.ino());
+        match (self.file.metadata().map(name), std::fs::metadata(path).map(name)) {
+            (Ok(own), Ok(found)) => own == found,
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         // The rest of a line whose write failed would make this one unreadable.
         if self.is_torn {
@@ -226,6 +244,21 @@ mod tests {
         let targets = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let targets: Vec<String> = targets.map(|line| line["target"].as_str().unwrap().to_owned()).collect();
         assert_eq!(targets, ["first", "second"]);
+    }
+
+    #[test]
+    fn a_log_that_another_program_removes_or_renames_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        log.write(&event("first")).unwrap();
+        std::fs::rename(&path, directory.path().join("moved")).unwrap();
+        log.write(&event("second")).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("second"));
+        std::fs::remove_file(&path).unwrap();
+        log.write(&event("third")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("third") && text.lines().count() == 1, "{text}");
     }
 
     #[test]

@@ -125,7 +125,10 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
             // The task holds the seat: it becomes free when the connection has ended, not when its last
             // request has.
             let Some(tls) = tls else { return converse(stream, app, peer, &its_seat).await };
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+            let handshake = Handshake { refusals: &refusals, peer, has_ended: false };
+            let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
+            handshake.end();
+            match accepted {
                 Ok(Ok(stream)) => converse(stream, app, peer, &its_seat).await,
                 // Opened and closed: a check that the port answers.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -138,6 +141,27 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
             }
         });
         seat.is_of(task.abort_handle());
+    }
+}
+
+/// A TLS handshake. One that is dropped before its end made room for another connection, which the audit log counts.
+struct Handshake<'a> {
+    refusals: &'a Refusals,
+    peer: SocketAddr,
+    has_ended: bool,
+}
+
+impl Handshake<'_> {
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.refusals.note(self.peer, "connect", "", "no TLS handshake when its place was needed");
+        }
     }
 }
 
