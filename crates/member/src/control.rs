@@ -25,7 +25,7 @@ use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::unserved::unserved;
 use crate::view::{Demand, LastRead};
-use crate::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
+use crate::wire::{Ask, Facts, Secret, Storage, Target, Tell};
 use api::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
     PreflightCheck, TestCluster, Unserved,
