@@ -5,10 +5,10 @@
 
 use crate::asking::{PROOF_TIMEOUT, ask_node, have_done};
 use crate::failure::ControlError;
+use crate::wire::{self, Ask, Secret, Tell};
 use api::cluster::{Carried, Errand};
 use api::{ApiError, Caller, ErrorKind};
 use records::NodeRecord;
-use crate::wire::{self, Ask, Secret, Tell};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,11 +12,11 @@ use crate::volumes::Front;
 use crate::{Done, on_loop};
 use heartbeat::Offer;
 use heartbeat::shell::{Claim, Retreat};
+use log::Log;
 use records::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
 };
-use log::Log;
 use space::local::nodes::{DiskPace, DiskReport};
 use space::message::{PeerId, Request, Response, Transport};
 use std::cell::{Cell, RefCell};
