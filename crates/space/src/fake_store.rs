@@ -63,6 +63,8 @@ pub enum FakeFault {
     WriteErrors,
     /// Writes find no space, and change nothing.
     NoRoom,
+    /// There is no free slab.
+    NoSlabs,
     /// Everything fails.
     Errors,
     /// Everything fails, and not by the disk.
@@ -240,6 +242,9 @@ impl Inner {
         match self.fault {
             FakeFault::Errors => Err(StoreError::Disk(DiskError::Io(5))),
             FakeFault::HostErrors => Err(StoreError::Disk(DiskError::Host(12))),
+            FakeFault::NoSlabs if matches!(request, StoreRequest::AllocateChunk { .. }) => {
+                Err(StoreError::NoSpace)
+            }
             FakeFault::NoRoom if matches!(request, StoreRequest::Write { .. }) => Err(StoreError::NoSpace),
             _ => Ok(()),
         }

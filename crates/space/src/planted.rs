@@ -73,6 +73,8 @@ pub enum Planted {
     RepairOnce,
     /// A block that no copy that counts has intact is taken from a disk that returns, whether or not that missed a write of it.
     RescueOfMissed,
+    /// A chunk begins with fewer copies while a disk is being retired, as if that were out.
+    RetiringCountsAsOut,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
@@ -114,7 +116,7 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 22] = [
+    pub const OF_DISKS: [Self; 23] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -134,6 +136,7 @@ impl Planted {
         Self::RebuildRetriesForEver,
         Self::RepairOnce,
         Self::RescueOfMissed,
+        Self::RetiringCountsAsOut,
         Self::SettledEarly,
         Self::SurplusUnverified,
         Self::WithdrawalUnfollowed,

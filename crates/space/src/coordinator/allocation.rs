@@ -1,7 +1,9 @@
 //! Giving a chunk its slabs at the first write.
 //!
 //! Invariant: a chunk in the state `Allocating` holds nothing that was acknowledged; it becomes `Mapped` with at least `min_copies`
-//! holders, none of which has been proposed to leave meanwhile (I1).
+//! holders, none of which has been proposed to leave meanwhile (I1). It begins with fewer copies than the volume's resiliency only while the
+//! record has a disk out: a disk that is there and gets no slabs, since it is being retired, is full, or does not answer for the moment,
+//! excuses no missing copy.
 
 use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
@@ -44,23 +46,19 @@ impl Allocation {
         };
         let mut excluded = excluded(ground);
         excluded.extend(ground.membership.marked_for(index));
-        // With disks missing, fewer copies are better than none: they are made up for later.
-        let degraded =
-            !excluded.is_empty() || !refused.is_empty() || !ground.membership.record().stale.is_empty();
         excluded.extend(refused);
-        let mut chosen = None;
-        for wanted in (1..=copies.saturating_sub(holders.len() as u8)).rev() {
-            if holders.len() as u8 + wanted < least {
-                break;
-            }
-            let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
-            chosen = pool::place(&ground.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok();
-            if chosen.is_some() || !degraded {
-                break;
-            }
-        }
+        let lacking = copies.saturating_sub(holders.len() as u8);
+        let may_lack_copies = is_disk_out(ground);
+        // With disks missing, fewer copies are better than none: they are made up for later.
+        let fewest =
+            if may_lack_copies { least.saturating_sub(holders.len() as u8).max(1) } else { lacking.max(1) };
+        let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
+        let chosen = (fewest..=lacking).rev().find_map(|wanted| {
+            pool::place(&ground.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok()
+        });
         let Some(chosen) = chosen else {
-            return (holders.len() < usize::from(least)).then(|| why_no_slabs(ground));
+            let enough = if may_lack_copies { least } else { copies };
+            return (holders.len() < usize::from(enough)).then(|| why_no_slabs(index, ground));
         };
         if let Some(chunk) = ground.chunks.get_mut(index)
             && let ChunkState::Allocating { pending, .. } = &mut chunk.state
@@ -206,13 +204,20 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
     .collect()
 }
 
-/// Copies of a new chunk that there is room for now, at most as many as the volume has. `None`: no disk is away, which alone lets a
-/// chunk begin with fewer copies, or too few are left.
-pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
-    let (excluded, copies) = (excluded(ground), ground.membership.record().resiliency.copies());
-    if excluded.is_empty() && ground.membership.record().stale.is_empty() {
+/// Whether the record has a disk out, which alone lets a chunk begin with fewer copies. One that fails is not out before the record says so: until
+/// then new chunks wait, as writes to its other chunks do.
+fn is_disk_out(ground: &Ground) -> bool {
+    let is_retiring = |disk: &DiskId| ground.membership.retired.contains(disk);
+    let planted = Planted::RetiringCountsAsOut.is_planted();
+    !ground.membership.record().stale.is_empty() || planted && excluded(ground).iter().any(is_retiring)
+}
+
+/// Copies of a new chunk that there is room for now, at most as many as the volume has. `None`: no disk is out, or too few are left.
+pub(super) fn copies_while_disks_are_out(ground: &Ground) -> Option<u8> {
+    if !is_disk_out(ground) {
         return None;
     }
+    let (excluded, copies) = (excluded(ground), ground.membership.record().resiliency.copies());
     let pool = ground.chunks.pool.borrow();
     let least = ground.membership.record().min_copies.clamp(1, copies);
     (least..=copies)
@@ -220,12 +225,16 @@ pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
         .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
 }
 
-/// Says why no disk has room: one that is in sync and cannot be reached, or of which it is not known whether it leaves, is out soon, or back.
-fn why_no_slabs(ground: &Ground) -> SpaceError {
+/// Says why no disk has room. A disk that is in sync and cannot be reached, or of which it is not known whether it leaves, is out soon, or back;
+/// one that still has to give an earlier slab of the chunk back is free for it after that.
+fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
     let pool = ground.chunks.pool.borrow();
+    let marked = ground.membership.marked_for(index);
     let away = |disk: &DiskId| {
         let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
-        let is_asked = ground.calls.is_open(*disk) && !ground.membership.proposes_to_leave(*disk);
+        let is_asked = ground.calls.is_open(*disk)
+            && !ground.membership.proposes_to_leave(*disk)
+            && !marked.contains(disk);
         has_room && !is_asked && !ground.membership.retired.contains(disk)
     };
     let waits = ground.membership.record().in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();

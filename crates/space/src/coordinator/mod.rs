@@ -146,7 +146,7 @@ impl Coordinator {
         let blocks = record.size_bytes / BLOCK_BYTES as u64;
         let mut chunks = self.chunks_available(record.resiliency.copies());
         if chunks == 0 {
-            let copies = allocation::copies_while_disks_are_away(&self.ground);
+            let copies = allocation::copies_while_disks_are_out(&self.ground);
             chunks = copies.map_or(0, |copies| self.chunks_available(copies));
         }
         // A volume that was made smaller may still have chunks beyond its end.

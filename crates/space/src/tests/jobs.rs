@@ -255,6 +255,48 @@ fn chunks_that_no_disk_has_room_for_are_counted_until_one_has() {
 }
 
 #[test]
+pub(super) fn no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    (0..4).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 1));
+    let small = FakeStore::new(CHUNK, 1);
+    bench.stores.push(small.clone());
+    bench.space.attach_disk(disk(3), small, FaultDomain::default()).unwrap();
+    bench.space.add_disk(disk(3));
+    bench.pass(Duration::from_secs(3));
+    bench.space.set_retired(disk(2), true);
+    bench.pass(Duration::from_secs(10));
+    assert!(bench.record().in_sync.contains(&disk(2)), "three of its slabs find no room");
+    assert_eq!(bench.handle.size().available.0, 0);
+    for chunk in 4..6 {
+        let written = bench.write(chunk * u64::from(CHUNK), WriteClass::Overwrite, 1, 2);
+        assert_eq!(written, Err(SpaceError::NoSpace), "disk 1 alone has room");
+    }
+    assert_eq!(bench.record().min_holders, 2);
+    // The retirement is taken back.
+    bench.space.set_retired(disk(2), false);
+    bench.pass(Duration::from_secs(1));
+    bench.overwrite(4 * u64::from(CHUNK), 2);
+    assert_eq!(bench.holders(4), [0, 1]);
+}
+
+#[test]
+fn a_disk_that_turns_out_to_be_full_leaves_no_chunk_with_fewer_copies() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    // Another server's volume took its last slabs, which is not known here yet.
+    bench.stores[1].set_fault(FakeFault::NoSlabs);
+    let written = bench.write(u64::from(CHUNK), WriteClass::Overwrite, 1, 2);
+    assert_eq!(written, Err(SpaceError::NoSpace));
+    assert_eq!((bench.record().min_holders, bench.record().stale.len()), (2, 0));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.holders(1), [] as [usize; 0], "the slab that the other disk gave is given back");
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.space.refresh();
+    bench.overwrite(u64::from(CHUNK), 2);
+    assert_eq!(bench.holders(1), [0, 1]);
+}
+
+#[test]
 fn a_resync_can_be_stopped_and_goes_on_when_resumed() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 1024, 1).unwrap();

@@ -56,6 +56,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::RescueOfMissed => {
             faults::a_block_of_a_disk_that_returns_is_not_believed_where_it_may_be_of_before
         }
+        Planted::RetiringCountsAsOut => {
+            jobs::no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired
+        }
         Planted::SettledEarly => faults::a_second_crash_finds_again_what_the_first_left_to_compare,
         Planted::SurplusUnverified => jobs::a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole,
         other => panic!("the simulator of space finds {other:?}"),
