@@ -59,6 +59,8 @@ pub enum Planted {
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
+    /// Chunks are given back while disks are asked for their region epochs.
+    ProbedChunksGivenBack,
     /// A disk that has promised less than it must have is taken for what it was.
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
@@ -114,7 +116,7 @@ impl Planted {
 
     /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes
     /// that lie; and those that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 22] = [
+    pub const OF_DISKS: [Self; 23] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -129,6 +131,7 @@ impl Planted {
         Self::NextForgotten,
         Self::PassesOnAnothers,
         Self::PermissionSkipped,
+        Self::ProbedChunksGivenBack,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
         Self::RebuildRetriesForEver,
