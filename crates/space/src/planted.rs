@@ -59,6 +59,8 @@ pub enum Planted {
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
+    /// Chunks are given back while disks are asked for their region epochs.
+    ProbedChunksGivenBack,
     /// A disk that has promised less than required counts as it did before.
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
@@ -116,7 +118,7 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 23] = [
+    pub const OF_DISKS: [Self; 24] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -131,6 +133,7 @@ impl Planted {
         Self::NextForgotten,
         Self::PassesOnAnothers,
         Self::PermissionSkipped,
+        Self::ProbedChunksGivenBack,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
         Self::RebuildRetriesForEver,

@@ -6,6 +6,7 @@ use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
+use store::api::StoreError;
 use types::DiskId;
 
 /// Counters of one store.
@@ -36,15 +37,22 @@ impl Told {
         self.struck.insert(disk);
     }
 
-    pub fn note(&mut self, event: &LocalEvent) {
-        let LocalEvent::Volume(_, event) = event else { return };
+    /// Takes notice of an event. Answers what is wrong with it.
+    pub fn note(&mut self, event: &LocalEvent) -> Option<String> {
+        let LocalEvent::Volume(_, event) = event else { return None };
         match event {
             Event::CorruptRead { disk, blocks, .. } | Event::LostWrite { disk, blocks, .. } => {
                 *self.found.entry(*disk).or_default() += blocks;
             }
-            Event::DiskLeft { disk, .. } => drop(self.left.insert(*disk)),
+            Event::DiskLeft { disk, why, .. } => {
+                self.left.insert(*disk);
+                // Whatever else happens, a disk keeps the slabs that it has said to have.
+                let is_wrong = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
+                return is_wrong.then(|| format!("disk {disk} is put out and did nothing wrong: {why}"));
+            }
             _ => {}
         }
+        None
     }
 
     /// Looks at the counters of all stores.

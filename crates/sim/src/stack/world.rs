@@ -222,7 +222,7 @@ impl StackWorld {
     fn note(&mut self, node: usize, event: &LocalEvent) {
         super::narrate::event(self.now, self.step, event);
         self.scrub.note(event);
-        self.told.note(event);
+        self.violations.extend(self.told.note(event));
         if let Some(node) = &self.nodes[node] {
             self.check.note(node, event);
         }

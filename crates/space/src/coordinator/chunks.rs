@@ -1,7 +1,8 @@
 //! The map from chunks to disks: the union of the in-sync disks' slab tables, less what the record says is being built.
 //!
-//! Invariants: a disk is not both a holder and a mirror of a chunk; holders are in order of their ids; a chunk that operations or syncs
-//! use (`active`) is neither removed nor are its slabs given back.
+//! Invariants: a disk is not both a holder and a mirror of a chunk; holders are in order of their ids; a chunk that operations, syncs or questions
+//! for its region epochs use (`active`) is neither removed nor are its slabs given back: a disk that is asked for what it has just given back
+//! would be taken for one that has lost it.
 
 use pool::PoolView;
 use records::VolumeRecord;
@@ -35,7 +36,7 @@ pub(super) struct Chunk {
     pub mirrors: SmallVec<[DiskId; 1]>,
     /// A job makes a copy of it, or gives one up.
     pub in_build: bool,
-    /// Operations and syncs that use it.
+    /// Operations, syncs and questions for region epochs that use it.
     active: u32,
 }
 

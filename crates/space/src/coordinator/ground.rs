@@ -3,7 +3,7 @@
 //! Invariant: a copy counts if the record has its disk in sync and the chunk map names that disk among the chunk's holders; of no other
 //! copy is anything believed (I5).
 
-use super::calls::{Calls, Owner};
+use super::calls::{Calls, Outcome, Owner};
 use super::chunks::Chunks;
 use super::membership::Membership;
 use super::reports::Reports;
@@ -24,6 +24,19 @@ pub(super) struct Ground {
     pub calls: Calls,
     /// The last one that was given away.
     pub last_change: ChangeNumber,
+}
+
+impl Owner {
+    /// The chunk whose region epochs are asked for.
+    pub fn asks_regions_of(self) -> Option<ChunkIndex> {
+        match self {
+            Self::Probe(chunk)
+            | Self::Survey(chunk)
+            | Self::BuildRegions(chunk)
+            | Self::ResyncRegions(_, chunk) => Some(chunk),
+            _ => None,
+        }
+    }
 }
 
 impl Ground {
@@ -52,9 +65,26 @@ impl Ground {
         self.last_change
     }
 
-    /// Begins a call; its outcome comes by [`Calls::take_outcome`].
+    /// Begins a call; its outcome comes by [`Self::take_outcome`].
     pub fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
+        if let Some(chunk) = owner.asks_regions_of() {
+            debug_assert!(self.chunks.is_mapped(chunk), "region epochs of {chunk:?}, which is given back");
+            if !Planted::ProbedChunksGivenBack.is_planted() {
+                self.chunks.use_chunk(chunk);
+            }
+        }
         self.calls.call(owner, disk, operation, &self.setting, &self.membership);
+    }
+
+    /// Takes the outcome of a call.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        let outcome = self.calls.take_outcome()?;
+        if let Some(chunk) = outcome.owner.asks_regions_of()
+            && !Planted::ProbedChunksGivenBack.is_planted()
+        {
+            self.reports.recheck |= self.chunks.release_chunk(chunk);
+        }
+        Some(outcome)
     }
 
     /// Lets copies count no more, which a committed record has marked although calls may wait for them: the disk is not spoken to.

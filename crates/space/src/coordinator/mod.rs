@@ -453,7 +453,7 @@ impl Coordinator {
         self.operations.hedge_late_reads(&mut self.ground);
         loop {
             self.follow_up();
-            while let Some(outcome) = self.ground.calls.take_outcome() {
+            while let Some(outcome) = self.ground.take_outcome() {
                 self.deliver(outcome);
                 self.follow_up();
             }

@@ -221,8 +221,11 @@ impl Resyncs {
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
         }
         let Some(Comparing { chunk, asked: false, .. }) = resync.comparing else { return };
-        // Copies that may differ are no source; a chunk that was freed meanwhile needs nothing.
+        // Copies that may differ are no source; a chunk that was freed meanwhile needs nothing, and one that is being freed waits for that.
         if operations.suspects.is_unclean(chunk) {
+            return;
+        }
+        if ground.chunks.get(chunk).is_some_and(|known| !known.is_mapped()) {
             return;
         }
         let source = ground.holders_of(chunk).first().copied();

@@ -163,7 +163,8 @@ impl Suspects {
     fn probe(&mut self, index: ChunkIndex, ground: &mut Ground) {
         let holders = ground.holders_of(index);
         let Some(doubt) = self.0.get_mut(&index) else { return };
-        if *doubt != Doubt::Unknown {
+        // A chunk that is being given back is not asked about.
+        if *doubt != Doubt::Unknown || !ground.chunks.is_mapped(index) {
             return;
         }
         if holders.len() < 2 {
@@ -247,8 +248,11 @@ impl Suspects {
         ground: &mut Ground,
     ) -> (usize, Vec<(ChunkIndex, u64)>) {
         let (mut begun, mut found) = (0, Vec::new());
-        for index in self.0.keys().copied().take(slots).collect::<Vec<_>>() {
-            debug_assert!(ground.chunks.get(index).is_some(), "{index:?} was given back, and may differ");
+        let due = self.0.keys().copied().filter(|index| {
+            debug_assert!(ground.chunks.get(*index).is_some(), "{index:?} was given back, and may differ");
+            ground.chunks.is_mapped(*index)
+        });
+        for index in due.take(slots).collect::<Vec<_>>() {
             let geometry = ground.setting.geometry;
             match self.0.get(&index) {
                 Some(Doubt::Unknown) => {

@@ -271,3 +271,24 @@ fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_th
     wire.pass(20_000, |_, _| false);
     assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)]);
 }
+
+#[test]
+pub(super) fn a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more() {
+    let (mut wire, stores) = two_disks();
+    wire.restart(2);
+    // After a crash disks are asked what may differ; one has not got to it yet when the chunk is not needed any more.
+    let slow =
+        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Regions { .. });
+    wire.pass(500, slow);
+    assert_eq!((wire.coordinator.phase(), wire.held.len()), (&Phase::Serving, 1));
+    let give_back = SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) };
+    wire.coordinator.submit(wire.now, 2, give_back);
+    wire.pass(500, slow);
+    for (to, request) in std::mem::take(&mut wire.held) {
+        wire.deliver(to, request);
+    }
+    wire.pass(500, |_, _| false);
+    assert_eq!(wire.done, [1, 2]);
+    assert!(stores.iter().all(|store| !store.has_chunk(VOLUME, ChunkIndex(0))));
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "no disk has lost anything");
+}

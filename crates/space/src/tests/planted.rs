@@ -1,6 +1,6 @@
 //! Each bug that seeds do not find is found by a test.
 
-use super::{damage, faults, going_back, hedges, jobs, nodes, real_stores};
+use super::{damage, faults, going_back, hedges, jobs, late_messages, nodes, real_stores};
 use crate::planted::{Planted, plant};
 use std::panic::catch_unwind;
 
@@ -42,6 +42,9 @@ fn finder(bug: Planted) -> fn() {
         }
         Planted::MoveFromOneCopy => {
             damage::a_move_takes_what_the_copy_that_stays_has_lost_from_the_one_that_is_given_up
+        }
+        Planted::ProbedChunksGivenBack => {
+            late_messages::a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more
         }
         Planted::PromisedLessAccepted => {
             going_back::a_disk_that_goes_back_between_two_starts_is_brought_up_to_date_from_the_beginning
