@@ -2,8 +2,8 @@
 //!
 //! Promises: a file appears under its name only when it is whole, with the times of its source, on either side; until then it has
 //! another name, and goes when the transfer fails or is stopped. Only if a server refuses a part of a new small file, and this process ends before it has
-//! removed the rest, does that stay. Names that differ by case only are never merged. A name from a server
-//! leads nowhere but into the directory that is copied to. What cannot be copied is told, and the rest goes on.
+//! removed the rest, does that stay; behind such a refusal the files that follow go so that nothing stays. Names that differ by case only are never
+//! merged. A name from a server leads nowhere but into the directory that is copied to. What cannot be copied is told, and the rest goes on.
 
 mod get;
 mod names;
