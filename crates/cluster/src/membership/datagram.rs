@@ -82,7 +82,7 @@ pub struct Echo {
 pub struct Ways {
     /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
     pub reach_most: bool,
-    /// Its member of the cluster's state answers, knows a leader, and votes.
+    /// Its member of the cluster's state answers, knows a leader, and votes; of a server that uses somebody else's etcd, that answers it.
     pub votes: bool,
 }
 
