@@ -82,7 +82,8 @@ pub struct Echo {
 pub struct Ways {
     /// Large messages come through between it and most of the servers, both ways. A witness, which sends none to servers, says so too.
     pub reach_most: bool,
-    /// The sender's member of the cluster's state answers, knows a leader, and votes.
+    /// The sender's member of the cluster's state answers, knows a leader, and votes; a server that uses
+    /// somebody else's etcd says whether that answers it.
     pub votes: bool,
 }
 

@@ -49,10 +49,21 @@ async fn ask_own_etcd(control: Arc<ClusterControl>) {
         let asked = tokio::task::spawn_blocking(move || engine.ask_own(own_etcd::PATIENCE)).await;
         let Ok(found) = asked else { return };
         control.own_etcd.note(found, &server, asked_at);
-        control.server.note_vote(control.own_etcd.votes() == Some(true));
+        let votes = match control.keys.uses_other_etcd {
+            // That one's members are not the servers': what the others have to know is whether it answers this server.
+            true => answers(&control).await,
+            false => control.own_etcd.votes() == Some(true),
+        };
+        control.server.note_vote(votes);
         let pause = if control.own_etcd.is_silent() { ASK_AGAIN } else { LOOK_SOON };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Whether the cluster's state answers this server.
+async fn answers(control: &ClusterControl) -> bool {
+    let state = control.state.clone();
+    tokio::task::spawn_blocking(move || ClusterRecord::find(&state).is_ok()).await.unwrap_or(false)
 }
 
 async fn see_to(control: Arc<ClusterControl>) {

@@ -5,6 +5,8 @@
 //! and nobody commits. So the process ends, and starts again when the server speaks again. Promises:
 //!
 //! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
+//!    An etcd that somebody else runs has no members here: most of the servers, without this one, say
+//!    that it answers them.
 //! 2. The member's log has everything that it acknowledged, and it begins anew with that log; mere
 //!    proposals were reported to nobody.
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
@@ -72,12 +74,14 @@ fn tell(makes_way: bool) {
     }
 }
 
-/// Whether most of etcd's members, by the servers' records, are others that are heard to vote; or the servers run none.
+/// Whether the cluster's state works for the others, as they say: most of etcd's members, by the servers' records, are others that vote; or, if
+/// somebody else runs etcd, that answers most of the servers without this one.
 fn others_vote(servers: &[NodeRecord], own: NodeId, retreat: &Retreat) -> bool {
-    let seated: Vec<NodeId> =
-        servers.iter().filter(|server| server.etcd.is_some()).map(|server| server.id).collect();
-    let voting = seated.iter().filter(|node| **node != own && retreat.voting.contains(node)).count();
-    seated.is_empty() || voting > seated.len() / 2
+    let has_seats = servers.iter().any(|server| server.etcd.is_some());
+    let asked: Vec<NodeId> =
+        servers.iter().filter(|server| server.etcd.is_some() == has_seats).map(|server| server.id).collect();
+    let voting = asked.iter().filter(|node| **node != own && retreat.voting.contains(node)).count();
+    voting > asked.len() / 2
 }
 
 #[cfg(test)]
@@ -99,5 +103,16 @@ mod tests {
             may(4, &[1, 3]) && !may(4, &[1]),
             "a server without a member has none to end, and the others need theirs"
         );
+    }
+
+    #[test]
+    fn with_an_etcd_of_somebody_else_a_server_falls_silent_only_if_that_answers_most_without_it() {
+        let servers: Vec<NodeRecord> = (1..=3).map(|number| record(number, false)).collect();
+        let may = |voting: &[u32]| {
+            let voting = voting.iter().copied().map(NodeId).collect();
+            others_vote(&servers, NodeId(3), &Retreat { voting, ..Retreat::default() })
+        };
+        assert!(may(&[1, 2]));
+        assert!(!may(&[]) && !may(&[1]) && !may(&[1, 3]), "nobody could take anything over");
     }
 }

@@ -3,9 +3,9 @@
 //! Promises: a file appears under its name only when it is whole, with the times of its source, on
 //! either side. Until then it has another name, and is removed if the transfer fails or is stopped. It
 //! stays only if a server refuses a part of a new small file, and this process ends before it has
-//! removed the rest. Names that differ by case only are never merged. A name from a server leads
-//! nowhere but into the directory that is copied to. Files that cannot be copied are reported and left
-//! out.
+//! removed the rest; the files behind such a refusal are copied so that nothing stays. Names that
+//! differ by case only are never merged. A name from a server leads nowhere but into the directory
+//! that is copied to. Files that cannot be copied are reported and left out.
 
 mod get;
 mod names;

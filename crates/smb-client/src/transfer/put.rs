@@ -363,7 +363,11 @@ impl Copier<'_> {
                     begun.list = self.list_of_predecessor(&begun.path, Room::MayBeTaken)?;
                     return Ok(Some(begun));
                 }
-                Err(failed) => return Err(self.not_whole(&begun.path, failed)),
+                Err(failed) => {
+                    // Full volumes refuse more: from now on by two messages each, of which nothing stays if this process ends.
+                    self.takes_whole_files = false;
+                    return Err(self.not_whole(&begun.path, failed));
+                }
             },
             Stage::Filling(filling) => match self.keep_filled(&begun, filling)? {
                 Some(keeping) => return Ok(Some(Begun { stage: Stage::Keeping(keeping), ..begun })),
