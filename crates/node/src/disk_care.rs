@@ -374,22 +374,33 @@ impl DiskCare {
                 ),
             ));
         }
-        let free = others.iter().filter_map(|slot| slot.store());
-        let free: u64 = free.map(|store| store.with(|store| u64::from(store.free_slabs()))).sum();
-        let free = free + self.pools.remote_slabs(pool).iter().map(|(_, free)| free).sum::<u64>();
-        let held = slots.get(&disk).and_then(DiskSlot::store);
-        let held =
-            held.map_or(0, |store| store.with(|store| u64::from(store.slab_count() - store.free_slabs())));
-        if free < held {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!(
-                    "the disk holds {held} slabs, and {free} are free on the others: add a disk first, or `cenote disk replace`"
-                ),
-            ));
+        if slots.get(&disk).and_then(DiskSlot::store).is_none() {
+            // A lost disk holds nothing any more: what was on it is made anew as far as there is room, whether it is retired or not.
+            return Ok(());
         }
-        Ok(())
+        self.pools.refresh(pool);
+        let shortage = self.pools.space_for(pool)?.shortage_without(disk);
+        refuse_shortage(shortage).map_err(|why| Error::new(ErrorKind::NoSpace, why))
     }
+}
+
+/// Names the reason why a disk cannot leave if the others lack this space.
+fn refuse_shortage(shortage: pool::Shortage) -> Result<(), String> {
+    let pool::Shortage { copies, slabs } = shortage;
+    let ways_out = "add a disk first, or `cenote disk replace`";
+    if copies > 0 {
+        return Err(format!(
+            "{copies} of its slabs would find no room on a disk that holds no other copy of the same data, beside those of disks that are being \
+             retired already: {ways_out}"
+        ));
+    }
+    if slabs > 0 {
+        return Err(format!(
+            "the other disks have {slabs} slabs too few for what it holds, what disks that are being retired hold, and what fixed volumes were \
+             promised: {ways_out}"
+        ));
+    }
+    Ok(())
 }
 
 /// Writes a disk's record over the present one. Two threads write it, one with observations and one

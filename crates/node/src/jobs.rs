@@ -329,6 +329,12 @@ impl Jobs {
         }
     }
 
+    /// Tells why the retirement of the disk does not go on; `None` if it does.
+    pub fn retirement_in_the_way(&self, disk: DiskId) -> Option<String> {
+        let job = self.retirements.get(&disk).map(|retirement| &retirement.job);
+        job.filter(|job| job.state == JobState::Suspended).map(|job| job.message.clone())
+    }
+
     /// Finds the disk whose retirement has this number.
     pub(crate) fn retirement_of(&self, id: JobId) -> Option<DiskId> {
         self.retirements.iter().find(|(_, retirement)| retirement.job.id == id).map(|(disk, _)| *disk)

@@ -61,6 +61,40 @@ pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64
     (plan, unplaced)
 }
 
+/// The room that the other disks lack for everything that disks hold which are to be emptied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shortage {
+    /// Copies that would find no disk with room apart from the chunk's other copies, beyond those that find none now.
+    pub copies: u64,
+    /// Slabs that would be missing for chunks which the caller does not know, and for those promised to fixed virtual disks.
+    pub slabs: u64,
+}
+
+/// Places the copies of the `leaving` disk as a rebuild would, together with those of the disks that are being emptied already. `chunks`: all that are
+/// known; what these disks hold beyond them counts by its number only.
+pub fn shortage_without(
+    pool: &PoolView,
+    chunks: &[ChunkCopies],
+    leaving: DiskId,
+    emptying: &[DiskId],
+) -> Shortage {
+    let mut left = pool.clone();
+    if let Some(view) = left.disk_mut(leaving) {
+        (view.usable, view.expected) = (false, false);
+    }
+    let is_short = |chunk: &&ChunkCopies| kept(&left, chunk).len() < usize::from(chunk.copies);
+    let short: Vec<ChunkCopies> = chunks.iter().filter(is_short).cloned().collect();
+    let (plan, unplaced) = repair_plan(&left, &short);
+    let unplaced_before = if unplaced > 0 { repair_plan(pool, &short).1 } else { 0 };
+    let leaves = |disk: &DiskId| *disk == leaving || emptying.contains(disk);
+    let views = pool.disks().iter().filter(|view| leaves(&view.id));
+    let held: u64 = views.map(DiskView::used_slabs).sum();
+    let known = short.iter().flat_map(|chunk| &chunk.holders).filter(|disk| leaves(disk)).count() as u64;
+    let free = left.free_slabs() - plan.len() as u64;
+    let slabs = (held.saturating_sub(known) + left.promised_slabs).saturating_sub(free);
+    Shortage { copies: unplaced.saturating_sub(unplaced_before), slabs }
+}
+
 /// The copy to give up if a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
 /// of another copy, else of the one that shares most with others, else of the fullest.
 pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {

@@ -409,6 +409,17 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         count
     }
 
+    /// Tells what room the other disks lack for all that the disk holds, and those that are being retired. Chunks of volumes that are not open here
+    /// count by their number only.
+    pub fn shortage_without(&self, disk: DiskId) -> pool::Shortage {
+        let inner = self.inner.borrow();
+        let volumes = inner.volumes.values();
+        let chunks: Vec<_> = volumes.flat_map(|volume| volume.coordinator.chunk_copies()).collect();
+        let retired = inner.retired.iter().copied();
+        let emptying: Vec<DiskId> = retired.filter(|disk| inner.bus.is_attached(*disk)).collect();
+        pool::shortage_without(&inner.pool.borrow(), &chunks, disk, &emptying)
+    }
+
     /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
     pub fn scrub(&self, disk: DiskId, bytes: u64) {
         if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {

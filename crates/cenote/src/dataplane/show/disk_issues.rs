@@ -196,18 +196,23 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
     }
 }
 
-/// Reports that the disk is being emptied.
-pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
+/// Reports that the disk is being emptied; `in_the_way`: the reason if that does not go on.
+pub(super) fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> HealthIssue {
+    let action = match in_the_way {
+        None => "Wait: `cenote job list` shows how far it is.",
+        Some(_) => "Remove the reason: the retirement then goes on by itself.",
+    };
+    let stopped = in_the_way.map(|why| format!("; that does not go on: {why}")).unwrap_or_default();
     HealthIssue {
         health: Health::Warning,
         code: "disk_retiring".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s: slot.record.since_unix_s,
         server: None,
-        what: format!("{} is being emptied, and then leaves its pool", slot.record.path),
-        meaning: "Its data keeps all copies meanwhile. New data goes to other disks.".to_owned(),
+        what: format!("{} is being emptied, and then leaves its pool{stopped}", slot.record.path),
+        meaning: "Its data keeps all copies meanwhile. New data goes to other disks, or is refused as in a full pool.".to_owned(),
         action: format!(
-            "Wait: `cenote job list` shows how far it is. Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
+            "{action} Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
             slot.record.id
         ),
     }
@@ -370,6 +375,15 @@ mod tests {
             scrubbed_unix_s: 0,
         };
         DiskSlot::new(record, 0)
+    }
+
+    #[test]
+    fn a_retirement_that_does_not_go_on_is_told_with_its_reason() {
+        let runs = retiring_disk(&slot(), None);
+        assert!(runs.action.starts_with("Wait"), "{runs:?}");
+        let stopped = retiring_disk(&slot(), Some("3 of its slabs find no room".to_owned()));
+        assert!(stopped.what.contains("3 of its slabs find no room"), "{stopped:?}");
+        assert!(!stopped.action.contains("Wait: ") && stopped.action.contains("--undo"), "{stopped:?}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         }
     }
     if is_retired {
-        issues.push(retiring_disk(slot));
+        issues.push(retiring_disk(slot, node.jobs.borrow().retirement_in_the_way(record.id)));
     }
     if let Some(changed) = slot.store().and_then(|_| changed_file(slot)) {
         health = health.max(changed.health);
