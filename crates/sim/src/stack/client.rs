@@ -38,7 +38,7 @@ pub(crate) enum What {
     Zero { file: u32, change: ChangeId, cells: (u64, u64) },
     Clone { file: u32, change: ChangeId, cells: (u64, u64), source: (u32, u64, u64) },
     Rename { file: u32, at: usize },
-    SetSecurity,
+    SetSecurity { file: u32 },
     Recovery,
 }
 
@@ -443,17 +443,17 @@ impl Client {
     }
 
     fn choose_close(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
-        let open = self.pick_open(shared)?;
+        let OpenFile { open, file: own, .. } = self.pick_open(shared)?;
         // A close may overtake a flush; other requests under way would lose their open.
         let busy = self.doing.values().any(|doing| match &doing.what {
             What::Flush { .. } => false,
-            What::Read { file, .. } | What::Rename { file, .. } => *file == open.file,
-            other => other.reserves().any(|(file, ..)| file == open.file),
+            What::Read { file, .. } | What::Rename { file, .. } | What::SetSecurity { file } => *file == own,
+            other => other.reserves().any(|(file, ..)| file == own),
         });
         if busy {
             return None;
         }
-        Some(self.close(open.open, open.file, None))
+        Some(self.close(open, own, None))
     }
 
     fn close(&mut self, open: OpenId, file: u32, removes: Option<usize>) -> (What, Operation) {
@@ -561,7 +561,7 @@ impl Client {
         let descriptor = SecurityDescriptor { dacl: Some(Acl::new(aces)), ..Default::default() };
         let descriptor = descriptor.build().expect("short enough");
         let set = Operation::SetSecurity { open: open.open, parts: DACL_SECURITY_INFORMATION, descriptor };
-        Some((What::SetSecurity, set))
+        Some((What::SetSecurity { file: open.file }, set))
     }
 
     fn rename(
@@ -623,7 +623,7 @@ impl Client {
             (What::Clone { change, .. }, Reply::Done | Reply::Copied { .. }) => {
                 shared.changes.end(change, step, durable_share);
             }
-            (What::SetSecurity, Reply::Done) => {}
+            (What::SetSecurity { .. }, Reply::Done) => {}
             (What::Read { file, from, count }, Reply::Read(data)) => {
                 outcome.wrong = self.home.check_read(shared.changes, file, from, count, &data, began);
             }

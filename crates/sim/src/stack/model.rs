@@ -27,28 +27,43 @@ pub(crate) struct Change {
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// All changes of all files, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<Change>);
+#[derive(Debug)]
+pub(crate) struct Changes {
+    all: Vec<Change>,
+    /// Step at which the first of the reads was asked for that are not answered; [`NEVER`] if there are none.
+    reads_since: u64,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { all: Vec::new(), reads_since: NEVER }
+    }
+}
 
 impl Changes {
     pub fn begin(&mut self) -> ChangeId {
         // Number 0 stands for the contents of a cell that was never written.
-        if self.0.is_empty() {
-            self.0.push(Change { ended: 0, durable: true });
+        if self.all.is_empty() {
+            self.all.push(Change { ended: 0, durable: true });
         }
-        self.0.push(Change { ended: NEVER, durable: false });
-        ChangeId(self.0.len() as u32 - 1)
+        self.all.push(Change { ended: NEVER, durable: false });
+        ChangeId(self.all.len() as u32 - 1)
+    }
+
+    /// Says when the first read was asked for that is not answered: it may find what was there at that time.
+    pub fn note_reads(&mut self, began: Option<u64>) {
+        self.reads_since = began.unwrap_or(NEVER);
     }
 
     pub fn end(&mut self, id: ChangeId, step: u64, durable: bool) {
-        if let Some(change) = self.0.get_mut(id.0 as usize) {
+        if let Some(change) = self.all.get_mut(id.0 as usize) {
             (change.ended, change.durable) = (step, durable);
         }
     }
 
     pub fn get(&self, id: ChangeId) -> Change {
         let nothing = Change { ended: 0, durable: true };
-        self.0.get(id.0 as usize).copied().unwrap_or(nothing)
+        self.all.get(id.0 as usize).copied().unwrap_or(nothing)
     }
 }
 
@@ -119,10 +134,15 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[..at].iter().rposition(|(id, _)| *id != self.0[at].0).map_or(0, |before| before + 1)
     }
 
+    /// Finds the index of the first one that a read may find which began at this step.
+    fn first_live(&self, changes: &Changes, began: u64) -> usize {
+        self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began))
+    }
+
     pub fn push(&mut self, change: ChangeId, value: T, changes: &Changes, durable_before: u64) {
         if self.0.len() > 1 {
             let floor = self.floor(changes, durable_before);
-            self.0.drain(..floor);
+            self.0.drain(..floor.min(self.first_live(changes, changes.reads_since)));
         }
         self.0.push((change, value));
     }
@@ -140,8 +160,7 @@ impl<T: Copy + PartialEq> Versions<T> {
 
     /// Values that a read which began at this step may find, while the process lives.
     pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
-        let from = self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began));
-        self.0[from..].iter().map(|(_, value)| *value)
+        self.0[self.first_live(changes, began)..].iter().map(|(_, value)| *value)
     }
 
     /// Values that may be found after a restart, with the changes that left them.
@@ -360,6 +379,26 @@ mod tests {
             "older bytes are wrong once the write was answered"
         );
         assert_eq!(file.check_read(&changes, 0, &newer, 21), None);
+    }
+
+    #[test]
+    fn a_read_may_find_what_was_there_before_durable_changes_that_came_after_it() {
+        let (mut changes, mut file) = (Changes::default(), FileModel::new(1));
+        let mut change = |file: &mut FileModel, reads: Option<u64>, ended| {
+            changes.note_reads(reads);
+            let change = changes.begin();
+            let bytes = file.write(&changes, change, 0, 1).to_vec();
+            changes.end(change, ended, true);
+            let wrong = file.check_read(&changes, 0, &bytes, 11);
+            (bytes, wrong)
+        };
+        let (old, _) = change(&mut file, None, 10);
+        for ended in [13, 15, 17] {
+            let (_, wrong) = change(&mut file, Some(11), ended);
+            assert_eq!(wrong, None);
+        }
+        assert_eq!(file.check_read(&changes, 0, &old, 11), None);
+        assert!(file.check_read(&changes, 0, &old, 14).is_some(), "it was gone when the read began");
     }
 
     #[test]

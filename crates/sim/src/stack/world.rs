@@ -420,6 +420,9 @@ impl StackWorld {
                 self.clients[index].mode = Mode::Recovering(Box::new(recovery));
                 self.submit(index, What::Recovery, operation);
             } else if matches!(self.clients[index].mode, Mode::Working) && self.acting {
+                let doing = self.clients[index].doing.values();
+                let reads = doing.filter(|doing| matches!(doing.what, What::Read { .. }));
+                self.changes.note_reads(reads.map(|doing| doing.began).min());
                 let mut shared = Shared {
                     random: &mut self.random,
                     changes: &mut self.changes,
