@@ -252,7 +252,7 @@ impl Management for Manager {
 
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
-            let disk = self.admit_disk(new_disk(&request)?, by).await?;
+            let disk = self.admit_disks(vec![new_disk(&request)?], by).await?.swap_remove(0);
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -271,7 +271,7 @@ impl Management for Manager {
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
-            let new = self.admit_disk(new_disk(&request)?, by).await?;
+            let new = self.admit_disks(vec![new_disk(&request)?], by).await?.swap_remove(0);
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -303,7 +303,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
-            let path = self.demand_place(path, Role::Administrator).await?;
+            let path = self.demand_places(vec![(path, false)], Role::Administrator).await?.swap_remove(0);
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;

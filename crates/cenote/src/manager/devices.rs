@@ -11,7 +11,7 @@ use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
 impl Manager {
-    /// Refuses new disks in places where `role` may use none, and those that are this server's already. Returns the disks by the paths to use.
+    /// Refuses new disks in places where `role` may use none, and those that are this server's already. Returns all of them, by the paths to use.
     pub(super) async fn admit_disks(
         &self,
         mut disks: Vec<NewDisk>,
@@ -26,18 +26,7 @@ impl Manager {
         Ok(disks)
     }
 
-    pub(super) async fn admit_disk(&self, disk: NewDisk, role: Role) -> Result<NewDisk, ApiError> {
-        let admitted = self.admit_disks(vec![disk], role).await?.pop();
-        admitted.ok_or_else(|| ApiError::new(ErrorKind::Internal, "a disk was lost on the way"))
-    }
-
-    /// Refuses a path at which `role` may use no disk. Returns the path to use.
-    pub(super) async fn demand_place(&self, path: PathBuf, role: Role) -> Result<PathBuf, ApiError> {
-        let found = self.demand_places(vec![(path, false)], role).await?.pop();
-        found.ok_or_else(|| ApiError::new(ErrorKind::Internal, "a path was lost on the way"))
-    }
-
-    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there. Returns the paths to use.
+    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there. Returns all of them, as they are to be used.
     pub(super) async fn demand_places(
         &self,
         paths: Vec<(PathBuf, bool)>,
