@@ -4,7 +4,7 @@
 //! room for another, or its answer comes too late. One caller has at most [`UNDER_WAY_MAX`] changes under way: ending a connection gives it no more.
 
 use crate::caller::Caller;
-use crate::errands::is_change;
+use crate::errands::{BODY_BYTES_MAX, is_change};
 use crate::management::{ApiError, ErrorKind};
 use crate::seats::Seat;
 use axum::body::{Body, to_bytes};
@@ -14,8 +14,6 @@ use axum::response::{IntoResponse, Response};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a request's body.
-pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 /// As many as one token may begin at once, [`crate::pacing::AT_ONCE`].
 const UNDER_WAY_MAX: usize = crate::pacing::AT_ONCE as usize;
 

@@ -7,7 +7,6 @@
 //! resuming the job are handed on as well. Never decides which server that is: the daemon does.
 
 use crate::audit::Outcome;
-use crate::changes::BODY_BYTES_MAX;
 use crate::cluster::{Carried, Errand};
 use crate::lists::{List, One, with_more};
 use crate::management::{ApiError, ErrorKind, Subject};
@@ -19,6 +18,8 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+/// Bytes of a request's body.
+pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ROOT: &str = "/api/v1";
 
 /// The extension of requests that this server may hand on: not of those that were handed on to it.

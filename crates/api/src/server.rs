@@ -7,9 +7,9 @@
 
 use crate::access::Pages;
 use crate::caller::Caller;
-use crate::changes::{BODY_BYTES_MAX, Changes, complete};
+use crate::changes::{Changes, complete};
 use crate::document::documented;
-use crate::errands::{MayHandOn, is_change};
+use crate::errands::{BODY_BYTES_MAX, MayHandOn, is_change};
 use crate::leaving::{GivenTo, Leaving, in_parts};
 use crate::lists::whole;
 use crate::management::{ApiError, ErrorKind, Management};

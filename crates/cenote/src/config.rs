@@ -95,7 +95,6 @@ pub struct Log {
 }
 
 const BUSY_POLL_US_MAX: u64 = 10_000;
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys, as `section.key`, and their help: those before the sections of other crates.
 const DOCUMENTATION_BEFORE: &[(&str, &str)] = &[
@@ -307,18 +306,20 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with path, line and key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
-        Self::parse(&text, &name)
+        Self::of_file(path, std::fs::read_to_string(path))
     }
 
-    /// As [`Config::read`], of a regular file only: a pipe in its place would hold a running server's reader for ever.
+    /// As [`Config::read`], of a regular file only: a pipe would hold a running server's reader for ever.
     pub fn read_again(path: &Path) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        let text = api::regular::read_text(path, FILE_BYTES_MAX)
-            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
-        Self::parse(&text, &name)
+        Self::of_file(path, api::regular::read_text(path, 1 << 20))
+    }
+
+    fn of_file(path: &Path, text: std::io::Result<String>) -> Result<Self, ConfigError> {
+        let path = path.display().to_string();
+        match text {
+            Ok(text) => Self::parse(&text, &path),
+            Err(source) => Err(ConfigError::Read { path, source }),
+        }
     }
 
     /// # Errors

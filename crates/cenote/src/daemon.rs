@@ -12,7 +12,6 @@ use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::pipe_changes;
 use crate::pipe_queue::PipeChanges;
-use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::reload::{InEffect, Reload};
 use crate::service_manager::{self, LongStart, leave_address};
@@ -24,6 +23,7 @@ use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::{room, smart};
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError};
+use node::pulse::Pulse;
 use records::State;
 use records::accounts::{AccountError, Accounts};
 use records::seal::{SealError, SealKey};
@@ -44,8 +44,6 @@ use sys::{ListenError, listen};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
-/// Time for threads that wait for something outside, when all else has ended.
-const THREADS_END_WITHIN: Duration = Duration::from_secs(5);
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 const AUDIT_FILE: &str = "audit.log";
@@ -602,6 +600,6 @@ fn serve_once(
     tracing::info!(smb = listening.join(", "), ?api, "serving");
     let ended = runtime.block_on(daemon.run(Some(reload), || {}));
     // A thread that waits for a file system or a name server that hangs does not keep the process.
-    runtime.shutdown_timeout(THREADS_END_WITHIN);
+    runtime.shutdown_timeout(Duration::from_secs(5));
     ended
 }

@@ -19,7 +19,6 @@ pub mod logon_lines;
 pub mod manager;
 pub mod pipe_changes;
 pub mod pipe_queue;
-pub mod pulse;
 pub mod quickstart;
 mod quotas;
 pub mod rdma_devices;

@@ -4,8 +4,8 @@
 //! no service manager runs the server, nothing here does anything.
 
 use crate::control::ControlHandle;
-use crate::pulse::Pulse;
 use api::ADDRESS_FILE;
+use node::pulse::Pulse;
 use rustix::fs::fstat;
 use sd_notify::NotifyState;
 use std::fmt;

@@ -7,7 +7,6 @@
 use crate::cluster_side::{Liveness, LivenessParts, Shared};
 use crate::control::{Command, channel_with};
 use crate::daemon::{DaemonError, DataDirectory};
-use crate::pulse::Pulse;
 use crate::service_manager;
 use api::asynchronous;
 use api::cluster::{BusPeer, JoinCluster};
@@ -15,6 +14,7 @@ use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cli::args::WitnessServe;
 use member::identity::Facts;
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, OtherEtcd, OwnServer};
+use node::pulse::Pulse;
 use records::State;
 use records::seal::SealKey;
 use sd_notify::NotifyState;

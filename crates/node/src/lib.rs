@@ -49,6 +49,7 @@ mod pace;
 pub mod pool_care;
 pub mod pools;
 mod promises;
+pub mod pulse;
 mod rebalancing;
 pub mod records;
 mod recovery;

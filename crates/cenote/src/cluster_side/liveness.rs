@@ -5,12 +5,12 @@
 //! Never decides who has which volume; no report here is what excludes a former owner's answers.
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
-use crate::pulse::Pulse;
 use bus::{NodeAccounts, Peer};
 use heartbeat::shell::{Heartbeats, Link, Peers, Surroundings};
 use heartbeat::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
 use member::identity::{Facts, Identity, IdentityError};
 use node::NodeLife;
+use node::pulse::Pulse;
 use records::nodes::{self, ClusterRecord, Sealed};
 use records::seal::{SealError, SealKey};
 use records::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};

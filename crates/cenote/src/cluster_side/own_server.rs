@@ -3,13 +3,13 @@
 use super::{Liveness, LivenessError, LivenessParts, Shared};
 use crate::control::{ClusterCommand, ClusterOptions, ControlHandle};
 use crate::dataplane::show_peer;
-use crate::pulse::Pulse;
 use api::cluster::BusPeer;
 use api::{Answer, ApiError, ErrorKind};
 use heartbeat::Timing;
 use heartbeat::shell::{Retreat, Standing};
 use member::OwnServer;
 use member::identity::Facts;
+use node::pulse::Pulse;
 use records::State;
 use records::seal::SealKey;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -23,13 +23,13 @@ use crate::control::{
     Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy, channel_with,
 };
 use crate::limits::Limits;
-use crate::pulse::Pulse;
 use ::bus::{Exports, Served, WithNodes};
 use accounts::ServerDirectory;
 use bus::{Bus, NodeDisks};
 use clients::SmbServer;
 use frontend::{Frontend, ServerFront};
 use joining::Joining;
+use node::pulse::Pulse;
 use node::{Node, Settings};
 use show::Show;
 use smb_server::{Config, Server};

@@ -1,8 +1,7 @@
 //! All of it in one process: stores, replicas and coordinators of one server, and a [`VirtualDisk`] for each volume.
 //!
 //! Owns the disks' stores and one coordinator for each volume that is open here. Promises to drive all of them whenever one is polled.
-//! In a cluster it also knows the disks of other nodes, which it reaches through a [`crate::message::Transport`], and serves its own ones to
-//! those nodes' coordinators ([`nodes`]). Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
+//! In a cluster it also reaches other nodes' disks and serves them its own ([`nodes`]). Never reads a clock: it is brought the time.
 
 mod bus;
 pub mod epochs;
@@ -28,7 +27,6 @@ use types::{BlockCount, DiskId, Epoch, Lba, Monotonic, NodeId, VolumeId};
 /// Tokens of the space's own requests to stores.
 const RECORDS_TOKEN: u64 = 1;
 const SCRUB_TOKEN: u64 = 2;
-
 /// Coordinators that are told the time more often than this look only at what is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -198,10 +198,9 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
 
 /// Reports that the disk is being emptied; `in_the_way`: the reason if that does not go on.
 pub(super) fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> HealthIssue {
-    let action = match in_the_way {
-        None => "Wait: `cenote job list` shows how far it is.",
-        Some(_) => "Remove the reason: the retirement then goes on by itself.",
-    };
+    let wait = "Wait: `cenote job list` shows how far it is.";
+    let action =
+        in_the_way.as_ref().map_or(wait, |_| "Remove the reason: the retirement then goes on by itself.");
     let stopped = in_the_way.map(|why| format!("; that does not go on: {why}")).unwrap_or_default();
     HealthIssue {
         health: Health::Warning,
