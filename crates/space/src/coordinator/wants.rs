@@ -1,4 +1,4 @@
-//! What the coordinator wants the record to say next.
+//! Changes that the coordinator wants in the next record.
 
 use records::{StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
@@ -7,7 +7,8 @@ use types::{ChunkIndex, DiskId, Epoch};
 /// One entry of the record's `building` list.
 pub(super) type Mark = (DiskId, ChunkIndex);
 
-/// What the record that makes a new copy count changes: it takes the one mark away and sets the other.
+/// Changes of marks in the record that makes a new copy count: the new copy's mark goes, the old copy's
+/// comes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkChange {
     pub unmark: Option<Mark>,
