@@ -1,4 +1,4 @@
-//! Changes that the coordinator wants in the next record.
+//! What the coordinator wants the record to say next.
 
 use records::{StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
@@ -7,8 +7,7 @@ use types::{ChunkIndex, DiskId, Epoch};
 /// One entry of the record's `building` list.
 pub(super) type Mark = (DiskId, ChunkIndex);
 
-/// Changes of marks in the record that makes a new copy count: the new copy's mark goes, the old copy's
-/// comes.
+/// What the record that makes a new copy count changes: it takes the one mark away and sets the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkChange {
     pub unmark: Option<Mark>,
