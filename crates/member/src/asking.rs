@@ -72,16 +72,17 @@ pub async fn ask(
     exchange_with(tls, address, |_| true, question, within).await
 }
 
-/// What is known of a change that another server was to make and did not answer.
+/// A change that another server was asked for and did not confirm.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub error: AskError,
-    /// It was not told: nothing was changed.
+    /// Whether the server did not get the request, or refused it, so that nothing was changed.
     pub is_untold: bool,
 }
 
-/// Has a server of this cluster change something, as [`ask_node`]. It is told only when it has answered another question on the same connection
-/// in `proof`: one that takes connections and answers nothing fails soon, and has changed nothing.
+/// Has a server of this cluster change something, as [`ask_node`]. The request leaves only after the
+/// server has answered another question on the same connection within `proof`: a server that takes
+/// connections and answers nothing fails soon, and has changed nothing.
 pub(crate) async fn have_done(
     tls: Arc<ClientConfig>,
     node: &NodeRecord,
@@ -93,7 +94,7 @@ pub(crate) async fn have_done(
     let untold = |error| Unanswered { error, is_untold: true };
     let proven = async {
         let (mut stream, _) = reach(tls, address, is_node, proof).await?;
-        // It changes nothing and needs no disk; any answer will do.
+        // This question changes nothing and needs no disk; any answer will do.
         let _: Tell = exchange(&mut stream, address, &Ask::Standing, proof).await?;
         Ok(stream)
     };

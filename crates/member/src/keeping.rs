@@ -168,7 +168,8 @@ impl ClusterControl {
         let members = read.members.clone();
         *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
         if !members.iter().any(|node| node.id == credentials.facts().node) {
-            // Its connections to etcd may be good for a while yet, and by them it would change what it has no part in any more.
+            // The server's connections to etcd may work for a while yet, and by them it could still change the
+            // records of a cluster that it has left.
             tracing::error!(
                 "this server was removed from the cluster: it ends its service, and starts again to wait outside"
             );

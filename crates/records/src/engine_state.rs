@@ -1,4 +1,4 @@
-//! What keeps the records, as [`State`](crate::State) uses it.
+//! The engine that keeps the records, as [`State`](crate::State) uses it.
 
 use crate::{Answer, BlockingState, Board, Request, StateDump, StateError, StateTrouble};
 use std::any::Any;

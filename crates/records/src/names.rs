@@ -87,17 +87,17 @@ pub fn check_text(what: &'static str, text: &str) -> Result<(), UnfitText> {
 /// Why a name was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameFault {
-    /// It is empty, or begins or ends with a space.
+    /// Empty, or begins or ends with a space.
     Padded,
-    /// It has more characters than this.
+    /// Longer than this many characters.
     TooLong(usize),
-    /// It has a character that nobody sees, or one that turns the direction of text.
+    /// Has an invisible character, or one that changes the direction of text.
     Unseen(char),
-    /// It has one of these.
+    /// Has one of these characters.
     Forbidden(&'static str),
-    /// It is `.` or `..`, which mean directories in paths and addresses.
+    /// `.` or `..`, which mean directories in paths and addresses.
     Directory,
-    /// An account's ends with a dot, or reads as a SID.
+    /// Name of an account that ends with a dot, or reads as a SID.
     Account,
     /// Windows uses it for something else.
     Reserved,

@@ -149,7 +149,7 @@ pub fn set(
     let mut found = find(state, name)?;
     let Share { name, comment, .. } = found.value.clone();
     change(&mut found.value)?;
-    // They may be older than their rules.
+    // The name and the comment may be older than their rules, so only changes are checked.
     found.value.name = name;
     if found.value.comment != comment {
         check_text(COMMENT, &found.value.comment)?;

@@ -1,4 +1,4 @@
-//! What one test's thread logs.
+//! Log lines of one test's thread.
 //!
 //! A subscriber that is the default of one thread would miss lines: `tracing` decides once for all threads whether anybody listens to a place in the
 //! code, when the first thread comes there, and that may be one of another test, without a subscriber. So there is one for the process.

@@ -99,7 +99,7 @@ fn a_node_that_the_others_need_keeps_its_volumes_and_one_that_they_need_again_ge
 fn a_node_whose_data_reach_nobody_goes_by_the_record_that_it_has_just_written() {
     let (mut rig, _, volume) = three();
     rig.retreat_of_first().is_spared = true;
-    // It has counted the copies, and lost the state before it read what it had recorded.
+    // The node has counted the copies, and lost the state before it read its own record back.
     let read = VolumeRecord { min_holders: 1, min_homes: 0, homes: vec![], ..rig.record(volume) };
     rig.of(1).neighbours.set_volumes(std::iter::once(read));
     rig.lose_large_of_first();

@@ -46,7 +46,7 @@ impl Told {
             }
             Event::DiskLeft { disk, why, .. } => {
                 self.left.insert(*disk);
-                // Whatever else happens, a disk keeps the slabs that it has said to have.
+                // Under all faults, a disk keeps the slabs that it has said to have.
                 let is_wrong = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
                 return is_wrong.then(|| format!("disk {disk} is put out and did nothing wrong: {why}"));
             }

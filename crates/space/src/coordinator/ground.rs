@@ -1,7 +1,7 @@
-//! What the parts that work on copies stand on: the record, the chunk map and the ways to disks, asked together.
+//! The record, the chunk map and the calls to disks, which all parts that work on copies share.
 //!
-//! Invariant: a copy counts if the record has its disk in sync and the chunk map names that disk among the chunk's holders; of no other
-//! copy is anything believed (I5).
+//! Invariant: a copy counts if the record has its disk in sync and the chunk map has that disk among
+//! the chunk's holders. No other copy is trusted (I5).
 
 use super::calls::{Calls, Outcome, Owner};
 use super::chunks::Chunks;
@@ -22,7 +22,7 @@ pub(super) struct Ground {
     pub membership: Membership,
     pub chunks: Chunks,
     pub calls: Calls,
-    /// The last one that was given away.
+    /// The last number given to a change.
     pub last_change: ChangeNumber,
 }
 
@@ -59,7 +59,7 @@ impl Ground {
             .collect()
     }
 
-    /// A number for a change, which comes after all that were begun before.
+    /// Returns a number for a change, later than those of all changes begun before.
     pub fn next_change(&mut self) -> ChangeNumber {
         self.last_change = self.last_change.next();
         self.last_change
@@ -87,7 +87,8 @@ impl Ground {
         Some(outcome)
     }
 
-    /// Lets copies count no more, which a committed record has marked although calls may wait for them: the disk is not spoken to.
+    /// Stops counting copies that a committed record has marked, and ends the calls that may wait for them,
+    /// since the coordinator does not speak to the disk.
     pub fn give_up_copies(&mut self, disk: DiskId, chunks: &BTreeSet<ChunkIndex>) {
         for (_, chunk) in self.chunks.map.iter_mut().filter(|(index, _)| chunks.contains(index)) {
             chunk.holders.retain(|holder| *holder != disk);
@@ -103,18 +104,18 @@ impl Ground {
         self.calls.connect(disk, &self.setting, &self.membership);
     }
 
-    /// Takes the disk for failed, which does not answer, or answers with errors.
+    /// Notes that the disk failed: it does not answer, or answers with errors.
     pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
     }
 
-    /// Asks the disk again a little later, whose machine is short of something.
+    /// Asks the disk again a little later, because its machine is short of a resource.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.pause_disk(disk, why, &self.setting, &mut self.reports);
     }
 
-    /// Takes notice of a disk that refuses what other copies have. One whose file cannot grow is not at fault: its machine is short of room, and the disk
-    /// is asked again (D20). Any other has failed.
+    /// Takes notice of a disk that refuses a write that other copies have. A disk whose file cannot grow is
+    /// not at fault: its machine lacks space, and the disk is asked again (D20). Any other disk has failed.
     pub fn refused_by(&mut self, disk: DiskId, error: &StoreError) {
         if *error == StoreError::NoSpace && !Planted::HostExpelsDisk.is_planted() {
             self.pause_disk(disk, &error.to_string());

@@ -1,7 +1,7 @@
 //! Changing the record: who is in sync, under which epoch.
 //!
 //! One proposal is in flight at a time. It carries everything wanted at that moment, has the next epoch, and is applied by
-//! compare-and-swap with the revision last seen (I2). What becomes of it:
+//! compare-and-swap with the revision last seen (I2). Its outcomes:
 //!
 //! | answer | the record in the state | the coordinator |
 //! |---|---|---|
@@ -39,7 +39,7 @@ struct Proposal {
     reading: bool,
 }
 
-/// What the other parts say that the next record depends on.
+/// Facts from the other parts that the next record depends on.
 pub(super) struct Facts<'a> {
     pub setting: &'a Setting,
     pub chunks: &'a Chunks,
@@ -68,7 +68,7 @@ impl Draft {
     }
 }
 
-/// What an answer of the cluster state means.
+/// Meaning of the cluster state's answer.
 pub(super) enum Decision {
     /// Nothing yet.
     None,
@@ -83,7 +83,7 @@ pub(super) enum Decision {
 pub(super) struct Membership {
     /// As last committed.
     record: VolumeRecord,
-    /// Its revision in the cluster state.
+    /// The record's revision in the cluster state.
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
@@ -441,7 +441,7 @@ impl Membership {
         (proposal.retry_at, proposal.reading) = (None, false);
     }
 
-    /// Begins the next record: who is in it. What cannot be done yet stays wanted.
+    /// Begins the next record with its members. Changes that are not possible yet stay wanted.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let wants = std::mem::take(&mut self.wants);
@@ -464,13 +464,13 @@ impl Membership {
             std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.down.contains(disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
-                // It was about to join, and did not.
+                // The disk was about to join, and did not.
                 self.doubted.remove(&disk);
                 draft.never_joined.push(disk);
                 continue;
             }
             if !draft.wants.keep.is_empty() {
-                // What is kept counts for less by then.
+                // A disk that is kept counts for fewer chunks by then.
                 self.wants.expel.insert(disk);
                 continue;
             }
@@ -514,7 +514,7 @@ impl Membership {
                     }
                     fate => {
                         draft.wants.rewind.remove(&disk);
-                        // What is kept of another disk counts by then: this one may not be needed for it.
+                        // Chunks kept of another disk count by then, and may make this disk dispensable.
                         self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
                         continue;
                     }

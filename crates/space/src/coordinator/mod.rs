@@ -462,7 +462,7 @@ impl Coordinator {
             }
             self.operations.pass_gated(&mut self.ground);
         }
-        // What disks have promised or listed just now may be what the opening waits for.
+        // The opening may wait for promises or lists that disks have just sent.
         self.opening.drive(&mut self.ground, &mut self.operations.suspects);
         self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing);
         self.follow_up();
@@ -619,12 +619,12 @@ impl Coordinator {
         operations.leaving_decided(ground);
         self.finish_expelled();
         if self.ground.setting.serving() && !self.ground.membership.has_leaving() {
-            // What the disks have promised by the next record is that much newer.
+            // The disks have newer promises then by the time of the next record.
             self.ask_for_promises(self.unpromised());
         }
     }
 
-    /// Waits no longer for expelled disks once all remaining ones have promised the epoch that is without them.
+    /// Releases calls to expelled disks once every remaining disk has promised the new epoch.
     fn finish_expelled(&mut self) {
         if !self.ground.membership.has_leaving() {
             return;

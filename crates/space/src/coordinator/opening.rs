@@ -4,16 +4,18 @@
 //! |---|---|
 //! | read the record | the state answers |
 //! | claim it: next epoch, our incarnation | committed; a conflict means that another took it: `Fenced` |
-//! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while, and at once those of dead nodes, are expelled by a committed record |
-//! | list chunks of all in-sync disks | all did, but for those that went back in time and may have a last copy |
-//! | have the record say what becomes of one of these | committed: connect and list again |
-//! | wait until nobody answers for the volume who did before | the node says so, of all that the record names; or a lease from the claim on is over |
+//! | open sessions: every in-sync disk promises the epoch | all did, or a committed record expels the missing disks: after a while, and at once those of dead nodes |
+//! | list chunks of all in-sync disks | all answered, except disks that went back in time and may have a last copy |
+//! | decide on one of these by the record | committed: connect and list again |
+//! | wait until no earlier owner answers for the volume | the node says so of all nodes that the record names; or a lease from the claim on is over |
 //!
-//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`, or all of fewer nodes
-//! than its `min_homes`. With more missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
+//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer disks than the
+//! record's `min_holders`, or all disks of fewer nodes than its `min_homes`. With more missing, the
+//! opening waits for them (the record never forgets the disk with the last copy, I5).
 //!
-//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's in-sync set has been listed under our
-//! epoch, and every chunk of which copies may differ is among the suspects (I5, I10).
+//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's
+//! in-sync set has been listed under our epoch, and every chunk whose copies may differ is among the
+//! suspects (I5, I10).
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
@@ -55,9 +57,9 @@ impl Step {
     }
 }
 
-/// What an answer of the cluster state means to the opening.
+/// Meaning of the cluster state's answer to the opening.
 pub(super) enum Claim {
-    /// The answer is another's.
+    /// Answer to another request.
     NotOurs,
     Pending,
     /// The record is ours.
@@ -65,24 +67,25 @@ pub(super) enum Claim {
     Failed(SpaceError),
 }
 
-/// Whom a volume is taken over from.
+/// The node that a volume is taken over from.
 #[derive(Debug, Clone, Default)]
 pub struct Predecessor {
     /// The node that the record must still name, unless it names this one.
     pub owner: Option<NodeId>,
-    /// Nobody knows whether it still answers: a lease is waited out from the claim on. If not, who opens the volume asks about all that the
-    /// record names, and says when it may serve ([`super::Coordinator::permit`]).
+    /// Whether the opening waits for a lease from the claim on, because nobody knows whether that node
+    /// still answers. Otherwise the opener asks about all nodes that the record names, and says when the
+    /// volume may serve ([`super::Coordinator::permit`]).
     pub is_waited_out: bool,
-    /// Holds only as long as the node has not come back: a condition of the claim.
+    /// Condition of the claim that holds only until the node comes back.
     pub fence: Option<Condition>,
 }
 
-/// A claim that is committed, and does not serve before nobody else answers for the volume.
+/// A committed claim, which does not serve while another node may answer for the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     /// The nodes that may still answer.
     pub before: Vec<NodeId>,
-    /// When the claim was known to be committed.
+    /// Time at which the claim was known to be committed.
     pub at: Monotonic,
     /// The record's revision with the claim, or a later one.
     pub revision: u64,
@@ -91,14 +94,14 @@ pub struct Claimed {
 pub(super) struct Opening {
     step: Step,
     retry_at: Option<Monotonic>,
-    /// The volume was not closed: copies may differ.
+    /// Whether copies may differ, since the volume was not closed.
     suspect: bool,
-    /// When the claim was answered.
+    /// Time of the answer to the claim.
     claimed_at: Monotonic,
     claimed: Option<Claimed>,
-    /// Nobody else answers for the volume.
+    /// Whether no other node answers for the volume.
     is_permitted: bool,
-    /// Whom the volume is taken over from, if that was decided from what is known of nodes.
+    /// The node that the volume is taken over from, if the state of nodes led to the takeover.
     pub predecessor: Option<Predecessor>,
 }
 
@@ -133,17 +136,17 @@ impl Opening {
         }
     }
 
-    /// The claim, until it is permitted to serve.
+    /// Returns the claim until it is permitted to serve.
     pub fn claimed(&self) -> Option<&Claimed> {
         self.claimed.as_ref().filter(|_| !self.is_permitted)
     }
 
-    /// Nobody else answers for the volume any more.
+    /// Notes that no other node answers for the volume any more.
     pub fn permit(&mut self) {
         self.is_permitted = true;
     }
 
-    /// The disks in sync that the opening waits for.
+    /// Returns the disks in sync that the opening waits for.
     pub fn missing(&self, ground: &Ground) -> Vec<DiskId> {
         let in_sync = ground.membership.record().in_sync.iter().copied();
         let is_connecting = matches!(self.step, Step::Connect { .. });
@@ -240,7 +243,7 @@ impl Opening {
         Claim::Claimed
     }
 
-    /// Goes on as far as possible.
+    /// Continues as far as possible.
     pub fn drive(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         if ground.setting.phase != Phase::Opening {
             return;
@@ -278,10 +281,11 @@ impl Opening {
             let record = ground.membership.record();
             let is_named = record.owner == ground.setting.config.node;
             if !record.before.is_empty() || !record.tried.is_empty() || !is_named {
-                // The record is to say that this is past, and whose the volume is if the server became a node meanwhile.
+                // The record is to drop the earlier owners, and to name this server if it became a node
+                // meanwhile.
                 ground.membership.want_rotation();
             }
-            // Nodes may have died after their disks had listed what they have.
+            // Nodes may have died after their disks had listed their chunks.
             let in_sync = ground.membership.record().in_sync.iter().copied();
             let dead: Vec<DiskId> = in_sync.filter(|disk| ground.calls.is_down(*disk)).collect();
             for disk in dead {
@@ -309,7 +313,7 @@ impl Opening {
             self.step = Step::List { pending: in_sync };
             return;
         }
-        // Those of a node that is dead are not waited for.
+        // The opening does not wait for disks of dead nodes.
         let all_down = missing.iter().all(|disk| ground.calls.is_down(*disk));
         let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
         let may_miss = may_miss(ground.membership.record(), missing.iter().chain(&put_off).copied())
@@ -333,7 +337,7 @@ impl Opening {
             return;
         }
         let Ok(Answer::Chunks(entries)) = result else {
-            // The disk left while it listed: begin again with those that remain.
+            // The disk left while it listed: begin again with the remaining ones.
             return self.begin_again(ground, suspects);
         };
         let suspect = self.suspect && !Planted::NoReconcile.is_planted();
@@ -352,7 +356,8 @@ impl Opening {
         self.drive(ground, suspects);
     }
 
-    /// All disks in sync are listed but for those that went back in time: that decides on one of these, unless one that was listed leaves.
+    /// Decides on one disk that went back in time, now that all others in sync are listed, unless one of
+    /// those leaves.
     fn decide_on_gone_back(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         if ground.membership.is_idle() {
             let known = ground.chunks.map.keys().copied();
@@ -364,7 +369,7 @@ impl Opening {
         self.begin_again(ground, suspects);
     }
 
-    /// Waits for the disks in sync once more, and lists what they have.
+    /// Waits for the disks in sync once more, and lists their chunks again.
     fn begin_again(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         ground.chunks.map.clear();
         suspects.clear();
@@ -372,7 +377,8 @@ impl Opening {
     }
 
     fn listed(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
-        // Blocks that may differ were written after what is settled and before this opening: one copy alone cannot differ.
+        // Blocks that may differ were written after the settled epoch and before this opening. One copy alone
+        // cannot differ.
         let chunks = &ground.chunks;
         suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
         let now = ground.setting.now;
@@ -382,7 +388,7 @@ impl Opening {
             Some(lease) if is_waited_out => Step::Lease { until: self.claimed_at.after(lease).max(now) },
             Some(_) => Step::Permission,
         };
-        // Something stamped lately is left to be settled, or nothing is.
+        // Unless the volume was closed, the last stamps are still to be settled.
         let record = ground.membership.record();
         let stamp = if self.suspect { record.epoch } else { record.settled };
         ground.membership.begin_stamps(stamp);

@@ -41,18 +41,18 @@ struct Volume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
     pub disk: DiskId,
-    /// Its store is open, or it is another node's.
+    /// Whether the disk's store is open, or the disk is another node's.
     pub attached: bool,
     pub total_slabs: u64,
     pub free_slabs: u64,
     pub retired: bool,
 }
 
-/// What happened, and to which volume.
+/// An event of a volume or of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalEvent {
     Volume(VolumeId, Event),
-    /// A scrub of the disk went on.
+    /// A scrub of the disk made progress.
     Scrubbed {
         disk: DiskId,
         checked_bytes: u64,
@@ -533,7 +533,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
             let replica = self.bus.replicas.get(&id);
             let known = self.pool.borrow().disk(id).map(|disk| (disk.total_slabs, disk.free_slabs));
             let told = self.remote_slabs.get(&id).copied();
-            // What was given since the disk's node told last is known here.
+            // The pool view knows the slabs given since the disk's node last reported.
             let slabs = replica.map(|replica| replica.store().slabs()).or(known).or(told);
             let (total_slabs, free_slabs) = slabs.unwrap_or_default();
             let stays = !self.retired.contains(&id);
