@@ -34,7 +34,6 @@ pub mod printed;
 pub mod rdma;
 mod rebalancing;
 mod refusals;
-pub mod regular;
 pub mod requests;
 mod revocable;
 mod routes;
@@ -63,6 +62,7 @@ pub use management::{
 pub use merging::owner_names;
 pub use paths::percent_encoded;
 pub use peer::Peer;
+pub use records::regular;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use sockets::{SocketError, asynchronous};

@@ -18,7 +18,7 @@ use crate::directory::SharedDirectory;
 use crate::quotas;
 use crate::reload::InEffect;
 pub use account_book::load;
-use account_book::{AccountBook, apply, imported};
+use account_book::{AccountBook, Import, apply, imported};
 use api::ClusterManagement;
 use api::audit::{AuditEvent, AuditLog, Outcome};
 use api::health_watch;
@@ -366,8 +366,8 @@ impl Management for Manager {
                 _ => absolute_all(&request.search)?,
             };
             let _importing = self.moving.lock().await;
-            let (pool, name, report) =
-                self.change(move |book| book.import(&request, &named, &search)).await?;
+            let import = self.read(move |_| Import::read(&request, &named, &search)).await?;
+            let (pool, name, report) = self.change(move |book| book.import(&import)).await?;
             let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
             Ok(imported(name, report, not_served))
         })

@@ -52,6 +52,7 @@ pub mod nodes;
 mod packing;
 pub mod recovery;
 mod redb_engine;
+pub mod regular;
 pub mod replacing;
 mod roomy;
 pub mod seal;

@@ -5,6 +5,7 @@
 //! open. Never writes a secret in the clear, never replaces a key file that is there.
 
 use crate::hexadecimal::{hex, unhex};
+use crate::regular;
 use crate::replacing::replace_private;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::fs::File;
@@ -49,7 +50,7 @@ impl SealKey {
     /// [`SealError`] if it cannot be read or made, is readable by others, or is no key.
     pub fn open_or_create(path: &Path) -> Result<Self, SealError> {
         let io = |source| SealError::Io { path: path.display().to_string(), source };
-        match File::open(path) {
+        match regular::open(path) {
             Ok(file) => Self::read(path, file, PRIVATE),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -93,8 +94,8 @@ impl SealKey {
     /// # Errors
     /// As [`SealKey::open_or_create`].
     pub fn open_existing(path: &Path) -> Result<Self, SealError> {
-        let file =
-            File::open(path).map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
+        let file = regular::open(path)
+            .map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
         Self::read(path, file, PRIVATE)
     }
 
@@ -103,8 +104,8 @@ impl SealKey {
     /// # Errors
     /// As [`SealKey::open_or_create`].
     pub fn open_credential(path: &Path) -> Result<Self, SealError> {
-        let file =
-            File::open(path).map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
+        let file = regular::open(path)
+            .map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
         Self::read(path, file, 0o007)
     }
 

@@ -213,6 +213,19 @@ fn a_key_file_is_private_kept_and_refused_when_others_can_read_it() {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_key_file_is_refused_and_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap().success());
+    for opened in
+        [SealKey::open_existing(&pipe), SealKey::open_or_create(&pipe), SealKey::open_credential(&pipe)]
+    {
+        let why = opened.map(|_| ()).unwrap_err().to_string();
+        assert!(why.contains("no regular file"), "{why}");
+    }
+}
+
+#[test]
 fn a_share_has_a_valid_unique_name_and_a_path_inside_its_volume() {
     let state = MemoryState::new();
     let share = |name: &str, path: &str| Share {

@@ -129,12 +129,33 @@ impl AccountBook {
         Ok(CreatedToken { name, role, expires_unix_s, token: text.to_string() })
     }
 
-    pub fn import(
-        &self,
-        request: &ImportPool,
-        named: &[PathBuf],
-        search: &[PathBuf],
-    ) -> Result<(PoolId, String, import::Report), ApiError> {
+    pub fn import(&self, import: &Import) -> Result<(PoolId, String, import::Report), ApiError> {
+        let Import { plan, old_key, skipped } = import;
+        let mut report =
+            import::commit(&self.state, &self.key, old_key.as_ref(), plan, unix_now_s()).map_err(refused)?;
+        report.notes.extend_from_slice(skipped);
+        Ok((plan.pool.id, plan.pool.name.clone(), report))
+    }
+
+    pub fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
+        let grant = |grant: &api::requests::Grant| {
+            self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
+        };
+        options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
+    }
+}
+
+/// A pool that can be imported, as its disks were read. Reading them may take long: nobody waits for it but the import.
+pub(super) struct Import {
+    plan: import::Plan,
+    /// The key of the server that had the pool, if the administrator named it.
+    old_key: Option<SealKey>,
+    /// Disks that were left out, with the reason.
+    skipped: Vec<String>,
+}
+
+impl Import {
+    pub fn read(request: &ImportPool, named: &[PathBuf], search: &[PathBuf]) -> Result<Self, ApiError> {
         let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
         let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
         let found = discover(named, search);
@@ -161,17 +182,7 @@ impl AccountBook {
             let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
             ApiError::new(kind, format!("{error}{skipped}"))
         })?;
-        let mut report =
-            import::commit(&self.state, &self.key, old_key.as_ref(), &plan, unix_now_s()).map_err(refused)?;
-        report.notes.extend(found.skipped);
-        Ok((plan.pool.id, plan.pool.name, report))
-    }
-
-    pub fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
-        let grant = |grant: &api::requests::Grant| {
-            self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
-        };
-        options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
+        Ok(Self { plan, old_key, skipped: found.skipped })
     }
 }
 

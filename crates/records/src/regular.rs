@@ -1,4 +1,4 @@
-//! Reading files that an administrator names: settings, passwords, certificates.
+//! Reading files that an administrator names: settings, passwords, keys, certificates.
 //!
 //! Promises: a pipe, a device, a directory or a file that is too long is refused, and none of them holds the reader up.
 
