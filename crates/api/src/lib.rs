@@ -62,7 +62,7 @@ pub use management::{
 pub use merging::owner_names;
 pub use paths::percent_encoded;
 pub use peer::Peer;
-pub use records::regular;
+pub use records::{names::is_unseen, regular};
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use sockets::{SocketError, asynchronous};

@@ -2,6 +2,7 @@
 //!
 //! Owns data only. Every number's unit is in its name; times are Unix seconds. Never does I/O.
 
+use crate::is_unseen;
 pub use crate::rdma::{
     Channel, ChannelRdma, CounterKind, Rdma, RdmaActivity, RdmaConnection, RdmaDevice, RdmaInterface,
     RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, SmbDirectCounters,
@@ -464,6 +465,18 @@ pub struct HealthIssue {
     /// The server of a cluster that alone reports the issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+}
+
+impl HealthIssue {
+    /// Puts U+FFFD in place of characters that nobody sees: paths of disks may hold line breaks, and issues
+    /// become lines of the log and subjects of mails.
+    pub fn reveal(&mut self) {
+        for text in [&mut self.target, &mut self.what, &mut self.meaning, &mut self.action] {
+            if text.contains(is_unseen) {
+                *text = text.replace(is_unseen, "\u{FFFD}");
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]

@@ -8,7 +8,7 @@
 //! the file. A file's path that passed has no links, so that it leads to the same file when it is
 //! opened. Blocks: asks file systems.
 
-use api::{ApiError, ErrorKind, Role};
+use api::{ApiError, ErrorKind, Role, is_unseen};
 use rustix::process::{getegid, geteuid};
 use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -194,10 +194,14 @@ fn foreign_writers(path: &Path, found: &Metadata) -> Option<String> {
 /// Parses a caller's path.
 ///
 /// # Errors
-/// It does not begin at the root, holds `..`, or is longer than any.
+/// It does not begin at the root, holds `..` or characters that nobody sees, or is longer than any.
 pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
     if text.len() > PATH_BYTES_MAX {
         let message = format!("a path has at most {PATH_BYTES_MAX} bytes, and this one {}", text.len());
+        return Err(ApiError::new(ErrorKind::Invalid, message));
+    }
+    if text.contains(is_unseen) {
+        let message = format!("the path {text:?} holds characters that cannot be seen: rename the file");
         return Err(ApiError::new(ErrorKind::Invalid, message));
     }
     let path = PathBuf::from(text);
@@ -261,6 +265,14 @@ mod tests {
         fn refusal(&self, path: &Path, role: Role) -> Option<ErrorKind> {
             self.places.check(path, true, role).err().map(|error| error.kind)
         }
+    }
+
+    #[test]
+    fn a_path_that_shows_something_else_than_it_holds_is_refused() {
+        for text in ["/srv/a\nhealth: healthy", "/srv/\u{1b}[31ma", "/srv/a\u{202E}b"] {
+            assert_eq!(absolute(text).unwrap_err().kind, ErrorKind::Invalid, "{text:?}");
+        }
+        assert_eq!(absolute("/srv/größe 1").unwrap(), Path::new("/srv/größe 1"));
     }
 
     #[test]

@@ -242,3 +242,10 @@ async fn a_mail_server_that_never_answers_holds_up_no_webhook() {
     assert_eq!((of(0), of(1)), (("webhook", false), ("mail", true)));
     assert_eq!(tested[1].to, "ann@example.com, ben@example.com");
 }
+
+#[test]
+fn an_issue_about_a_path_with_line_breaks_stays_one_line() {
+    let mut issue = issue("disk_lost", Health::Warning, "disk /srv/a\r\n.\u{1b}[31m");
+    issue.reveal();
+    assert_eq!(issue.what, "disk /srv/a\u{FFFD}\u{FFFD}.\u{FFFD}[31m");
+}

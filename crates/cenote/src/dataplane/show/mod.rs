@@ -75,6 +75,7 @@ impl Show {
         issues.extend(cluster_issues::disks_left_behind(node));
         issues.extend(node.jobs.borrow().stopped().map(stopped_job));
         issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
+        issues.iter_mut().for_each(HealthIssue::reveal);
         self.date_issues(&mut issues, node.tasks.unix_seconds());
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
         let mut server = self.show_server(node, frontend);
