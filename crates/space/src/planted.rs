@@ -77,6 +77,8 @@ pub enum Planted {
     RescueOfMissed,
     /// A chunk begins with fewer copies while a disk is being retired, as if that were out.
     RetiringCountsAsOut,
+    /// A disk that is being retired is not brought up to date when it was away for a moment.
+    RetiringStaysStale,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
@@ -118,7 +120,7 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 24] = [
+    pub const OF_DISKS: [Self; 25] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -140,6 +142,7 @@ impl Planted {
         Self::RepairOnce,
         Self::RescueOfMissed,
         Self::RetiringCountsAsOut,
+        Self::RetiringStaysStale,
         Self::SettledEarly,
         Self::SurplusUnverified,
         Self::WithdrawalUnfollowed,

@@ -210,11 +210,16 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
 
 /// Whether the record has a disk out, the only reason for a chunk to begin with fewer copies. A disk
 /// that fails is not out before the record says so: until then new chunks wait, as writes to its other
-/// chunks do.
+/// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless without it
+/// fewer disks than copies are left: a lost disk was retired.
 fn is_disk_out(ground: &Ground) -> bool {
-    let is_retiring = |disk: &DiskId| ground.membership.retired.contains(disk);
-    let planted = Planted::RetiringCountsAsOut.is_planted();
-    !ground.membership.record().stale.is_empty() || planted && excluded(ground).iter().any(is_retiring)
+    let is_retired = |disk: &DiskId| ground.membership.retired.contains(disk);
+    if Planted::RetiringCountsAsOut.is_planted() && excluded(ground).iter().any(is_retired) {
+        return true;
+    }
+    let record = ground.membership.record();
+    let too_few = record.in_sync.len() < usize::from(record.resiliency.copies());
+    too_few || record.stale.iter().any(|stale| !is_retired(&stale.disk))
 }
 
 /// Returns the number of copies of a new chunk that there is space for now, at most the volume's.

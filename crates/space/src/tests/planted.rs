@@ -62,6 +62,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::RetiringCountsAsOut => {
             jobs::no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired
         }
+        Planted::RetiringStaysStale => {
+            jobs::a_retiring_disk_that_was_away_for_a_moment_is_brought_up_to_date_until_it_is_empty
+        }
         Planted::SettledEarly => faults::a_second_crash_finds_again_what_the_first_left_to_compare,
         Planted::SurplusUnverified => jobs::a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole,
         other => panic!("the simulator of space finds {other:?}"),
