@@ -26,6 +26,8 @@ pub enum Planted {
     EpochsBelieved,
     /// A pool of which disks are away for a moment is taken for full.
     FullWhenAway,
+    /// A pool of which disks are being brought up to date is taken for full.
+    FullWhileReturning,
     /// A state change whose outcome is unknown counts as committed.
     GuessOnUnknown,
     /// A read that is late is asked of a copy in the making as well.
@@ -120,13 +122,14 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 25] = [
+    pub const OF_DISKS: [Self; 26] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
         Self::CorruptExpelsDisk,
         Self::EpochsBelieved,
         Self::FullWhenAway,
+        Self::FullWhileReturning,
         Self::HedgeStaleCopy,
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,

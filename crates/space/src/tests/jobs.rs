@@ -341,6 +341,38 @@ fn a_lost_disk_that_is_retired_leaves_the_last_disk_writable() {
 }
 
 #[test]
+pub(super) fn a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date() {
+    let mut bench = Bench::new(2, 2, Resiliency::TwoWay);
+    (0..2).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 1));
+    let lba = Lba(2 * u64::from(CHUNK));
+    let write = || SpaceRequest::Write { lba, class: WriteClass::Overwrite, data: filled(1, 2) };
+    bench.start(write());
+    let answers = bench.answers();
+    let is_refused = matches!(answers[..], [SpaceCompletion { result: Err(SpaceError::NoSpace), .. }]);
+    assert!(is_refused, "the pool is full, and nothing will change that by itself: {answers:?}");
+    for number in [3, 4] {
+        let store = FakeStore::new(CHUNK, 8);
+        bench.stores.push(store.clone());
+        bench.space.attach_disk(disk(number), store, FaultDomain::default()).unwrap();
+        bench.space.add_disk(disk(number));
+    }
+    while bench.record().stale.len() < 2 {
+        bench.pass(Duration::from_millis(10));
+    }
+    // They are as good as in sync, and the record cannot say so yet.
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
+    bench.pass(Duration::from_secs(3));
+    let token = bench.start(write());
+    bench.settle();
+    assert!(bench.answers().is_empty(), "the write waits");
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(3));
+    let answers = bench.answers();
+    assert!(answers.iter().any(|answer| answer.token == token && answer.result.is_ok()), "{answers:?}");
+    assert_eq!(bench.holders(2), [2, 3]);
+}
+
+#[test]
 fn a_resync_can_be_stopped_and_goes_on_when_resumed() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 1024, 1).unwrap();
