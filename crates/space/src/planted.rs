@@ -26,6 +26,8 @@ pub enum Planted {
     EpochsBelieved,
     /// A pool of which disks are away for a moment is taken for full.
     FullWhenAway,
+    /// A pool of which disks are being brought up to date is taken for full.
+    FullWhileReturning,
     /// A state change whose outcome is unknown counts as committed.
     GuessOnUnknown,
     /// A read that is late is asked of a copy in the making as well.
@@ -77,6 +79,8 @@ pub enum Planted {
     RescueOfMissed,
     /// A chunk begins with fewer copies while a disk is being retired, as if that were out.
     RetiringCountsAsOut,
+    /// A disk that is being retired is not brought up to date when it was away for a moment.
+    RetiringStaysStale,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
@@ -118,13 +122,14 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 24] = [
+    pub const OF_DISKS: [Self; 26] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
         Self::CorruptExpelsDisk,
         Self::EpochsBelieved,
         Self::FullWhenAway,
+        Self::FullWhileReturning,
         Self::HedgeStaleCopy,
         Self::HostExpelsDisk,
         Self::MinHoldersIgnored,
@@ -140,6 +145,7 @@ impl Planted {
         Self::RepairOnce,
         Self::RescueOfMissed,
         Self::RetiringCountsAsOut,
+        Self::RetiringStaysStale,
         Self::SettledEarly,
         Self::SurplusUnverified,
         Self::WithdrawalUnfollowed,

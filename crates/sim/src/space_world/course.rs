@@ -44,6 +44,8 @@ pub struct Coverage {
     /// Epochs that a server named and no record gave, and requests that were refused for theirs.
     pub strange_epochs: u64,
     pub refused_epochs: u64,
+    /// Times that a disk which was being retired went away for a moment.
+    pub retiring_away: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

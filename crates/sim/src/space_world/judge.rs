@@ -1,14 +1,17 @@
 //! The oracle's view of records and disks, and the times of its checks.
 
-use super::blocks::{CHUNK_BLOCKS, VOLUME, value_of};
-use super::client::History;
+use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME, value_of};
+use super::client::{Doing, History};
 use super::course::Course;
+use super::invariants::beginnings::Beginnings;
 use super::invariants::{i1, i2, i4, i5};
 use super::narrate;
 use super::nodes::SimDisk;
 use super::oracle::{Register, ZERO};
 use super::servers::Servers;
 use records::{MemoryState, Typed, VolumeRecord};
+use space::fake_store::FakeStore;
+use space::seam::BlockStore;
 use types::{ChunkIndex, DiskId, Lba};
 
 /// Judges each committed record and each acknowledged write by the contents of the disks.
@@ -18,6 +21,7 @@ pub(crate) struct Judge {
     records: i2::Records,
     /// Revision of the last record.
     revision: u64,
+    beginnings: Beginnings,
 }
 
 impl Judge {
@@ -25,7 +29,7 @@ impl Judge {
     pub fn new(first: &VolumeRecord, revision: u64) -> Self {
         let mut records = i2::Records::default();
         records.committed(first);
-        Self { records, revision }
+        Self { records, revision, beginnings: Beginnings::default() }
     }
 
     /// Returns the record in force.
@@ -50,6 +54,7 @@ impl Judge {
         course.violate(self.records.committed(&found.value));
         let Some(before) = self.records.before_last() else { return };
         let after = &found.value;
+        self.beginnings.committed(after, retired, course.step);
         narrate::record(course.moment(), after, retired);
         course.trace.note(&[6, after.epoch.0, after.in_sync.len() as u64]);
         if retired.is_none() {
@@ -76,9 +81,20 @@ impl Judge {
         );
     }
 
+    /// Takes notice of a client's operation on a node's coordinator, which is about to begin.
+    pub fn asked(&mut self, step: u64, servers: &Servers, node: usize, doing: &Doing) {
+        let Doing::Write { lba, .. } = doing else { return };
+        let chunk = chunk_of(*lba);
+        let has_slab = |disk: &SimDisk| disk.medium.fake().is_none_or(|store| store.has_chunk(VOLUME, chunk));
+        let is_unborn = !servers.disks.iter().any(has_slab);
+        let coordinator = servers.nodes[node].coordinator.as_ref();
+        let is_latest = coordinator.map(|found| found.record()) == self.records.last();
+        self.beginnings.asked(chunk, is_unborn, is_latest, step);
+    }
+
     /// Looks at blocks whose write a node's coordinator acknowledged.
     pub fn acknowledged(
-        &self,
+        &mut self,
         course: &mut Course,
         servers: &Servers,
         history: &History,
@@ -104,6 +120,9 @@ impl Judge {
             let min_copies = if zeroed { 0 } else { usize::from(own.min_copies) };
             let step = course.step;
             course.violate(i1::check(lba, register, &copies, count, min_copies, step));
+            if !zeroed {
+                course.violate(self.beginnings.acknowledged(chunk_of(lba), own, count));
+            }
         }
     }
 
@@ -123,6 +142,46 @@ impl Judge {
             }
         }
     }
+
+    /// Looks at the end, when every disk is there, whether each chunk has all copies for which there is room: slabs of other disks, and
+    /// those that a disk which is out has still.
+    pub fn check_counts(&self, course: &mut Course, disks: &[SimDisk], retired: Option<DiskId>) {
+        let Some(record) = self.records.last() else { return };
+        for chunk in (0..CHUNKS).map(|chunk| ChunkIndex(chunk as u32)) {
+            let known = || disks.iter().filter_map(|disk| Some((disk, disk.medium.fake()?)));
+            let having = || known().filter(|(_, store)| store.has_chunk(VOLUME, chunk));
+            let counts = |disk: &SimDisk| {
+                record.in_sync.contains(&disk.id) && !record.building.contains(&(disk.id, chunk))
+            };
+            let holders: Vec<&SimDisk> = having().map(|(disk, _)| disk).filter(|disk| counts(disk)).collect();
+            if holders.is_empty() || holders.len() >= usize::from(record.resiliency.copies()) {
+                continue;
+            }
+            let is_apart = |disk: &SimDisk| holders.iter().all(|holder| holder.node != disk.node);
+            let has_room = |disk: &SimDisk, store: &FakeStore| {
+                let is_usable = record.in_sync.contains(&disk.id) && Some(disk.id) != retired;
+                is_usable && is_apart(disk) && store.slabs().1 > 0
+            };
+            // One that was away only for moments is never forgotten while it has the second copy of something.
+            let is_forgotten =
+                |disk: &SimDisk| course.scenario.retiring_away && Some(disk.id) == retired && !counts(disk);
+            let is_out =
+                |disk: &SimDisk| record.stale.iter().any(|stale| stale.disk == disk.id) || is_forgotten(disk);
+            let free = known().find(|(disk, store)| has_room(disk, store));
+            let outdated = having().find(|(disk, _)| is_out(disk));
+            if let Some((disk, _)) = free.or(outdated) {
+                let (count, id) = (holders.len(), disk.id);
+                course.violate([format!(
+                    "I1: {chunk:?} has {count} copies at the end, and {id} has a slab for it"
+                )]);
+            }
+        }
+    }
+}
+
+/// The chunk of a block.
+fn chunk_of(lba: u64) -> ChunkIndex {
+    ChunkIndex((lba / CHUNK_BLOCKS) as u32)
 }
 
 /// A look into the stores, past their replicas.
@@ -139,7 +198,7 @@ impl Look<'_> {
 
     /// Whether the disk has a copy of the block that counts by this record.
     fn holds(&self, disk: DiskId, lba: u64, record: &VolumeRecord) -> bool {
-        let chunk = ChunkIndex((lba / CHUNK_BLOCKS) as u32);
+        let chunk = chunk_of(lba);
         let known = self.disks.iter().find(|known| known.id == disk);
         let has = known.and_then(|known| known.medium.fake()).is_some_and(|store| {
             // Blocks marked as lost do not count as held.

@@ -9,6 +9,8 @@ const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
 /// The same, of a node whose large messages are lost towards everybody, the cluster state too.
 const LARGE_LOSS_OF_NODE_AT: u64 = 11;
+/// The same, of a full pool with a disk that is being retired, which is away now and then.
+const TIGHT_RETIREMENT_AT: u64 = 7;
 /// The same, of a server that names epochs which no record gave.
 const STRANGE_EPOCHS_OF: u64 = 6;
 const STRANGE_EPOCHS_AT: u64 = 2;
@@ -65,6 +67,8 @@ pub struct Scenario {
     pub failing_openings: u64,
     /// Servers name epochs that no record gave.
     pub strange_epochs: bool,
+    /// A disk of a full pool is being retired and is away now and then, and nothing else is wrong.
+    pub retiring_away: bool,
 }
 
 impl Scenario {
@@ -107,6 +111,7 @@ impl Scenario {
             freezes: false,
             failing_openings: 0,
             strange_epochs: seed % STRANGE_EPOCHS_OF == STRANGE_EPOCHS_AT,
+            retiring_away: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -127,11 +132,10 @@ impl Scenario {
         scenario.freezes = !scenario.late_writes && random.chance(350);
         let is_failing = random.chance(if scenario.freezes { 700 } else { 200 });
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
-        // Chunks that leave disks need space on others.
-        scenario.retirement &= !scenario.tight;
         match seed % LARGE_LOSS_OF {
             LARGE_LOSS_AT => scenario.keep_only_large_loss(),
             LARGE_LOSS_OF_NODE_AT => scenario.keep_only_large_loss_of_node(),
+            TIGHT_RETIREMENT_AT => scenario.keep_only_tight_retirement(),
             _ => {}
         }
         scenario
@@ -154,6 +158,12 @@ impl Scenario {
         self.keep_only_large_loss();
         (self.large_loss, self.large_loss_of_node) = (false, true);
         (self.faults_ms, self.strange_epochs) = (9_000, false);
+    }
+
+    fn keep_only_tight_retirement(&mut self) {
+        self.keep_only_large_loss();
+        (self.large_loss, self.retiring_away) = (false, true);
+        (self.tight, self.retirement, self.discards) = (true, true, true);
     }
 
     /// Slabs of each disk.

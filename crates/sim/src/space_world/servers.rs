@@ -233,6 +233,17 @@ impl Servers {
         }
     }
 
+    /// Makes the disk that is being retired, if there is one, hang or fail for a while.
+    pub fn send_away(&mut self, course: &mut Course, retired: Option<DiskId>, lasting: u64) {
+        let Some(index) = self.disks.iter().position(|disk| Some(disk.id) == retired) else { return };
+        match course.random.chance(500) {
+            true => self.disks[index].hangs = true,
+            false => self.set_fault(index, FakeFault::Errors),
+        }
+        course.coverage.retiring_away += 1;
+        course.after(lasting, Event::Heal(Healing::Disk(index)));
+    }
+
     /// Makes the disk that was not part of the pool a part of it, if there is one still.
     pub fn add_disk(&mut self, course: &mut Course, retired: Option<DiskId>) {
         let Some(new) = self.disks.iter_mut().find(|disk| !disk.added) else { return };

@@ -63,7 +63,7 @@ impl Traffic {
         &mut self,
         course: &mut Course,
         servers: &mut Servers,
-        judge: &Judge,
+        judge: &mut Judge,
         node: usize,
         completion: SpaceCompletion,
     ) {

@@ -414,6 +414,7 @@ impl SpaceWorld {
         match traffic.choose(course, servers, whole_on, client) {
             Turn::Wait => {}
             Turn::Ask { node, doing, request } => {
+                judge.asked(course.step, servers, node, &doing);
                 let token = traffic.ask(course, servers, client, node, doing, request);
                 self.pump(node);
                 let patience = self.course.scenario.patience_ms * MILLISECOND;
@@ -421,6 +422,7 @@ impl SpaceWorld {
             }
             Turn::Finished { node } => {
                 judge.check_copies(course, &servers.disks, &traffic.history);
+                judge.check_counts(course, &servers.disks, manager.retired());
                 self.drop_coordinator(node);
                 self.finished = true;
             }
@@ -487,6 +489,7 @@ impl SpaceWorld {
                 let (record, retired) = (self.judge.record(), self.manager.retired());
                 servers.rot(course, record, &self.traffic.history, retired);
             }
+            Kind::RetiringAway => servers.send_away(course, self.manager.retired(), lasting),
             Kind::Retire => {
                 self.manager.retire(course, servers, disk);
                 self.pump_all();

@@ -210,11 +210,16 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
 
 /// Whether the record has a disk out, the only reason for a chunk to begin with fewer copies. A disk
 /// that fails is not out before the record says so: until then new chunks wait, as writes to its other
-/// chunks do.
+/// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless without it
+/// fewer disks than copies are left: a lost disk was retired.
 fn is_disk_out(ground: &Ground) -> bool {
-    let is_retiring = |disk: &DiskId| ground.membership.retired.contains(disk);
-    let planted = Planted::RetiringCountsAsOut.is_planted();
-    !ground.membership.record().stale.is_empty() || planted && excluded(ground).iter().any(is_retiring)
+    let is_retired = |disk: &DiskId| ground.membership.retired.contains(disk);
+    if Planted::RetiringCountsAsOut.is_planted() && excluded(ground).iter().any(is_retired) {
+        return true;
+    }
+    let record = ground.membership.record();
+    let too_few = record.in_sync.len() < usize::from(record.resiliency.copies());
+    too_few || record.stale.iter().any(|stale| !is_retired(&stale.disk))
 }
 
 /// Returns the number of copies of a new chunk that there is space for now, at most the volume's.
@@ -233,7 +238,7 @@ pub(super) fn copies_while_disks_are_out(ground: &Ground) -> Option<u8> {
 
 /// Returns why no disk gives a slab. A disk in sync that is unreachable, or that a proposal is to
 /// expel, will soon be out or back. A disk that still has to give back an earlier slab of the chunk can
-/// take it after that.
+/// take it after that. Disks that are being brought up to date give slabs when they are in sync.
 fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
     let pool = ground.chunks.pool.borrow();
     let marked = ground.membership.marked_for(index);
@@ -244,6 +249,29 @@ fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
             && !marked.contains(disk);
         has_room && !is_asked && !ground.membership.retired.contains(disk)
     };
-    let waits = ground.membership.record().in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();
-    if waits { SpaceError::Unavailable } else { SpaceError::NoSpace }
+    let waits = ground.membership.record().in_sync.iter().any(away) || returning_give_slabs(index, ground);
+    if waits && !Planted::FullWhenAway.is_planted() { SpaceError::Unavailable } else { SpaceError::NoSpace }
+}
+
+/// Whether the chunk would get its slabs if the disks that are being brought up to date were in sync.
+fn returning_give_slabs(index: ChunkIndex, ground: &Ground) -> bool {
+    let (membership, returning) = (&ground.membership, &ground.chunks.returning);
+    let Some(chunk) = ground.chunks.get(index) else { return false };
+    if returning.is_empty() || Planted::FullWhileReturning.is_planted() {
+        return false;
+    }
+    let is_retired = |disk: &DiskId| membership.retired.contains(disk);
+    let mut excluded = excluded(ground);
+    excluded.retain(|disk| !returning.contains(disk) || is_retired(disk));
+    excluded.extend(membership.marked_for(index));
+    let record = membership.record();
+    let stays_out = |disk: &DiskId| !returning.contains(disk) && !is_retired(disk);
+    let copies = record.resiliency.copies();
+    let enough = match record.stale.iter().any(|stale| stays_out(&stale.disk)) {
+        true => record.min_copies.clamp(1, copies),
+        false => copies,
+    };
+    let lacking = enough.saturating_sub(chunk.holders.len() as u8);
+    let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
+    pool::place(&ground.chunks.pool.borrow(), lacking, &chunk.holders, &excluded, purpose).is_ok()
 }

@@ -99,13 +99,15 @@ impl Chunk {
 
 pub(super) struct Chunks {
     pub map: BTreeMap<ChunkIndex, Chunk>,
+    /// Disks that are being brought up to date: their copies and their free slabs count soon.
+    pub returning: BTreeSet<DiskId>,
     /// Space on the pool's disks, shared with the other volumes.
     pub pool: Rc<RefCell<PoolView>>,
 }
 
 impl Chunks {
     pub fn new(pool: Rc<RefCell<PoolView>>) -> Self {
-        Self { map: BTreeMap::new(), pool }
+        Self { map: BTreeMap::new(), returning: BTreeSet::new(), pool }
     }
 
     pub fn get(&self, index: ChunkIndex) -> Option<&Chunk> {

@@ -197,8 +197,7 @@ impl Jobs {
     fn start_resyncs(&mut self, ground: &mut Ground) {
         for stale in ground.membership.record().stale.clone() {
             let leaving = ground.membership.is_leaving(stale.disk);
-            let retired = ground.membership.retired.contains(&stale.disk);
-            if leaving || retired || self.resyncs.contains(stale.disk) {
+            if leaving || self.resyncs.contains(stale.disk) || !is_wanted_back(stale.disk, ground) {
                 continue;
             }
             ground.connect(stale.disk);
@@ -329,14 +328,26 @@ impl Jobs {
     fn forget_retired(&self, ground: &mut Ground) {
         for disk in ground.membership.retired.clone() {
             let in_sync = ground.membership.is_in_sync(disk);
-            let needed = ground.chunks.map.values().any(|chunk| chunk.may_live_on(disk))
-                && (in_sync || has_few_copies(ground));
+            let needed = match in_sync {
+                true => ground.chunks.map.values().any(|chunk| chunk.may_live_on(disk)),
+                false => self.resyncs.contains(disk) || self.may_fill(disk, ground),
+            };
             let known = in_sync || ground.membership.is_stale(disk);
             let marked = ground.membership.record().building.iter().any(|mark| mark.0 == disk) && in_sync;
             if known && !needed && !marked && !self.builds.has_target(disk) {
                 ground.membership.want_remove(disk);
             }
         }
+    }
+
+    /// Whether chunks are short of copies that a stale disk may have: it is there, or may soon be back.
+    fn may_fill(&self, disk: DiskId, ground: &Ground) -> bool {
+        let since = self.absent_since.get(&disk).copied().unwrap_or_default();
+        let is_recent = ground.setting.now.since(since) < ground.setting.config.rebuild_after;
+        let is_expected = is_recent && !ground.membership.given_up.contains(&disk);
+        (ground.calls.is_open(disk) || is_expected)
+            && is_short_of_copies(ground)
+            && !Planted::RetiringStaysStale.is_planted()
     }
 
     /// Notes that the disk is out of the in-sync set, or was when the volume was opened, or is new.
@@ -464,6 +475,22 @@ fn homes_changed(ground: &Ground) -> bool {
 fn has_few_copies(ground: &Ground) -> bool {
     let record = ground.membership.record();
     record.min_holders < record.resiliency.copies() || !record.building.is_empty()
+}
+
+/// Tells whether a stale disk is to be brought up to date. A retired one is only while chunks are short
+/// of copies: filling its slabs takes no more than the writes that it missed, and other disks may have no
+/// room. The chunks then leave it as before.
+fn is_wanted_back(disk: DiskId, ground: &Ground) -> bool {
+    let is_short = || is_short_of_copies(ground) && !Planted::RetiringStaysStale.is_planted();
+    !ground.membership.retired.contains(&disk) || is_short()
+}
+
+/// Tells whether some chunk has fewer copies that count than the volume is to have.
+fn is_short_of_copies(ground: &Ground) -> bool {
+    let copies = usize::from(ground.membership.record().resiliency.copies());
+    let in_sync = &ground.membership.in_sync;
+    let mut mapped = ground.chunks.map.values().filter(|chunk| chunk.is_mapped());
+    mapped.any(|chunk| chunk.in_sync_holders(in_sync).count() < copies)
 }
 
 /// Tells whether chunks leave a retired disk, although another disk may be back soon.

@@ -117,6 +117,7 @@ impl Resyncs {
             started: ground.setting.now,
         };
         self.0.insert(disk, resync);
+        ground.chunks.returning.insert(disk);
         ground.call(Owner::ResyncListing, disk, Message::Chunks);
     }
 
@@ -357,6 +358,7 @@ impl Resyncs {
     /// Lets the disk's copies count: the record says that it is in sync.
     pub fn resync_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
+        ground.chunks.returning.remove(&disk);
         debug_assert!(
             resync.is_none_or(|resync| resync.is_copied()),
             "{disk} counts and was not compared (I5)"
@@ -376,6 +378,9 @@ impl Resyncs {
         if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;
         }
+        ground.chunks.returning.remove(&disk);
+        // Writes that wait for its free slabs look anew.
+        ground.reports.recheck = true;
         ground.membership.cancel_join(disk);
         builds.forget_mirrors(disk, ground);
     }

@@ -297,6 +297,82 @@ fn a_disk_that_turns_out_to_be_full_leaves_no_chunk_with_fewer_copies() {
 }
 
 #[test]
+pub(super) fn a_retiring_disk_that_was_away_for_a_moment_is_brought_up_to_date_until_it_is_empty() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    (0..4).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 1));
+    let attach = |bench: &mut Bench, number: u8, slabs: u64| {
+        let store = FakeStore::new(CHUNK, slabs);
+        bench.stores.push(store.clone());
+        bench.space.attach_disk(disk(number), store, FaultDomain::default()).unwrap();
+        bench.space.add_disk(disk(number));
+        bench.pass(Duration::from_secs(3));
+    };
+    attach(&mut bench, 3, 1);
+    bench.space.set_retired(disk(2), true);
+    bench.pass(Duration::from_secs(10));
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    (0..4).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 2));
+    assert_eq!(bench.record().stale.len(), 1, "three of its slabs find no room");
+    let written = bench.write(4 * u64::from(CHUNK), WriteClass::Overwrite, 1, 2);
+    assert_eq!(written, Err(SpaceError::NoSpace), "the disk would give no slab if it were there");
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(10));
+    assert_eq!((bench.record().stale.len(), bench.record().min_holders), (0, 2));
+    for chunk in 0..4 {
+        assert_eq!(bench.holders(chunk).len(), 2);
+        assert!(bench.copies_agree(u64::from(chunk * CHUNK)));
+    }
+    attach(&mut bench, 4, 8);
+    bench.pass(Duration::from_secs(30));
+    assert!(bench.space.is_free(disk(2)));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(3), disk(4)]);
+}
+
+#[test]
+fn a_lost_disk_that_is_retired_leaves_the_last_disk_writable() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(0, 2);
+    bench.space.set_retired(disk(2), true);
+    bench.pass(Duration::from_secs(3));
+    bench.overwrite(u64::from(CHUNK), 2);
+    assert_eq!(bench.record().min_holders, 1);
+}
+
+#[test]
+pub(super) fn a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date() {
+    let mut bench = Bench::new(2, 2, Resiliency::TwoWay);
+    (0..2).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 1));
+    let lba = Lba(2 * u64::from(CHUNK));
+    let write = || SpaceRequest::Write { lba, class: WriteClass::Overwrite, data: filled(1, 2) };
+    bench.start(write());
+    let answers = bench.answers();
+    let is_refused = matches!(answers[..], [SpaceCompletion { result: Err(SpaceError::NoSpace), .. }]);
+    assert!(is_refused, "the pool is full, and nothing will change that by itself: {answers:?}");
+    for number in [3, 4] {
+        let store = FakeStore::new(CHUNK, 8);
+        bench.stores.push(store.clone());
+        bench.space.attach_disk(disk(number), store, FaultDomain::default()).unwrap();
+        bench.space.add_disk(disk(number));
+    }
+    while bench.record().stale.len() < 2 {
+        bench.pass(Duration::from_millis(10));
+    }
+    // They are as good as in sync, and the record cannot say so yet.
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
+    bench.pass(Duration::from_secs(3));
+    let token = bench.start(write());
+    bench.settle();
+    assert!(bench.answers().is_empty(), "the write waits");
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(3));
+    let answers = bench.answers();
+    assert!(answers.iter().any(|answer| answer.token == token && answer.result.is_ok()), "{answers:?}");
+    assert_eq!(bench.holders(2), [2, 3]);
+}
+
+#[test]
 fn a_resync_can_be_stopped_and_goes_on_when_resumed() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 1024, 1).unwrap();

@@ -35,6 +35,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::FullWhenAway => {
             damage::a_chunk_is_given_slabs_when_disks_that_were_away_for_a_while_are_back
         }
+        Planted::FullWhileReturning => {
+            jobs::a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date
+        }
         Planted::HedgeStaleCopy => hedges::a_late_read_is_never_asked_of_a_copy_in_the_making,
         Planted::HostExpelsDisk => damage::a_disk_whose_machine_is_short_of_memory_stays_and_is_asked_again,
         Planted::MinHoldersIgnored => {
@@ -61,6 +64,9 @@ fn finder(bug: Planted) -> fn() {
         }
         Planted::RetiringCountsAsOut => {
             jobs::no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired
+        }
+        Planted::RetiringStaysStale => {
+            jobs::a_retiring_disk_that_was_away_for_a_moment_is_brought_up_to_date_until_it_is_empty
         }
         Planted::SettledEarly => faults::a_second_crash_finds_again_what_the_first_left_to_compare,
         Planted::SurplusUnverified => jobs::a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole,

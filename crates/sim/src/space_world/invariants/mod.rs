@@ -1,5 +1,6 @@
 //! One file per invariant; each says what it proves, and gets the events.
 
+pub mod beginnings;
 pub mod copies;
 pub mod dead_nodes;
 pub mod i1;
