@@ -15,7 +15,9 @@ pub const TEAR_BYTES: u64 = 512;
 /// The effect of a power cut on one change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
+    /// Nothing is kept.
     Lost,
+    /// All of it is kept.
     Kept,
     /// The first `n` sectors are kept.
     First(u64),

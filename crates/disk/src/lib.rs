@@ -42,6 +42,7 @@ pub enum DiskOperation {
 /// The answer to one operation.
 #[derive(Debug)]
 pub struct DiskCompletion {
+    /// Number that the caller gave to the operation.
     pub token: u64,
     /// The filled buffer of a read; empty else.
     pub result: Result<Option<BufMut>, DiskError>,
@@ -125,6 +126,7 @@ pub struct DiskInfo {
 
 /// A disk: operations in, completions out, in any order. Nothing blocks.
 pub trait Disk {
+    /// Returns the facts about the disk, which do not change.
     fn info(&self) -> &DiskInfo;
     /// Takes an operation; its answer carries `token`.
     fn submit(&mut self, token: u64, operation: DiskOperation);

@@ -39,7 +39,9 @@ const SYSFS: &str = "/sys/dev/block";
 /// Where a partition lies in its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
+    /// First byte of the partition in its device.
     pub offset_bytes: u64,
+    /// Bytes of the partition.
     pub len_bytes: u64,
 }
 

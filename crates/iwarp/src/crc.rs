@@ -19,6 +19,7 @@ impl Default for Crc32c {
 }
 
 impl Crc32c {
+    /// Adds bytes to the sum.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

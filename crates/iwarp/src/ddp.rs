@@ -16,8 +16,11 @@ pub const ATOMIC_RESPONSE_BYTES: usize = 12;
 
 /// Untagged queues.
 pub const QUEUE_SEND: u32 = 0;
+/// Queue of Read, Atomic and flush Requests (RFC 5040, RFC 7306).
 pub const QUEUE_READ_REQUEST: u32 = 1;
+/// Queue of Terminate messages.
 pub const QUEUE_TERMINATE: u32 = 2;
+/// Queue of Atomic Responses (RFC 7306).
 pub const QUEUE_ATOMIC_RESPONSE: u32 = 3;
 
 const DDP_TAGGED: u8 = 0x80;
@@ -34,6 +37,7 @@ macro_rules! opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $value,)* }
 
         impl Opcode {
+            /// Returns the opcode of these four bits; `None` if none is assigned.
             pub const fn from_bits(bits: u8) -> Option<Self> {
                 match bits { $($value => Some(Self::$name),)* _ => None }
             }
@@ -50,18 +54,31 @@ macro_rules! opcodes {
 }
 
 opcodes! {
+    /// RDMA Write (RFC 5040, as all up to Terminate).
     Write = 0x0, true, 0;
+    /// RDMA Read Request.
     ReadRequest = 0x1, false, QUEUE_READ_REQUEST;
+    /// RDMA Read Response.
     ReadResponse = 0x2, true, 0;
+    /// Send.
     Send = 0x3, false, QUEUE_SEND;
+    /// Send with Invalidate.
     SendInvalidate = 0x4, false, QUEUE_SEND;
+    /// Send with Solicited Event.
     SendSolicited = 0x5, false, QUEUE_SEND;
+    /// Send with Solicited Event and Invalidate.
     SendSolicitedInvalidate = 0x6, false, QUEUE_SEND;
+    /// Terminate (RFC 5040 section 4.8).
     Terminate = 0x7, false, QUEUE_TERMINATE;
+    /// Immediate Data (RFC 7306 section 6).
     Immediate = 0x8, false, QUEUE_SEND;
+    /// Immediate Data with Solicited Event.
     ImmediateSolicited = 0x9, false, QUEUE_SEND;
+    /// Atomic Request (RFC 7306 section 5.2.1).
     AtomicRequest = 0xA, false, QUEUE_READ_REQUEST;
+    /// Atomic Response (RFC 7306 section 5.2.2).
     AtomicResponse = 0xB, false, QUEUE_ATOMIC_RESPONSE;
+    /// Flush, on the experimental opcode.
     Flush = 0xF, false, QUEUE_READ_REQUEST;
 }
 
@@ -70,9 +87,11 @@ impl Opcode {
     pub const fn is_send(self) -> bool {
         matches!(self, Self::Send | Self::SendSolicited) || self.invalidates()
     }
+    /// Whether the message ends a registration of its receiver.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
+    /// Whether the message asks its receiver for an event.
     pub const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited)
     }
@@ -86,17 +105,21 @@ pub const fn is_tagged(control: u8) -> bool {
 /// A segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
+    /// Segment for `offset` of the region `stag`; `last` ends the message of `opcode`.
     Tagged { opcode: Opcode, last: bool, stag: Stag, offset: u64 },
+    /// Segment at `message_offset` of message `sequence` of `queue`; `invalidate` is 0 or an STag.
     Untagged { opcode: Opcode, last: bool, invalidate: Stag, queue: u32, sequence: u32, message_offset: u32 },
 }
 
 impl Header {
+    /// Returns the RDMAP opcode of the segment.
     pub const fn opcode(&self) -> Opcode {
         match *self {
             Self::Tagged { opcode, .. } | Self::Untagged { opcode, .. } => opcode,
         }
     }
 
+    /// Returns the bytes of the header: 14 or 18.
     pub const fn len_bytes(&self) -> usize {
         match self {
             Self::Tagged { .. } => TAGGED_HEADER_BYTES,
@@ -183,14 +206,20 @@ impl Header {
 /// RDMA Read Request (RFC 5040 section 4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRequest {
+    /// Region at the reader, which the Read Response names.
     pub sink: Stag,
+    /// Tagged offset in `sink` at which the response begins.
     pub sink_offset: u64,
+    /// Bytes to read; 0 reads none and checks no source.
     pub len_bytes: u32,
+    /// Region at the peer that serves the read.
     pub source: Stag,
+    /// Tagged offset in `source` at which the read begins.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
+    /// Returns the request as it follows its DDP header, in network order.
     pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
         let mut out = [0; READ_REQUEST_BYTES];
         out[..4].copy_from_slice(&self.sink.0.to_be_bytes());
@@ -201,6 +230,7 @@ impl ReadRequest {
         out
     }
 
+    /// Reads a request; every value of its fields is taken.
     pub fn parse(bytes: &[u8; READ_REQUEST_BYTES]) -> Self {
         Self {
             sink: Stag(be32(&bytes[..4])),
@@ -255,13 +285,18 @@ impl AtomicOperation {
 /// Atomic Request (RFC 7306 section 5.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicRequest {
+    /// Number that the response repeats.
     pub request_id: u32,
+    /// Region of the peer that holds the eight bytes.
     pub target: Stag,
+    /// Tagged offset of the eight bytes in `target`.
     pub target_offset: u64,
+    /// Operation with its operands.
     pub operation: AtomicOperation,
 }
 
 impl AtomicRequest {
+    /// Returns the request as it follows its DDP header, in network order.
     pub fn encode(&self) -> [u8; ATOMIC_REQUEST_BYTES] {
         let (code, data, mask, compare, compare_mask) = match self.operation {
             AtomicOperation::FetchAdd { add, mask } => (0u32, add, mask, 0, 0),

@@ -56,6 +56,7 @@ pub struct Head {
 }
 
 impl Head {
+    /// No bytes.
     pub const EMPTY: Self = Self { bytes: [0; KEPT_HEAD_BYTES_MAX], len: 0 };
 
     /// Copies the bytes, at most [`KEPT_HEAD_BYTES_MAX`] of them.
@@ -113,6 +114,7 @@ enum Piece<'a> {
 /// An FPDU that was added.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cut {
+    /// Bytes of the FPDU, with length field, pad and CRC.
     pub len_bytes: usize,
     /// Payload that its CRC was made of, byte by byte.
     pub summed_bytes: usize,
@@ -232,10 +234,12 @@ impl Outgoing {
         Cut { len_bytes: fpdu_bytes(length), summed_bytes }
     }
 
+    /// Returns the number of FPDUs.
     pub fn len(&self) -> usize {
         self.fpdus.len()
     }
 
+    /// Whether there is no FPDU.
     pub fn is_empty(&self) -> bool {
         self.fpdus.is_empty()
     }

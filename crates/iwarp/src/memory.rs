@@ -21,7 +21,9 @@ pub struct StreamId(pub u64);
 /// Rights of a peer to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
+    /// The peer may read the region.
     pub remote_read: bool,
+    /// The peer may write the region.
     pub remote_write: bool,
     /// The peer may end the registration by Send with Invalidate.
     pub remote_invalidate: bool,
@@ -64,23 +66,32 @@ pub struct Region {
 /// Why an access is refused; each layer names it with a Terminate code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
+    /// No valid registration of this name.
     #[error("no such STag")]
     Stag,
+    /// Bytes before the region's first or behind its last one.
     #[error("outside the region")]
     Bounds,
+    /// Right that the registration does not grant to the peer.
     #[error("the region does not grant it")]
     Access,
+    /// Region of another protection domain, or bound to another stream.
     #[error("the region belongs to another protection domain or stream")]
     NotAssociated,
+    /// Tagged offset and length whose sum exceeds 64 bits.
     #[error("offset and length wrap around")]
     Wrap,
+    /// Region that an inbound read or a placement under way uses.
     #[error("the region is in use")]
     Busy,
 }
 
+/// Use of a region that [`Memory::check`] judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
+    /// Read by the peer.
     Read,
+    /// Write by the peer.
     Write,
     /// The sink of our own RDMA Read: needs no right of the peer beyond the registration.
     Sink,
@@ -95,6 +106,7 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Makes a memory without regions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -220,6 +232,7 @@ impl Memory {
         self.regions.get(&stag).filter(open).map_or(0, |region| region.len().saturating_sub(at))
     }
 
+    /// Whether the registration exists and has not been invalidated.
     pub fn is_valid(&self, stag: Stag) -> bool {
         self.regions.get(&stag).is_some_and(|region| region.valid)
     }
@@ -229,6 +242,7 @@ impl Memory {
         self.bytes
     }
 
+    /// Returns the number of registrations, those that were invalidated included.
     pub fn region_count(&self) -> usize {
         self.regions.len()
     }

@@ -17,18 +17,25 @@ const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 
+/// Kind of a start-up frame (RFC 5044 section 7.1.1), told by its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
+    /// Frame of the initiator ("MPA ID Req Frame").
     Request,
+    /// Frame of the responder ("MPA ID Rep Frame").
     Reply,
 }
 
 /// The enhanced block of RFC 6581 section 9: the peer-to-peer model, its ready-to-receive messages, read depths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Enhanced {
+    /// Either end may send first: the initiator sends a ready-to-receive message (A flag).
     pub peer_to_peer: bool,
+    /// Ready-to-receive message by a Send of no bytes (B flag).
     pub rtr_send: bool,
+    /// Ready-to-receive message by an RDMA Write of no bytes (C flag).
     pub rtr_write: bool,
+    /// Ready-to-receive message by an RDMA Read of no bytes (D flag).
     pub rtr_read: bool,
     /// Inbound RDMA Reads that the sender of the frame serves at a time.
     pub inbound_read_depth: u16,
@@ -36,15 +43,20 @@ pub struct Enhanced {
     pub outbound_read_depth: u16,
 }
 
+/// Start-up frame (RFC 5044 section 7.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartFrame {
+    /// Request or reply.
     pub kind: FrameKind,
     /// The sender requires markers in the stream that it receives.
     pub markers: bool,
+    /// The sender asks for CRC.
     pub crc: bool,
     /// Replies only.
     pub reject: bool,
+    /// MPA revision: 0 to 2.
     pub revision: u8,
+    /// Enhanced block of revision 2; `None` if the sender has none.
     pub enhanced: Option<Enhanced>,
     /// Without the enhanced block.
     pub private_data: Vec<u8>,
@@ -53,17 +65,22 @@ pub struct StartFrame {
 /// Why bytes are not a start-up frame. The TCP connection is closed without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
+    /// First bytes other than the key of the expected kind.
     #[error("the MPA key is wrong")]
     Key,
+    /// Revision above 2.
     #[error("MPA revision {0} is not known")]
     Revision(u8),
+    /// Length field above the 512 bytes of RFC 5044 section 7.1.1.
     #[error("private data of {0} bytes is longer than 512")]
     PrivateDataLength(usize),
+    /// Private data too short for the four bytes of the block.
     #[error("the enhanced block is announced but missing")]
     EnhancedMissing,
 }
 
 impl StartFrame {
+    /// Returns the frame; private data beyond 512 bytes is cut off.
     pub fn encode(&self) -> Vec<u8> {
         let enhanced_bytes = if self.enhanced.is_some() { 4 } else { 0 };
         let length = (enhanced_bytes + self.private_data.len()).min(PRIVATE_DATA_BYTES_MAX);
@@ -147,13 +164,17 @@ impl StartFrame {
 /// The read depths that MS-SMBD section 6.1 puts into the private data for providers without RFC 6581: IRD and ORD, big-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegacyDepths {
+    /// RDMA Reads that the sender serves at a time (IRD).
     pub inbound: u32,
+    /// RDMA Reads that the sender wants to have outstanding (ORD).
     pub outbound: u32,
 }
 
 impl LegacyDepths {
+    /// Bytes of the block.
     pub const BYTES: usize = 8;
 
+    /// Returns the block, in network order.
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut out = [0; 8];
         out[..4].copy_from_slice(&self.inbound.to_be_bytes());
@@ -188,10 +209,12 @@ pub struct Extension {
 }
 
 impl Extension {
+    /// Bytes of the block.
     pub const BYTES: usize = 12;
     const MAGIC: &[u8; 4] = b"CnRD";
     const VERSION: u8 = 1;
 
+    /// Returns the block: magic, version, flags, longest ULPDU and four reserved bytes.
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[..4].copy_from_slice(Self::MAGIC);

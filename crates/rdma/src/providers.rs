@@ -25,6 +25,7 @@ enum Owner {
 
 /// See the module.
 pub struct Providers {
+    /// Provider in software.
     pub iwarp: IwarpProvider,
     /// `None`: no device is to be used, or there is none.
     pub devices: Option<IbverbsProvider>,
@@ -38,6 +39,7 @@ fn split(queue_pair: QueuePairId) -> (Owner, QueuePairId) {
 }
 
 impl Providers {
+    /// Joins two providers, neither of which has connections yet.
     pub fn new(iwarp: IwarpProvider, devices: Option<IbverbsProvider>) -> Self {
         Self { iwarp, devices, keys: IdentityMap::default(), events: Vec::new() }
     }

@@ -16,6 +16,7 @@ impl<T> Default for QueuePairMap<T> {
 }
 
 impl<T> QueuePairMap<T> {
+    /// Returns the connection's value; `None` if it has none or ended.
     #[inline]
     pub fn get(&self, name: QueuePairId) -> Option<&T> {
         let (table, slot) = place(name);
@@ -25,6 +26,7 @@ impl<T> QueuePairMap<T> {
         }
     }
 
+    /// Returns the connection's value for changes; `None` if it has none or ended.
     #[inline]
     pub fn get_mut(&mut self, name: QueuePairId) -> Option<&mut T> {
         let (table, slot) = place(name);
@@ -34,6 +36,7 @@ impl<T> QueuePairMap<T> {
         }
     }
 
+    /// Gives the connection a value, in place of an earlier value of its place.
     pub fn insert(&mut self, name: QueuePairId, value: T) {
         let (table, slot) = place(name);
         let table = &mut self.tables[table];
@@ -43,12 +46,14 @@ impl<T> QueuePairMap<T> {
         table[slot] = Some((name, value));
     }
 
+    /// Removes the connection's value and returns it.
     pub fn remove(&mut self, name: QueuePairId) -> Option<T> {
         let (table, slot) = place(name);
         let (_, value) = self.tables[table].get_mut(slot)?.take_if(|(here, _)| *here == name)?;
         Some(value)
     }
 
+    /// Lists all values: those of the software first, each provider's in order of place.
     pub fn iter(&self) -> impl Iterator<Item = (QueuePairId, &T)> {
         self.tables.iter().flatten().flatten().map(|(name, value)| (*name, value))
     }

@@ -11,6 +11,7 @@ use types::Monotonic;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Armed(Option<Monotonic>);
 
+/// Heap of deadlines of keys `K`, each armed through its [`Armed`].
 #[derive(Debug)]
 pub struct Timers<K> {
     heap: BinaryHeap<Reverse<(Monotonic, K)>>,

@@ -22,6 +22,7 @@ impl QueuePairId {
         self.0 as u32 as usize
     }
 
+    /// Whether a device carries the connection, not the software.
     #[inline]
     pub const fn is_by_device(self) -> bool {
         self.0 & Self::BY_DEVICE != 0
@@ -46,18 +47,25 @@ pub struct RegionKey(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
+/// Protocol below RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// iWARP: RDMAP over TCP (RFC 5040), by a device or in software.
     Iwarp,
+    /// RDMA over Converged Ethernet, version 1 or 2.
     RoCe,
+    /// InfiniBand.
     InfiniBand,
 }
 
 /// Facts about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionInfo {
+    /// Protocol of the connection.
     pub transport: Transport,
+    /// Address of this end.
     pub local: SocketAddr,
+    /// Address of the peer.
     pub peer: SocketAddr,
     /// RDMA Reads that may be outstanding; 0: the peer serves none.
     pub outbound_read_depth: u16,
@@ -71,16 +79,23 @@ pub struct ConnectionInfo {
     pub receives_on_demand: bool,
 }
 
+/// Kind of the work that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionKind {
+    /// Message sent: [`Verbs::post_send`].
     Send,
+    /// Write into the peer's memory: [`Verbs::post_write`].
     Write,
+    /// Read of the peer's memory: [`Verbs::post_read`].
     Read,
+    /// Message received: [`Verbs::post_receive`].
     Receive,
 }
 
+/// Outcome of work (`enum ibv_wc_status`, in the cases that differ to the owner).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
+    /// Done; a Send or Write has left, but need not have arrived.
     Success,
     /// The connection ended before it was done.
     Flushed,
@@ -98,11 +113,16 @@ pub enum Status {
     Failed(u32),
 }
 
+/// End of one piece of posted work.
 #[derive(Debug)]
 pub struct Completion {
+    /// Connection to which the work was posted.
     pub queue_pair: QueuePairId,
+    /// Name that the owner gave to the work.
     pub id: WorkId,
+    /// Kind of the work.
     pub kind: CompletionKind,
+    /// Outcome; the other fields hold only what it allows.
     pub status: Status,
     /// Bytes of this work; if its provider joins Sends and Writes, of all since the last completion of one.
     pub len_bytes: usize,
@@ -117,6 +137,7 @@ pub struct Completion {
 pub struct Activity {
     /// Requests of peers that this end took.
     pub accepted_connections: u64,
+    /// Connections that this end began.
     pub initiated_connections: u64,
     /// Established at this moment.
     pub active_connections: u64,
@@ -126,10 +147,13 @@ pub struct Activity {
     pub failed_connection_attempts: u64,
     /// Of reads and atomics whose sink was not registered as it has to be.
     pub completion_queue_errors: u64,
+    /// Bytes received: in software all of the stream's, by devices those of this end's work.
     pub inbound_bytes: u64,
+    /// Bytes sent: in software all of the stream's, by devices those of this end's work.
     pub outbound_bytes: u64,
     /// FPDUs or packets.
     pub inbound_frames: u64,
+    /// FPDUs sent; 0 for devices.
     pub outbound_frames: u64,
 }
 
@@ -151,18 +175,25 @@ impl std::ops::AddAssign for Activity {
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
+    /// The owner called [`Verbs::disconnect`] or [`Verbs::reject`].
     #[error("closed here")]
     Local,
+    /// The peer closed the connection in good order.
     #[error("closed by the peer")]
     Peer,
+    /// The peer rejected this end's request to connect.
     #[error("refused by the peer")]
     Rejected,
+    /// This end found an error of the peer or of its device, which the text names.
     #[error("terminated here: {0}")]
     Terminated(String),
+    /// The peer sent a Terminate message, whose code the text names (RFC 5040 section 4.8).
     #[error("terminated by the peer: {0}")]
     TerminatedByPeer(String),
+    /// A deadline of the start passed, or the peer did not acknowledge in time.
     #[error("no answer in time")]
     TimedOut,
+    /// The TCP connection or the connection manager failed.
     #[error("network: {0}")]
     Network(io::ErrorKind),
 }
@@ -174,32 +205,46 @@ impl CloseReason {
     }
 }
 
+/// Event that [`Verbs::poll`] reports; those of one connection come in order.
 #[derive(Debug)]
 pub enum Event {
     /// Somebody wants to connect: answer with `accept` or `reject` within five seconds.
     ConnectRequest {
+        /// Name of the new connection.
         queue_pair: QueuePairId,
+        /// Address of the peer.
         peer: SocketAddr,
+        /// Private data of the request: at most 512 bytes over iWARP.
         private_data: Vec<u8>,
     },
+    /// Work may be posted and flows.
     Established {
+        /// Connection that was accepted, here or by the peer.
         queue_pair: QueuePairId,
+        /// Private data of the peer's reply; empty at the accepting end.
         private_data: Vec<u8>,
     },
+    /// Work ended.
     Completion(Completion),
     /// The last event of its name; all work has completed.
     Disconnected {
+        /// Connection that ended.
         queue_pair: QueuePairId,
+        /// Reason of the end.
         reason: CloseReason,
     },
 }
 
+/// Reason for which a provider does not take work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
+    /// Connection that does not exist or has ended.
     #[error("no such connection, or it is closed")]
     Closed,
+    /// Read on a connection whose agreed read depth is 0.
     #[error("the peer serves no RDMA reads")]
     NoReadDepth,
+    /// Payload or private data beyond the provider's longest.
     #[error("longer than one message may be")]
     TooLong,
 }
@@ -207,18 +252,23 @@ pub enum PostError {
 /// Why memory is not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
+    /// Connection that does not exist or has ended.
     #[error("no such connection, or it is closed")]
     Closed,
+    /// Failure of the device, such as a lack of pinned memory.
     #[error("the device registers no more memory ({0}); see LimitMEMLOCK and the device's limits")]
     Refused(io::ErrorKind),
 }
 
 /// A provider: work in, events out. Nothing blocks; the owner lends the time.
 pub trait Verbs {
+    /// Accepts a [`Event::ConnectRequest`]; `private_data` goes with the reply.
     fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError>;
+    /// Rejects a [`Event::ConnectRequest`]; `Disconnected` follows.
     fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]);
     /// Ends the connection; its work is flushed.
     fn disconnect(&mut self, queue_pair: QueuePairId);
+    /// Returns facts about a connection; `None` if it has ended.
     fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo>;
     /// The device that carries the connection, as the system calls it; none for software.
     fn device_name(&self, _queue_pair: QueuePairId) -> Option<String> {

@@ -16,15 +16,22 @@ const DEPTH: usize = 8;
 /// How long nothing may come.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// Rates of RDMA between this machine and a server, measured by one file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bandwidth {
+    /// Bytes of one READ or WRITE.
     pub block_bytes: usize,
+    /// Requests in flight at a time.
     pub depth: usize,
+    /// Bytes of the file: written once, read once.
     pub bytes: u64,
+    /// Bytes a second of the writes, in memory of the server or on its disks.
     pub write_bytes_s: f64,
+    /// Bytes a second of the reads.
     pub read_bytes_s: f64,
     /// Payload that went by RDMA; the rest was in messages.
     pub written_by_rdma_bytes: u64,
+    /// Payload of reads that went by RDMA.
     pub read_by_rdma_bytes: u64,
     /// The reason why RDMA was not used, if it was not.
     pub note: Option<String>,
@@ -33,10 +40,13 @@ pub struct Bandwidth {
 /// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum BandwidthError {
+    /// Failure of the client in `step`.
     #[error("{step}: {error}")]
     Client { step: &'static str, error: ClientError },
+    /// Block that was read back differently, by its offset in bytes.
     #[error("the block at {0} came back other than it was written: the way or the server corrupts data")]
     Corrupt(u64),
+    /// Server that answered no request for 30 seconds.
     #[error("the server answered nothing for 30 s")]
     Silent,
 }

@@ -39,6 +39,7 @@ const INLINE_BYTES_LEAST: usize = 64 << 10;
 
 /// A connection with its link.
 pub struct Channel {
+    /// State machine of SMB2 on this link.
     pub connection: Connection,
     link: Link,
     loans: IdentityMap<Token, Loan>,
@@ -73,6 +74,7 @@ impl Channel {
         self.link.kill();
     }
 
+    /// Whether messages go by SMB Direct.
     pub fn is_rdma(&self) -> bool {
         self.link.is_rdma()
     }

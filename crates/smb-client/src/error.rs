@@ -59,6 +59,7 @@ fn meaning(status: NtStatus) -> Option<&'static str> {
     })
 }
 
+/// Reason for which the server did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server answered, and said no.

@@ -26,6 +26,7 @@ const FILE_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 /// A connected share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tree {
+    /// TreeId that the server gave to the tree connect.
     pub id: u32,
     /// The share demands that everything is encrypted.
     pub must_encrypt: bool,
@@ -40,7 +41,9 @@ pub struct Tree {
 /// An open file, directory or pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct File {
+    /// Tree connect in which it was opened.
     pub tree: Tree,
+    /// FileId of the server (MS-SMB2 2.2.14.1).
     pub id: FileId,
     /// As it was when the file was opened.
     pub status: FileStatus,
@@ -53,17 +56,24 @@ pub struct File {
 /// Sizes, times and attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
+    /// Bytes of the data, from the first to the last one.
     pub size_bytes: u64,
+    /// Bytes that the data takes on disk.
     pub allocated_bytes: u64,
+    /// Time of creation.
     pub created: FileTime,
+    /// Time of the last read.
     pub accessed: FileTime,
+    /// Time of the last write of data.
     pub written: FileTime,
+    /// Time of the last change of data or attributes.
     pub changed: FileTime,
     /// MS-FSCC 2.6.
     pub attributes: u32,
 }
 
 impl FileStatus {
+    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.attributes & attribute::DIRECTORY != 0
     }
@@ -108,8 +118,11 @@ impl FileStatus {
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
+    /// Name in the directory, without a path.
     pub name: String,
+    /// Sizes, times and attributes when the directory was read.
     pub status: FileStatus,
+    /// File id, unique in its volume; 0 if the server reports none.
     pub file_id: u64,
 }
 

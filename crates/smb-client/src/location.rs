@@ -5,10 +5,13 @@ use std::fmt;
 /// A file or directory of a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
+    /// Host name or address, without brackets.
     pub server: String,
     /// Of the transport that is used; `None`: its usual one.
     pub port: Option<u16>,
+    /// User in front of an `@`, if there is one.
     pub user: Option<String>,
+    /// Name of the share.
     pub share: String,
     /// Relative to the share, with backslashes; empty: its root.
     pub path: String,
@@ -17,16 +20,22 @@ pub struct Location {
 /// Fault of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
+    /// Text with another beginning.
     #[error("it does not begin with //, \\\\ or smb://")]
     Scheme,
+    /// No host name between scheme and share.
     #[error("the server is missing")]
     Server,
+    /// No name behind the server's.
     #[error("the share is missing")]
     Share,
+    /// `USER:PASSWORD@`, which other users of the machine could read.
     #[error("a password does not belong on a command line")]
     Password,
+    /// Address of IPv6 without the bracket at its end.
     #[error("the address lacks its ']'")]
     Bracket,
+    /// Port of other characters than digits, 0, or above 65535.
     #[error("the port is no port")]
     Port,
 }

@@ -17,20 +17,27 @@ const OTHERS: u32 = 0o177;
 /// A user with a password; both may be missing.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Logon {
+    /// Name of the user; `None`: the file or the environment names none.
     pub user: Option<String>,
+    /// Password, overwritten when it is dropped; empty if there is none.
     pub password: Zeroizing<String>,
+    /// Domain or server that the user belongs to; may be empty.
     pub domain: String,
 }
 
 /// Why a credentials file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogonError {
+    /// Failure to open or read the file at `path`, by `source`.
     #[error("credentials file {path} cannot be read: {source}")]
     Read { path: String, source: std::io::Error },
+    /// File at `path` that is too long for credentials.
     #[error("credentials file {path} has more than {FILE_BYTES_MAX} bytes")]
     TooLong { path: String },
+    /// File at `path` whose `mode` lets group or others do something with it.
     #[error("credentials file {path} may be read by others (its mode is {mode:04o}): chmod 600 {path}")]
     Exposed { path: String, mode: u32 },
+    /// Line of the file at `path` without an `=`, by its number from 1 on.
     #[error("credentials file {path}: line {line} is not username=, password= or domain=")]
     Line { path: String, line: usize },
 }

@@ -91,7 +91,9 @@ impl Transfer {
 /// One request: the connection adds header, credits, signature and encryption.
 #[derive(Debug, Clone)]
 pub struct Request {
+    /// Command of the request's header.
     pub command: Command,
+    /// TreeId of the request's header; 0 for requests without a tree.
     pub tree_id: u32,
     /// From StructureSize to before the payload.
     pub body: Vec<u8>,
@@ -244,14 +246,17 @@ impl Request {
         Self { must_sign: true, ..Self::new(Command::TreeConnect, 0, body) }
     }
 
+    /// TREE_DISCONNECT of a tree (MS-SMB2 2.2.11).
     pub fn tree_disconnect(tree_id: u32) -> Self {
         Self::new(Command::TreeDisconnect, tree_id, vec![4, 0, 0, 0])
     }
 
+    /// LOGOFF of the session (MS-SMB2 2.2.7).
     pub fn logoff() -> Self {
         Self::new(Command::Logoff, 0, vec![4, 0, 0, 0])
     }
 
+    /// ECHO: a sign of life of the server (MS-SMB2 2.2.28).
     pub fn echo() -> Self {
         Self::new(Command::Echo, 0, vec![4, 0, 0, 0])
     }
@@ -264,6 +269,7 @@ impl Request {
         Self::new(Command::Create, tree_id, bytes)
     }
 
+    /// CLOSE of an open; asks for its attributes afterwards (MS-SMB2 2.2.15).
     pub fn close(tree_id: u32, file_id: FileId) -> Self {
         let mut body = Vec::new();
         body.put(&CloseRequestBody {
@@ -274,12 +280,14 @@ impl Request {
         Self::new(Command::Close, tree_id, body)
     }
 
+    /// FLUSH of an open (MS-SMB2 2.2.17).
     pub fn flush(tree_id: u32, file_id: FileId) -> Self {
         let mut body = Vec::new();
         body.put(&FlushRequestBody { file_id, ..Default::default() });
         Self::new(Command::Flush, tree_id, body)
     }
 
+    /// READ of `len` bytes from `offset` on, without flags (MS-SMB2 2.2.19).
     pub fn read(tree_id: u32, file_id: FileId, offset: u64, len: u32) -> Self {
         Self::read_with(tree_id, file_id, offset, len, 0)
     }
@@ -367,6 +375,7 @@ impl Request {
         Self { answer_bytes: buffer.len(), ..Self::new(Command::SetInfo, tree_id, body) }
     }
 
+    /// IOCTL with an FSCTL `code` of [`smb::wire::fsctl`]; the answer has at most `answer_bytes`.
     pub fn fsctl(tree_id: u32, file_id: FileId, code: u32, input: &[u8], answer_bytes: u32) -> Self {
         let mut body = Vec::new();
         write_ioctl_request(
@@ -452,10 +461,12 @@ impl Reply {
         }
     }
 
+    /// Returns the command of the answer's header.
     pub fn command(&self) -> Command {
         self.command
     }
 
+    /// Returns the status of the answer.
     pub fn status(&self) -> NtStatus {
         self.status
     }

@@ -68,8 +68,10 @@ const READ_INLINE_BYTES: u32 = 64 << 10;
 /// The port of SMB Direct over iWARP (IANA: smbdirect).
 pub const RDMA_PORT: u16 = 5445;
 
+/// Settings of a client.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Transport of the connections.
     pub transport: Transport,
     /// The port on which [`Transport::Auto`] looks for SMB Direct.
     pub rdma_port: u16,
@@ -95,9 +97,13 @@ pub struct Options {
     /// Payload of signed and encrypted sessions goes by RDMA too, signed or encrypted by itself, if the server has RDMA transforms
     /// (3.1.1, MS-SMB2 2.2.43); else in messages.
     pub rdma_transform: bool,
+    /// Oldest dialect that is offered.
     pub oldest: Dialect,
+    /// Newest dialect that is offered.
     pub newest: Dialect,
+    /// Whether messages are signed.
     pub signing: Signing,
+    /// Whether messages are encrypted.
     pub encryption: Encryption,
     /// In order of preference.
     pub ciphers: Vec<CipherId>,

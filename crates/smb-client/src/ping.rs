@@ -20,68 +20,99 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Bytes of the larger message.
 pub const LARGE_BYTES: usize = 4096;
 
+/// Settings of one test of an SMB Direct server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// HOST or HOST:PORT.
     pub host: String,
     /// Round trips of each size.
     pub count: u32,
+    /// Time for each step of the test.
     pub step_timeout: Duration,
+    /// Whether FPDUs carry a CRC; without, only if the server asks for it.
     pub crc: bool,
 }
 
 /// Times of round trips in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RoundTrips {
+    /// Bytes of the ECHO request, header included.
     pub message_bytes: usize,
+    /// Round trips that were measured.
     pub count: u32,
+    /// Shortest one.
     pub min_us: f64,
+    /// Median of all.
     pub median_us: f64,
+    /// 99th percentile.
     pub p99_us: f64,
+    /// Longest one.
     pub max_us: f64,
 }
 
 /// The parameters and times that were found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    /// Address that answered, with its port.
     pub server: SocketAddr,
+    /// Protocol of RDMA: always iWARP.
     pub transport: &'static str,
+    /// Whether FPDUs carry a CRC.
     pub crc: bool,
     /// RDMA Reads that this end serves at a time, and that the server serves.
     pub inbound_read_depth: u16,
+    /// RDMA Reads that this end may have outstanding; 0: the server serves none.
     pub outbound_read_depth: u16,
+    /// Microseconds until the TCP connection was up.
     pub connect_tcp_us: f64,
+    /// Microseconds of the MPA negotiation.
     pub connect_rdma_us: f64,
     /// With the time for which the first message is held back for siw's sake.
     pub negotiate_smb_direct_us: f64,
+    /// Most bytes of a transfer to the server.
     pub send_bytes_max: u32,
+    /// Most bytes of a transfer from the server.
     pub receive_bytes_max: u32,
+    /// Most bytes of one READ or WRITE by RDMA (MaxReadWriteSize).
     pub read_write_bytes_max: u32,
+    /// Credits for transfers that the server has granted.
     pub send_credits: u16,
+    /// Microseconds of the NEGOTIATE of SMB2.
     pub negotiate_smb2_us: f64,
+    /// Chosen dialect, such as 3.1.1, or its number.
     pub dialect: String,
+    /// Most bytes of a READ (MaxReadSize).
     pub smb2_read_bytes_max: u32,
+    /// Most bytes of a WRITE (MaxWriteSize).
     pub smb2_write_bytes_max: u32,
+    /// Round trips: of small messages first, then of [`LARGE_BYTES`].
     pub round_trips: Vec<RoundTrips>,
 }
 
 /// Reason why the server is not reached; the message says at which step, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PingError {
+    /// Name resolution of `host` that failed or gave no address.
     #[error("{host} has no address: {reason}")]
     Resolve { host: String, reason: String },
+    /// TCP connection to `server` that failed.
     #[error(
         "{server} does not answer over TCP: {reason}; does its SMB Direct listen there, and does a firewall let port 5445 through?"
     )]
     Tcp { server: String, reason: String },
+    /// Lack of this machine, such as sockets or memory.
     #[error("this machine lacks what is needed: {0}")]
     Local(String),
+    /// MPA negotiation with `server` that failed.
     #[error("{server} takes TCP but speaks no iWARP (MPA): {reason}; is that port SMB Direct over iWARP?")]
     Rdma { server: String, reason: String },
+    /// End of the connection by `server` in `step`.
     #[error("{server} ended the connection in the {step}: {reason}")]
     Ended { server: String, step: &'static str, reason: String },
+    /// No answer of `server` in `step` within the time set.
     #[error("{server} gave no answer in the {step} within {seconds} s")]
     TimedOut { server: String, step: &'static str, seconds: u64 },
+    /// Answer of `server` in `step` that is no SMB2 response.
     #[error("{server} answers the {step} with what is no SMB2")]
     NoSmb2 { server: String, step: &'static str },
 }

@@ -36,6 +36,7 @@ pub enum FramingError {
 /// How much memory the message at the front may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
+    /// Memory for the whole message.
     Whole,
     /// The part that fits a small buffer.
     Part,
@@ -44,6 +45,7 @@ pub enum Room {
 /// A place for the next bytes.
 #[derive(Debug)]
 pub struct Target {
+    /// Buffer that receives the bytes.
     pub into: BufMut,
     /// Bytes go to `into[at..]`.
     pub at: usize,
@@ -68,6 +70,7 @@ pub struct Framing {
 }
 
 impl Framing {
+    /// Begins a stream in which messages have at most `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
         Self { buffer: None, filled: 0, needed: 0, peek: false, message_bytes_max, batch_bytes: BATCH_BYTES }
     }

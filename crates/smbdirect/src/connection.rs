@@ -14,6 +14,7 @@ use std::time::Duration;
 use sys::{Buf, Payload};
 use types::{Monotonic, NtStatus};
 
+/// End of a connection (MS-SMBD 3.1.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
@@ -32,14 +33,19 @@ pub struct Config {
     pub receive_credits_max: u16,
     /// Credits that are asked of the peer.
     pub send_credit_target: u16,
+    /// Most bytes of one transfer that this end sends.
     pub send_bytes_max: u32,
+    /// Most bytes of one transfer that this end receives, if the peer sends as many.
     pub receive_bytes_max: u32,
+    /// Longest message in bytes that this end takes, over all its transfers.
     pub fragmented_bytes_max: u32,
     /// Server: largest payload of one RDMA read or write.
     pub read_write_bytes_max: u32,
+    /// Time without anything received after which the peer is asked for a sign of life.
     pub keepalive_interval: Duration,
     /// How long an answer to a keepalive may take.
     pub keepalive_timeout: Duration,
+    /// Time for the whole negotiation.
     pub negotiate_timeout: Duration,
 }
 
@@ -78,6 +84,7 @@ impl Default for Config {
 pub struct Outgoing {
     /// The header of a data transfer; empty in the negotiation.
     pub head: Head,
+    /// Data of the transfer, or the whole negotiate message.
     pub payload: Payload,
     /// Registration of the peer that this Send ends (Send with Invalidate).
     pub invalidate: Option<u32>,
@@ -118,6 +125,7 @@ impl Outgoing {
     }
 }
 
+/// Event of a connection, for its owner.
 #[derive(Debug)]
 pub enum Event {
     /// Negotiated; messages may flow.
@@ -128,20 +136,24 @@ pub enum Event {
     Closed(CloseReason),
 }
 
+/// Reason of a connection's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     #[error("{0}")]
     Wire(WireError),
     #[error("the peers have no version in common")]
     Version,
+    /// Value of the negotiation that MS-SMBD 3.1.5.6 or 3.1.5.7 forbids.
     #[error("a size or credit of the negotiation is out of bounds: {0}")]
     Bounds(&'static str),
     #[error("the server refused: {0}")]
     Refused(NtStatus),
     #[error("the peer sent without a credit")]
     CreditUnderflow,
+    /// Grant beyond the 65,535 credits that a sender can hold.
     #[error("the peer granted more credits than there can be")]
     CreditOverflow,
+    /// Fragments that exceed the agreed length or contradict the rest announced before.
     #[error("a fragmented message is longer than was agreed, or does not add up")]
     Fragments,
     #[error("no answer in time")]
@@ -150,6 +162,7 @@ pub enum CloseReason {
     Disconnected,
 }
 
+/// Reason for which a message is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("the connection is not established or closed")]
@@ -161,12 +174,19 @@ pub enum SendError {
 /// The counters that Windows keeps as "SMB Direct Connection", as far as this layer sees them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Messages sent, each once all of it left.
     pub messages_sent: u64,
+    /// Messages received whole.
     pub messages_received: u64,
+    /// Bytes of data in transfers sent, without headers.
     pub bytes_sent: u64,
+    /// Bytes of data in transfers received, without headers.
     pub bytes_received: u64,
+    /// Data transfers sent, empty ones included.
     pub transfers_sent: u64,
+    /// Data transfers received, empty ones included.
     pub transfers_received: u64,
+    /// Messages sent with an invalidation of the peer's registration.
     pub remote_invalidations: u64,
     /// Times that the peer was asked for a sign of life.
     pub keepalives: u64,
@@ -364,11 +384,13 @@ impl Connection {
         self.events.pop_front()
     }
 
+    /// Returns the time for [`Self::handle_timeout`]; `None` after the end.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         (self.state != State::Closed).then_some(self.deadline)
     }
 
+    /// Asks the peer for a sign of life, or ends the connection, if a deadline passed.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         if self.state == State::Closed || now < self.deadline {
             return;

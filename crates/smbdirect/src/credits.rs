@@ -20,6 +20,7 @@
 /// Least target that keeps two ends moving: with fewer, empty transfers answer each other forever, or nobody may use a last credit.
 pub const TARGET_MIN: u16 = 3;
 
+/// Credits of one connection, in both directions (MS-SMBD 3.1.1.1).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Credits {
     /// Transfers that we may send.
@@ -49,18 +50,22 @@ impl Credits {
         }
     }
 
+    /// Returns the transfers that this end may send.
     pub fn send_credits(&self) -> u16 {
         self.send
     }
 
+    /// Returns the receives that the peer knows of and has not used.
     pub fn receive_credits(&self) -> u16 {
         self.granted
     }
 
+    /// Returns the receives that the peer asked for, within this end's bounds.
     pub fn peer_target(&self) -> u16 {
         self.peer_target
     }
 
+    /// Takes the peer's CreditsRequested: at least [`TARGET_MIN`], at most this end's receives.
     pub fn set_peer_target(&mut self, requested: u16) {
         self.peer_target = requested.clamp(TARGET_MIN, self.receive_max);
     }
@@ -76,6 +81,7 @@ impl Credits {
         target.saturating_sub(self.granted + self.posted)
     }
 
+    /// Notes that `count` receives were posted, of which the peer does not know.
     pub fn posted(&mut self, count: u16) {
         self.posted += count;
     }

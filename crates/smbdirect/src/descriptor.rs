@@ -8,23 +8,30 @@ pub const DESCRIPTORS_MAX: usize = 256;
 /// SMB_DIRECT_BUFFER_DESCRIPTOR_V1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferDescriptor {
+    /// Address of the first byte, as the peer registered it.
     pub offset: u64,
     /// STag or R_Key.
     pub token: u32,
+    /// Bytes from `offset` on that may be read or written.
     pub len_bytes: u32,
 }
 
+/// Reason for which an array of descriptors is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
+    /// Array that is empty or ends within a descriptor.
     #[error("the descriptor array is empty or not a multiple of 16 bytes")]
     Length,
+    /// Array above [`DESCRIPTORS_MAX`].
     #[error("more than 256 descriptors")]
     TooMany,
+    /// Offset and length whose sum exceeds 64 bits.
     #[error("a descriptor's offset and length wrap around")]
     Wrap,
 }
 
 impl BufferDescriptor {
+    /// Returns the descriptor as channel information holds it, little-endian.
     pub fn encode(&self) -> [u8; DESCRIPTOR_BYTES] {
         let mut out = [0; DESCRIPTOR_BYTES];
         out[..8].copy_from_slice(&self.offset.to_le_bytes());
@@ -86,6 +93,7 @@ impl ReadBudget {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
+    /// Returns the reads that are not answered.
     pub fn outstanding(&self) -> u16 {
         self.outstanding
     }

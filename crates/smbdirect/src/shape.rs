@@ -14,6 +14,7 @@ const TRANSFORM: [u8; 4] = *b"\xFDSMB";
 /// Layout of a transfer by its first bytes; validates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferShape {
+    /// Bytes of the transfer, header included.
     pub len_bytes: usize,
     /// Where the payload lies, if it is a WRITE.
     pub payload_at: usize,

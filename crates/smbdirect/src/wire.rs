@@ -10,7 +10,9 @@ pub const FLAG_RESPONSE_REQUESTED: u16 = 0x0001;
 pub const DATA_OFFSET: usize = 24;
 /// Header of a data transfer without data.
 pub const DATA_HEADER_BYTES: usize = 20;
+/// Bytes of a negotiate request (2.2.1).
 pub const NEGOTIATE_REQUEST_BYTES: usize = 20;
+/// Bytes of a negotiate response (2.2.2).
 pub const NEGOTIATE_RESPONSE_BYTES: usize = 32;
 /// Least MaxReceiveSize (3.1.5.6).
 pub const RECEIVE_BYTES_MIN: u32 = 128;
@@ -20,39 +22,59 @@ pub const FRAGMENTED_BYTES_MIN: u32 = 131_072;
 /// MS-SMBD 2.2.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NegotiateRequest {
+    /// MinVersion: 0x0100.
     pub version_min: u16,
+    /// MaxVersion: 0x0100.
     pub version_max: u16,
+    /// CreditsRequested: receives that the client wants posted for it.
     pub credits_requested: u16,
+    /// PreferredSendSize: most bytes of a transfer that the client wants to send.
     pub preferred_send_bytes: u32,
+    /// MaxReceiveSize: most bytes of a transfer that the client takes.
     pub receive_bytes_max: u32,
+    /// MaxFragmentedSize: longest message in bytes that the client takes.
     pub fragmented_bytes_max: u32,
 }
 
 /// MS-SMBD 2.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NegotiateResponse {
+    /// MinVersion: 0x0100.
     pub version_min: u16,
+    /// MaxVersion: 0x0100.
     pub version_max: u16,
+    /// NegotiatedVersion: 0x0100.
     pub version: u16,
+    /// CreditsRequested: receives that the server wants posted for it.
     pub credits_requested: u16,
+    /// CreditsGranted: receives that the server has posted.
     pub credits_granted: u16,
+    /// Status: success, or STATUS_NOT_SUPPORTED without a common version.
     pub status: NtStatus,
+    /// MaxReadWriteSize: most bytes of one READ or WRITE by RDMA.
     pub read_write_bytes_max: u32,
+    /// PreferredSendSize: most bytes of a transfer that the server will send.
     pub preferred_send_bytes: u32,
+    /// MaxReceiveSize: most bytes of a transfer that the server takes.
     pub receive_bytes_max: u32,
+    /// MaxFragmentedSize: longest message in bytes that the server takes.
     pub fragmented_bytes_max: u32,
 }
 
 /// MS-SMBD 2.2.3, without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataTransfer {
+    /// CreditsRequested: receives that the sender wants posted for it.
     pub credits_requested: u16,
+    /// CreditsGranted: receives that the sender has posted since its last grant.
     pub credits_granted: u16,
+    /// Flags: [`FLAG_RESPONSE_REQUESTED`], or 0.
     pub flags: u16,
     /// Bytes of this message that later transfers carry.
     pub remaining_bytes: u32,
     /// From the start of the transfer; 0 without data.
     pub data_offset: u32,
+    /// Bytes of data in this transfer.
     pub data_bytes: u32,
 }
 
@@ -72,6 +94,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl NegotiateRequest {
+    /// Returns the request, little-endian.
     pub fn encode(&self) -> [u8; NEGOTIATE_REQUEST_BYTES] {
         let mut out = [0; NEGOTIATE_REQUEST_BYTES];
         out[..2].copy_from_slice(&self.version_min.to_le_bytes());
@@ -83,6 +106,7 @@ impl NegotiateRequest {
         out
     }
 
+    /// Reads a request; longer ones are taken, values are not judged.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() < NEGOTIATE_REQUEST_BYTES {
             return Err(WireError("negotiate request shorter than 20 bytes"));
@@ -99,6 +123,7 @@ impl NegotiateRequest {
 }
 
 impl NegotiateResponse {
+    /// Returns the response, little-endian.
     pub fn encode(&self) -> [u8; NEGOTIATE_RESPONSE_BYTES] {
         let mut out = [0; NEGOTIATE_RESPONSE_BYTES];
         let shorts = [
@@ -125,6 +150,7 @@ impl NegotiateResponse {
         out
     }
 
+    /// Reads a response; longer ones are taken, values are not judged.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() < NEGOTIATE_RESPONSE_BYTES {
             return Err(WireError("negotiate response shorter than 32 bytes"));

@@ -30,9 +30,11 @@ pub struct FileRingSetup {
     pub slots: u32,
     /// Bytes of each slot's buffers.
     pub read_bytes: usize,
+    /// Bytes of each slot's buffer for writes.
     pub write_bytes: usize,
     /// Memory that writes may come from, named by its place here.
     pub sources: Vec<Arc<Region>>,
+    /// Whether the slots' memory comes from the system's reserve of 2 MiB pages.
     pub large_pages: bool,
     /// [`FileRing::wait`] returns at least this often.
     pub tick: Duration,
@@ -43,8 +45,11 @@ pub struct FileRingSetup {
 pub enum WriteFrom {
     /// The slot's own buffer.
     Slot,
+    /// A region of [`FileRingSetup::sources`].
     Source {
+        /// Place of the region in the list.
         index: usize,
+        /// First byte of the region to write.
         at: usize,
     },
 }
@@ -52,9 +57,13 @@ pub enum WriteFrom {
 /// How the kernel shall do one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileOperation {
+    /// Slot that carries the operation; it must be free.
     pub slot: u32,
+    /// Place of the file in [`FileRingSetup::files`].
     pub file: u32,
+    /// Byte of the file at which the operation begins.
     pub offset: u64,
+    /// Bytes to read or write, at most those of the slot's buffer.
     pub len_bytes: u32,
     /// As in ioprio_set(2); 0: the thread's.
     pub priority: u16,
@@ -62,6 +71,7 @@ pub struct FileOperation {
     pub is_durable: bool,
 }
 
+/// Ring of one thread, with its slots and their memory.
 pub struct FileRing {
     /// Dropped by hand: leaked with the memory where the kernel does not let go.
     ring: ManuallyDrop<IoUring>,

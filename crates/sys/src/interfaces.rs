@@ -12,6 +12,7 @@ pub struct InterfaceAddress {
     pub name: String,
     /// The kernel's number of the interface.
     pub index: u32,
+    /// IPv4 or IPv6 address of the interface.
     pub address: IpAddr,
     /// Whether the interface and its link are up.
     pub running: bool,

@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {address} cannot be listened on: {source}; {hint}")]
 pub struct ListenError {
+    /// Service that was to listen, as a message names it.
     pub what: &'static str,
+    /// Address that was to be bound.
     pub address: SocketAddr,
+    /// Error of the kernel.
     pub source: io::Error,
+    /// Advice to the administrator.
     pub hint: &'static str,
 }
 

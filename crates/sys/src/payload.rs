@@ -11,6 +11,7 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// Makes a payload of no bytes.
     #[inline]
     pub fn new() -> Self {
         Self::default()
@@ -27,11 +28,13 @@ impl Payload {
         self.len
     }
 
+    /// Whether there is no byte.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Appends a part; an empty one is dropped.
     #[inline]
     pub fn push(&mut self, part: Buf) {
         if !part.is_empty() {
@@ -40,6 +43,7 @@ impl Payload {
         }
     }
 
+    /// Appends all parts of another payload.
     pub fn append(&mut self, mut other: Payload) {
         // Space that was made for parts is kept.
         if self.is_empty() && !self.parts.spilled() {
@@ -53,6 +57,7 @@ impl Payload {
         }
     }
 
+    /// Returns the parts in order, none of them empty.
     #[inline]
     pub fn parts(&self) -> &[Buf] {
         &self.parts

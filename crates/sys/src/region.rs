@@ -48,10 +48,12 @@ impl Region {
         Ok(Self { start, len, mapped_bytes })
     }
 
+    /// Returns the bytes that were asked for; the mapping is rounded up to whole pages.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -60,12 +62,14 @@ impl Region {
         self.start.as_ptr()
     }
 
+    /// Returns all bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: start + len lies within the mapping; nobody writes while `self` is borrowed shared (a `FileRing` that lets
         // the kernel write into a region owns it).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
+    /// Returns all bytes, for changes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

@@ -12,10 +12,13 @@ use std::hash::Hash;
 /// Bounds of an [`Admission`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionLimits {
+    /// Most connections, those of members and guests together.
     pub connections: usize,
     /// Members and guests of one host.
     pub connections_per_host: usize,
+    /// Most connections of guests, to which no client has logged on.
     pub guests: usize,
+    /// Most connections of guests of one host.
     pub guests_per_host: usize,
 }
 
@@ -34,8 +37,10 @@ impl AdmissionLimits {
 /// Why a connection was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionRefused {
+    /// Host without a guest that could make room.
     #[error("its host has as many connections of logged-on clients as one host may have")]
     Host,
+    /// All places taken by members.
     #[error("there are as many connections of logged-on clients as there may be")]
     All,
 }
@@ -72,6 +77,7 @@ pub struct Admission<K> {
 }
 
 impl<K: Copy + Eq + Hash> Admission<K> {
+    /// Begins without connections.
     pub fn new(limits: AdmissionLimits) -> Self {
         Self {
             limits,
@@ -88,10 +94,12 @@ impl<K: Copy + Eq + Hash> Admission<K> {
         self.places.len()
     }
 
+    /// Whether no connection has a place.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
+    /// Returns the connections of guests.
     pub fn guest_count(&self) -> usize {
         self.guests
     }

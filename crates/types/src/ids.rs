@@ -99,6 +99,7 @@ number!(
 );
 
 impl Lba {
+    /// Returns the address this many blocks further on.
     pub const fn offset(self, blocks: u64) -> Self {
         Self(self.0 + blocks)
     }
@@ -113,6 +114,7 @@ impl Epoch {
 }
 
 impl BlockCount {
+    /// Returns the bytes of the blocks.
     pub const fn bytes(self) -> u64 {
         self.0 * BLOCK_BYTES as u64
     }

@@ -56,8 +56,10 @@ pub struct LatencyHistogram {
 }
 
 impl LatencyHistogram {
+    /// Number of buckets: 19 with an upper bound, from 10 us to 10 s, and one above.
     pub const BUCKETS: usize = 20;
 
+    /// Counts one duration.
     #[inline]
     pub const fn record(&mut self, taken: Duration) {
         let taken_ns = taken.as_nanos() as u64;

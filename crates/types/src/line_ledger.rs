@@ -19,6 +19,7 @@ pub const HOSTS: usize = 64;
 pub struct LeftOut {
     /// `None`: of all hosts beyond [`HOSTS`] together.
     pub host: Option<PeerHost>,
+    /// Lines that were left out.
     pub count: u64,
 }
 

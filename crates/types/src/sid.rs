@@ -80,9 +80,11 @@ impl Sid {
         Self { authority: 5, sub_authorities: vec![32, 546] }
     }
 
+    /// Returns the identifier authority, of 48 bits: 5 is NT AUTHORITY (MS-DTYP 2.4.2).
     pub fn authority(&self) -> u64 {
         self.authority
     }
+    /// Returns the numbers behind the authority, at most [`Self::SUB_AUTHORITIES_MAX`].
     pub fn sub_authorities(&self) -> &[u32] {
         &self.sub_authorities
     }

@@ -78,11 +78,14 @@ pub fn deserialize_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u6
 /// A size that bounds something, or the word that nothing does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
+    /// No bound: `none`.
     None,
+    /// Bound in bytes.
     At(u64),
 }
 
 impl Bound {
+    /// Returns the bound in bytes; `None` without one.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Self::None => None,

@@ -7,6 +7,7 @@ use crate::Epoch;
 pub struct ChangeNumber(pub u32);
 
 impl ChangeNumber {
+    /// Returns the number of the change after this one.
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
@@ -35,22 +36,27 @@ impl Stamp {
         Self((number.0 as u64) << 32 | epoch)
     }
 
+    /// Reads a stamp as [`Self::word`] wrote it; any word is taken.
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
+    /// Returns the stamp as one word, for disks and the wire.
     pub const fn word(self) -> u64 {
         self.0
     }
 
+    /// Returns the epoch of the change.
     pub const fn epoch(self) -> Epoch {
         Epoch(self.0 & u32::MAX as u64)
     }
 
+    /// Returns the number of the change in its epoch.
     pub const fn number(self) -> ChangeNumber {
         ChangeNumber((self.0 >> 32) as u32)
     }
 
+    /// Whether the stamp is that of a change, and not [`Self::UNKNOWN`].
     pub fn is_known(self) -> bool {
         self != Self::UNKNOWN
     }

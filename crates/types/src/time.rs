@@ -8,6 +8,7 @@ use std::time::Duration;
 pub struct Monotonic(pub u64);
 
 impl Monotonic {
+    /// Returns the time `duration` later; the end of the clock, if that is sooner.
     #[must_use]
     pub const fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.as_nanos() as u64))

@@ -6,37 +6,53 @@ use crate::{DiskError, DiskOperation};
 /// Acts on the operations that match `target`, after letting `skip` of them pass, `times` times.
 #[derive(Debug, Clone)]
 pub struct Fault {
+    /// Operations that count.
     pub target: FaultTarget,
+    /// Matching operations that pass first.
     pub skip: u64,
+    /// Matching operations after those on which the fault acts.
     pub times: u64,
+    /// Effect on these operations.
     pub action: FaultAction,
 }
 
+/// Operations that a [`Fault`] matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTarget {
+    /// All operations.
     Any,
+    /// Reads.
     Read,
     /// Durable or not.
     Write,
+    /// Flushes.
     Flush,
+    /// Discards.
     Discard,
     /// Reads and writes that touch the range.
     Range {
+        /// First byte of the range.
         offset: u64,
+        /// Bytes of the range.
         len_bytes: u64,
     },
     /// Reads that touch the range.
     ReadRange {
+        /// First byte of the range.
         offset: u64,
+        /// Bytes of the range.
         len_bytes: u64,
     },
     /// Writes that touch the range.
     WriteRange {
+        /// First byte of the range.
         offset: u64,
+        /// Bytes of the range.
         len_bytes: u64,
     },
 }
 
+/// Effect of a [`Fault`] on an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultAction {
     /// Answers with the error. A write may have happened nevertheless, in part or in whole.

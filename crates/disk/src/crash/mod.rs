@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How a [`CrashDisk`] behaves while nothing is wrong with it.
 #[derive(Debug, Clone)]
 pub struct CrashOptions {
+    /// Size of the disk in bytes.
     pub size_bytes: u64,
     /// 512 or 4096.
     pub block_bytes: u32,

@@ -41,19 +41,26 @@ impl Default for FileDiskOptions {
 pub enum OpenError {
     /// Another process, or a mounted file system, uses it.
     InUse {
+        /// Path as the administrator gave it.
         path: String,
     },
     /// Neither a file nor a block device.
     NotADisk {
+        /// Path as the administrator gave it.
         path: String,
     },
     /// Logical blocks of neither 512 nor 4096 bytes.
     BlockSize {
+        /// Path as the administrator gave it.
         path: String,
+        /// Bytes of the device's logical block.
         block_bytes: u32,
     },
+    /// Path that the kernel does not open or describe.
     Io {
+        /// Path as the administrator gave it.
         path: String,
+        /// Error of the kernel.
         error: io::Error,
     },
 }
@@ -151,6 +158,7 @@ impl OpenedFile {
         Ok(Self { file: Arc::new(file), info, base_bytes, time_bound, blocks_callers })
     }
 
+    /// Returns the facts about the disk.
     pub fn info(&self) -> &DiskInfo {
         &self.info
     }

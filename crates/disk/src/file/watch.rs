@@ -30,12 +30,14 @@ pub enum FileState {
 pub struct HostRoom {
     /// Mount point; the file's own path if that cannot be found.
     pub mounted_at: PathBuf,
+    /// Free bytes that an unprivileged process may use (f_bavail).
     pub available_bytes: u64,
 }
 
 /// Outcome of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
+    /// Space is reserved for all of the bytes.
     Yes,
     /// The host's file system has no space for it.
     NoRoom,

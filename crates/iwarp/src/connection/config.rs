@@ -4,6 +4,7 @@ use crate::memory::{DomainId, StreamId};
 use crate::mpa::Extension;
 use std::time::Duration;
 
+/// Use of CRC: it is on if either end asks for it (RFC 5044 section 7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrcPolicy {
     /// CRC is used. The default of RFC 5044 section 4.4.
@@ -15,10 +16,12 @@ pub enum CrcPolicy {
 /// Whether FPDUs may be longer than a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LargeFpdus {
+    /// FPDUs that each fit a TCP segment, to all peers.
     Never,
     /// To peers that behave as software does: those that send our extension, and those that ask for neither CRC nor the
     /// peer-to-peer model, which is siw. Hardware asks for both and may be slow with, or refuse, what exceeds a segment.
     ToSoftware,
+    /// FPDUs of up to 64 KiB, to all peers.
     Always,
 }
 
@@ -37,6 +40,7 @@ pub type ShapeOf = fn(&[u8]) -> Option<Shape>;
 /// Settings that one end brings to the negotiation.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Whether this end asks for CRC.
     pub crc: CrcPolicy,
     /// Inbound reads served at a time; at most 16383.
     pub inbound_read_depth: u16,
@@ -44,6 +48,7 @@ pub struct Config {
     pub outbound_read_depth: u16,
     /// Effective maximum segment size of the TCP connection in bytes.
     pub segment_bytes: usize,
+    /// Peers to which FPDUs may be longer than a segment.
     pub large_fpdus: LargeFpdus,
     /// MPA revision to begin with: 2, or 1 after a peer closed on 2.
     pub revision: u8,
@@ -68,11 +73,14 @@ pub struct Config {
     /// A payload is received straight into its place only if at least this many bytes of its message are
     /// still to come.
     pub planned_bytes_min: usize,
+    /// Protection domain of the connection: it reaches no regions of others.
     pub domain: DomainId,
+    /// Name of the connection, to which regions can be bound.
     pub stream: StreamId,
 }
 
 impl Config {
+    /// Settings of RFC 5044 for a connection of this name: CRC on, 32 reads, revision 2.
     pub fn new(domain: DomainId, stream: StreamId) -> Self {
         Self {
             crc: CrcPolicy::On,
@@ -98,13 +106,20 @@ impl Config {
 /// Settings that the two ends have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
+    /// CRC is computed and checked in both directions.
     pub crc: bool,
     /// The peer asked for markers in the stream that it receives.
     pub markers: bool,
+    /// MPA revision: 1, or 2 with an enhanced block (RFC 6581).
     pub revision: u8,
+    /// RDMA Reads of the peer that this end serves at a time.
     pub inbound_read_depth: u16,
+    /// RDMA Reads that this end may have outstanding; 0: the peer serves none.
     pub outbound_read_depth: u16,
+    /// Longest ULPDU that this end sends, in bytes.
     pub ulpdu_bytes_max: usize,
+    /// Both ends understand atomic operations and immediate data (RFC 7306).
     pub atomics_and_immediate: bool,
+    /// Both ends understand the flush operation.
     pub flush: bool,
 }

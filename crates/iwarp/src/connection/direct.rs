@@ -37,6 +37,7 @@ pub enum Expected {
 pub struct Plan {
     /// Place that the lent bytes belong to; none while there is no plan.
     pub target: Option<Target>,
+    /// Pieces of the stream in their order; empty while there is no plan.
     pub pieces: Vec<Expected>,
 }
 

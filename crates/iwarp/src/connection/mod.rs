@@ -48,14 +48,19 @@ pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
+/// Role of an end in the start of MPA (RFC 5044 section 7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// End that sends the MPA request: the one that began the TCP connection.
     Initiator,
+    /// End that answers the MPA request.
     Responder,
 }
 
+/// Variants of the Send message (RFC 5040).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendFlags {
+    /// Asks for an event at the peer when the message is delivered (Send with Solicited Event).
     pub solicited: bool,
     /// Ends the peer's registration when the message is delivered.
     pub invalidate: Option<Stag>,
@@ -63,17 +68,25 @@ pub struct SendFlags {
     pub fence: bool,
 }
 
+/// Kind of the work that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionKind {
+    /// Send, of data or immediate data.
     Send,
+    /// RDMA Write.
     Write,
+    /// RDMA Read.
     Read,
+    /// Atomic operation (RFC 7306).
     Atomic,
+    /// Posted receive, or immediate data of the peer.
     Receive,
 }
 
+/// Outcome of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStatus {
+    /// Done; a Send or Write has left, but need not have arrived.
     Success,
     /// The stream ended before it was done.
     Flushed,
@@ -88,15 +101,21 @@ pub struct Invalidate(pub Stag);
 /// The end of one piece of posted work. Work of the send queue completes in the order it was posted, receives in theirs.
 #[derive(Debug)]
 pub struct Completion {
+    /// Name that the owner gave to the work.
     pub id: WorkId,
+    /// Kind of the work.
     pub kind: CompletionKind,
+    /// Outcome of the work.
     pub status: WorkStatus,
     /// Payload bytes.
     pub len_bytes: usize,
     /// The received bytes, or the receive's buffer if it was flushed.
     pub buffer: Option<Buf>,
+    /// Registration that a received Send with Invalidate ended.
     pub invalidated: Option<Invalidate>,
+    /// Whether the peer's message asked for an event.
     pub solicited: bool,
+    /// Immediate data of the peer, eight bytes in network order; `None` for other messages.
     pub immediate: Option<u64>,
     /// The value before an atomic.
     pub original: Option<u64>,
@@ -123,24 +142,31 @@ impl Completion {
     }
 }
 
+/// Event of a connection, for its owner.
 #[derive(Debug)]
 pub enum Event {
     /// Responder: a peer wants to connect; answer with accept or reject within five seconds.
     ConnectRequest {
+        /// Private data of the request, without this code's own block.
         private_data: Vec<u8>,
     },
     /// Work may flow. `private_data`: of the reply, for an initiator.
     Established {
+        /// Private data of the reply; empty at the responder.
         private_data: Vec<u8>,
     },
     /// Initiator: the peer refused.
     Rejected {
+        /// Private data of the reply.
         private_data: Vec<u8>,
     },
+    /// Work ended.
     Completion(Completion),
     /// The stream ends with an error, found here or reported by the peer.
     Terminated {
+        /// Whether the peer found the error.
         by_peer: bool,
+        /// Layer, type and code of the error.
         code: TerminateCode,
     },
     /// Nothing more will come or go: close the TCP connection.
@@ -150,12 +176,16 @@ pub enum Event {
 /// Why work was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
+    /// Stream that has ended, or is ending by a Terminate.
     #[error("the stream is closed")]
     Closed,
+    /// Atomic or immediate data, to a peer that did not agree to RFC 7306.
     #[error("the peer did not agree to this operation")]
     NotNegotiated,
+    /// Message beyond the 32 bits of DDP's message offset, or head beyond [`HEAD_BYTES_MAX`].
     #[error("longer than 4 GiB - 1")]
     TooLong,
+    /// Read or atomic on a connection whose agreed read depth is 0.
     #[error("no read depth was agreed: the peer serves no RDMA reads")]
     NoReadDepth,
 }
@@ -174,15 +204,25 @@ enum State {
 /// Counters of one stream, for RDMA Activity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Bytes of the TCP stream sent, with all headers.
     pub sent_bytes: u64,
+    /// Bytes of the TCP stream received, with all headers.
     pub received_bytes: u64,
+    /// FPDUs sent.
     pub sent_fpdus: u64,
+    /// FPDUs received.
     pub received_fpdus: u64,
+    /// Payload of RDMA Writes to the peer.
     pub write_bytes_out: u64,
+    /// Payload of the peer's RDMA Writes.
     pub write_bytes_in: u64,
+    /// Payload of RDMA Reads that this end served.
     pub read_bytes_out: u64,
+    /// Payload of RDMA Reads that the peer served.
     pub read_bytes_in: u64,
+    /// Payload of Sends and other untagged messages to the peer.
     pub send_bytes_out: u64,
+    /// Payload of the peer's Sends.
     pub send_bytes_in: u64,
 }
 
@@ -233,6 +273,7 @@ impl Connection {
         }
     }
 
+    /// Returns the role of this end.
     pub fn role(&self) -> Role {
         self.start.role()
     }
@@ -242,6 +283,7 @@ impl Connection {
         self.agreed
     }
 
+    /// Returns the counters since the start of the connection.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -252,6 +294,7 @@ impl Connection {
         self.receiver.unfinished_bytes()
     }
 
+    /// Whether the reply was sent or taken and the stream has not ended.
     pub fn is_established(&self) -> bool {
         matches!(self.state, State::Established | State::AwaitFirst)
     }
@@ -262,6 +305,7 @@ impl Connection {
         self.state == State::Established
     }
 
+    /// Whether the stream has ended; only events are left to take.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
@@ -345,6 +389,7 @@ impl Connection {
         self.receiver.staged_capacity()
     }
 
+    /// Posts a buffer for one Send message; messages fill receives in the order of posting.
     pub fn post_receive(&mut self, id: WorkId, buffer: BufMut) -> Result<(), PostError> {
         if matches!(self.state, State::Closed | State::Terminating) {
             return Err(PostError::Closed);
@@ -370,6 +415,7 @@ impl Connection {
         self.receive_bytes_max = bytes;
     }
 
+    /// Sends a message into the peer's next receive; complete means sent.
     pub fn post_send(&mut self, id: WorkId, payload: Payload, flags: SendFlags) -> Result<(), PostError> {
         self.post_send_with_head(id, &[], payload, flags)
     }
@@ -440,6 +486,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Changes eight bytes of the peer's region atomically; the completion has their old value.
     pub fn post_atomic(
         &mut self,
         id: WorkId,
@@ -507,6 +554,7 @@ impl Connection {
         self.events.pop_front()
     }
 
+    /// Returns the time for [`Self::handle_timeout`]; `None` while no deadline runs.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         match (self.deadline, self.hold_until) {
@@ -515,6 +563,7 @@ impl Connection {
         }
     }
 
+    /// Ends a connection whose deadline has passed, or begins to send after a delay.
     pub fn handle_timeout(&mut self, now: Monotonic, memory: &mut Memory) {
         if self.hold_until.is_some_and(|hold| hold <= now) {
             self.hold_until = None;

@@ -10,6 +10,7 @@ const PAGE_BYTES: usize = 4096;
 /// Memory that payload is received into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
+    /// Registered region.
     Region(Stag),
     /// The posted receive of the Send message under way.
     Posted,

@@ -374,6 +374,7 @@ const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
 pub enum Transmitted {
     /// There were none.
     Nothing,
+    /// All bytes were sent.
     All,
     /// Those that are still to be sent, before all others.
     Rest(Payload),

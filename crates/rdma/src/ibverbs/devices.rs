@@ -18,28 +18,41 @@ use std::ptr::NonNull;
 pub struct Device {
     /// The kernel's name, such as mlx5_0 or siw0.
     pub name: String,
+    /// Protocol of the device's connections.
     pub transport: Transport,
+    /// Version as the device states it; empty if it states none.
     pub firmware: String,
+    /// Ports in rising number; they begin at 1.
     pub ports: Vec<Port>,
     /// Addresses of this machine that lead to the device: a listener on one of them is the device's.
     pub addresses: Vec<IpAddr>,
+    /// Limits as ibv_query_device reports them.
     pub limits: DeviceLimits,
 }
 
+/// One port of a device, as ibv_query_port reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
+    /// Number, from 1 on.
     pub number: u8,
+    /// Logical state: connections need [`PortState::Active`].
     pub state: PortState,
+    /// Active MTU: 256 to 4096 bytes; 0 if the device reports another code.
     pub mtu_bytes: u32,
     /// As the device says; software devices say what they please.
     pub speed_mbps: u64,
 }
 
+/// State of a port (`enum ibv_port_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
+    /// No link (IBV_PORT_DOWN).
     Down,
+    /// Link is up; the port waits for a subnet manager (IBV_PORT_INIT).
     Initializing,
+    /// Configured, but not yet open to traffic (IBV_PORT_ARMED).
     Armed,
+    /// Open to traffic (IBV_PORT_ACTIVE).
     Active,
     /// Any other number of `enum ibv_port_state`.
     Other(c_int),
@@ -60,16 +73,21 @@ impl fmt::Display for PortState {
 /// Limits of the device; the provider keeps within them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceLimits {
+    /// Most queue pairs at a time, over all processes (max_qp).
     pub queue_pairs: u32,
     /// Requests on one queue of a connection.
     pub queue_depth: u32,
     /// Pieces of memory in one request, and in one RDMA Read.
     pub elements: u32,
+    /// Most pieces of memory that one RDMA Read fills (max_sge_rd).
     pub read_elements: u32,
     /// RDMA Reads of one connection that are served, and that are outstanding, at a time.
     pub inbound_read_depth: u32,
+    /// RDMA Reads that one connection may have outstanding (max_qp_init_rd_atom).
     pub outbound_read_depth: u32,
+    /// Most registrations at a time, over all processes (max_mr).
     pub registrations: u32,
+    /// Most bytes of one registration (max_mr_size).
     pub registration_bytes: u64,
 }
 

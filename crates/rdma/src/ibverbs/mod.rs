@@ -77,11 +77,14 @@ const CHANNEL: u64 = u64::MAX;
 /// Names of listeners have this bit, and the listener's index.
 const LISTENER: u64 = 1 << 63;
 
+/// Settings of a provider over devices.
 #[derive(Debug, Clone)]
 pub struct IbverbsOptions {
     /// RDMA Reads that we serve and have outstanding at a time, if the device allows as many.
     pub inbound_read_depth: u8,
+    /// RDMA Reads that one connection may have outstanding, if the device allows as many.
     pub outbound_read_depth: u8,
+    /// Most connections at a time; more are refused.
     pub queue_pairs_max: usize,
 }
 
@@ -94,8 +97,11 @@ impl Default for IbverbsOptions {
 /// Where a provider listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listening {
+    /// Local address with the port that was taken.
     pub address: SocketAddr,
+    /// Kernel's name of the device, such as mlx5_0.
     pub device: String,
+    /// Protocol that peers must speak.
     pub transport: Transport,
 }
 
@@ -226,6 +232,7 @@ impl IbverbsProvider {
         self.listeners.iter().flatten().map(|listener| &listener.listening)
     }
 
+    /// Returns the number of connections, those under way included.
     pub fn queue_pair_count(&self) -> usize {
         self.open
     }

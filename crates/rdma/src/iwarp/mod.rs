@@ -62,11 +62,16 @@ const ACCEPT: u64 = 2;
 /// Of a listener, or of a connection: the names of those are above 32 bits.
 const TIMER: u64 = 3;
 
+/// Settings of the provider in software.
 #[derive(Debug, Clone)]
 pub struct IwarpOptions {
+    /// Whether connections use CRC, which a peer can always demand.
     pub crc: CrcPolicy,
+    /// RDMA Reads of the peer that one connection serves at a time; at most 16383.
     pub inbound_read_depth: u16,
+    /// RDMA Reads that one connection may have outstanding; at most 16383.
     pub outbound_read_depth: u16,
+    /// Most connections at a time; accepted ones may take half before they are established.
     pub queue_pairs_max: usize,
     /// How the buffer of a message that comes is best allocated.
     pub receive_shape: Option<ShapeOf>,
@@ -123,6 +128,7 @@ pub struct IwarpProvider {
 }
 
 impl IwarpProvider {
+    /// Makes a provider without connections on the loop of `driver`.
     pub fn new(driver: &Driver, options: IwarpOptions, random: Box<dyn FnMut() -> u32>) -> Self {
         let half = (options.queue_pairs_max / 2).max(1);
         let places = AdmissionLimits {
@@ -152,6 +158,7 @@ impl IwarpProvider {
         }
     }
 
+    /// Returns the number of connections, those under way included.
     pub fn queue_pair_count(&self) -> usize {
         self.open
     }

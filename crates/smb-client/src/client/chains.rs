@@ -26,8 +26,11 @@ pub(super) const FILLED_REQUESTS_BYTES: usize = 4096;
 /// The content of a new file, and when it was written and read.
 #[derive(Debug, Clone)]
 pub struct Contents {
+    /// Data of the file, at most 64 KiB.
     pub data: Payload,
+    /// Time of the last write, as the file shall have it.
     pub written: FileTime,
+    /// Time of the last read, as the file shall have it.
     pub accessed: FileTime,
 }
 
@@ -57,6 +60,7 @@ pub struct Whole {
 /// Why there is no file of [`Client::submit_whole`].
 #[derive(Debug)]
 pub struct NotWhole {
+    /// Reason for which the file was not made.
     pub error: crate::ClientError,
     /// Where it is in part, and could not be removed.
     pub left: Option<String>,

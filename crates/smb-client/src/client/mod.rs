@@ -194,10 +194,12 @@ impl Client {
         })
     }
 
+    /// Whether every message of the session is signed.
     pub fn is_signed(&self) -> bool {
         self.first().is_some_and(Connection::is_signed)
     }
 
+    /// Whether every message of the session is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.first().is_some_and(Connection::is_encrypted)
     }

@@ -45,8 +45,11 @@ pub enum Event {
 /// Most bytes of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// Most bytes of a READ (MaxReadSize, MS-SMB2 2.2.4).
     pub read_bytes: u32,
+    /// Most bytes of a WRITE (MaxWriteSize).
     pub write_bytes: u32,
+    /// Most bytes of a buffer of QUERY_INFO, SET_INFO, IOCTL or QUERY_DIRECTORY (MaxTransactSize).
     pub transact_bytes: u32,
 }
 

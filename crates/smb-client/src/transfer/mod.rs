@@ -90,8 +90,11 @@ impl TransferError {
 /// Amount of work done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// Files that were copied or removed.
     pub files: u64,
+    /// Directories that were made or removed.
     pub directories: u64,
+    /// Bytes of the files copied.
     pub bytes: u64,
     /// Files and directories that were reported to the watcher instead.
     pub left_out: u64,

@@ -28,11 +28,13 @@ const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 /// Why a link does not carry messages any more.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
+    /// Socket that failed, or that the server closed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// SMB Direct, or the RDMA below it.
     #[error("{0}")]
     Rdma(String),
+    /// Bytes that are no message, or a message that is too long.
     #[error(transparent)]
     Framing(#[from] FramingError),
     /// A message without a byte.
@@ -54,7 +56,9 @@ pub struct LinkOptions {
 /// Bytes to send, in this order, the header of TCP included ([`crate::framing::HEADER_BYTES`]).
 #[derive(Debug)]
 pub struct Outgoing {
+    /// Header of TCP and the front of the message, if it is not in `payload`.
     pub head: Vec<u8>,
+    /// Rest of the bytes, by reference.
     pub payload: Payload,
 }
 
@@ -64,6 +68,7 @@ impl Outgoing {
         self.head.len() + self.payload.len()
     }
 
+    /// Whether there is no byte to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +86,9 @@ pub enum Way {
 
 /// A connection to a server.
 pub enum Link {
+    /// Messages by TCP.
     Tcp(Box<TcpLink>),
+    /// Messages by SMB Direct, over iWARP in software or a device.
     Rdma(Box<RdmaLink>),
 }
 
@@ -157,6 +164,7 @@ impl Link {
         }
     }
 
+    /// Returns the connection by SMB Direct; `None` by TCP.
     pub fn rdma(&mut self) -> Option<&mut RdmaLink> {
         match self {
             Self::Tcp(_) => None,
@@ -164,6 +172,7 @@ impl Link {
         }
     }
 
+    /// Returns the connection by SMB Direct; `None` by TCP.
     pub fn rdma_ref(&self) -> Option<&RdmaLink> {
         match self {
             Self::Tcp(_) => None,
@@ -171,6 +180,7 @@ impl Link {
         }
     }
 
+    /// Whether messages go by SMB Direct.
     pub fn is_rdma(&self) -> bool {
         matches!(self, Self::Rdma(_))
     }

@@ -10,15 +10,20 @@ use types::Monotonic;
 /// The carrier of a connection's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
+    /// TCP, with a length before each message (MS-SMB2 2.1).
     Tcp,
+    /// SMB Direct (MS-SMBD).
     SmbDirect,
 }
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
+    /// Address of the client.
     pub peer: SocketAddr,
+    /// Address at which the client connected.
     pub local: SocketAddr,
+    /// Transport of the connection.
     pub carrier: Carrier,
 }
 
@@ -54,6 +59,7 @@ pub trait Service {
     /// Says whether more may be received from the connection: false while it has too much in work or unsent.
     fn wants_messages(&self, connection: Self::Connection) -> bool;
 
+    /// Takes a whole message, without its length.
     fn handle_message(&mut self, connection: Self::Connection, message: Buf, now: Monotonic);
 
     /// Takes the answer to [`Outgoing::RemoteRead`]; `None`: the memory could not be read.

@@ -41,6 +41,7 @@ enum Framing {
 }
 
 impl Acceptor {
+    /// Begins a logon that takes NTLM alone; `names` go into its challenge (MS-NLMP 2.2.1.2).
     pub fn new(names: ServerNames) -> Self {
         Self { ntlm: NtlmAcceptor::new(names), node: None, heard: None, framing: Framing::Unknown }
     }

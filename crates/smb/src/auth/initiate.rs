@@ -39,6 +39,7 @@ pub enum InitiatorStep {
 }
 
 impl Initiator {
+    /// Begins a logon by NTLMv2 inside SPNEGO; [`Self::first_token`] has its first message.
     pub fn new(credentials: Credentials) -> Self {
         let ntlm = NtlmInitiator::new(credentials);
         let (first, mechanisms) = encode_init(&[Mechanism::Ntlm], ntlm.negotiate());

@@ -38,7 +38,9 @@ pub struct ServerNames {
     pub netbios_computer: String,
     /// The workgroup, or the computer's name where it stands alone.
     pub netbios_domain: String,
+    /// Host name in small letters, as MsvAvDnsComputerName has it (MS-NLMP 2.2.2.1).
     pub dns_computer: String,
+    /// DNS suffix of the host name (MsvAvDnsDomainName); empty if the host name has none.
     pub dns_domain: String,
 }
 
@@ -68,11 +70,13 @@ pub trait AccountLookup {
 pub enum Identity {
     /// Nobody in particular: no user, no proof. The session key is known to everybody.
     Anonymous,
+    /// Holder of a password that an [`AccountLookup`] knows, by NTLMv2.
     User {
         /// As the client wrote it.
         user: String,
         /// As the client wrote it.
         domain: String,
+        /// Name of the client's computer, as the client wrote it: proven by nothing.
         workstation: String,
         /// The service the client believes to talk to, such as `cifs/server`, if it said so.
         target_name: Option<String>,
@@ -92,9 +96,13 @@ pub enum Step {
     Denied(Denied),
 }
 
+/// A logon that succeeded, and the keys that came of it.
 pub struct Accepted {
+    /// Party that logged on; the caller decides on [`Identity::Anonymous`].
     pub identity: Identity,
+    /// Key from which the session derives its keys for signing and encryption (MS-SMB2 3.3.5.5.3).
     pub session_key: SessionKey,
+    /// Last SPNEGO token, for the final SESSION_SETUP response; may be empty.
     pub token: Vec<u8>,
     /// For messages below SMB that are protected by the logon itself, as DCE/RPC's; `None`: the keys are too short, or a node's.
     pub message_security: Option<MessageSecurity>,
@@ -110,38 +118,54 @@ impl std::fmt::Debug for Accepted {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("logon of {} denied: {reason}", .user.as_deref().unwrap_or("an unnamed user"))]
 pub struct Denied {
+    /// Reason for the audit log.
     pub reason: DeniedReason,
     /// As the client wrote it, if it came so far.
     pub user: Option<String>,
+    /// Domain or computer of `user`, as the client wrote it.
     pub domain: Option<String>,
 }
 
+/// Reasons for which an acceptor ends a logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeniedReason {
+    /// Token that is too long or has a structure other than its mechanism's.
     #[error("the token is malformed")]
     Malformed,
+    /// Logon without a mechanism, key strength or NTLM flag that this server needs.
     #[error("the client offers no mechanism or option that is supported")]
     Unsupported,
+    /// Token of a step other than the next one, or after the verdict.
     #[error("a token came after the logon was over")]
     OutOfSequence,
+    /// Response of NTLMv1 or LM, which prove too little, in place of NTLMv2's.
     #[error("the client does not use NTLMv2")]
     NotNtlmV2,
+    /// User whom the [`AccountLookup`] does not find; the client sees a wrong password.
     #[error("there is no such user, or it may not log on")]
     UnknownUser,
+    /// NTProofStr that the user's NT hash does not yield (MS-NLMP 3.3.2).
     #[error("wrong password")]
     WrongPassword,
+    /// MIC over the three NTLM messages that the session's key does not yield (MS-NLMP 3.1.5.1.2).
     #[error("the messages were changed on the way (wrong MIC)")]
     WrongMic,
+    /// Wrong or missing mechListMIC (RFC 4178 section 5), which a downgrade would need.
     #[error("the list of mechanisms was changed on the way, or is not protected (mechListMIC)")]
     WrongMechanismListMic,
+    /// NTLMv2 response over target information other than this server's: a relayed logon.
     #[error("the proof was made for another server")]
     OtherTarget,
+    /// Timestamp too far from this server's clock, or a challenge answered too late.
     #[error("the answer came too late, or the client's clock is wrong")]
     Expired,
+    /// Node's logon by a dialect before 3.1.1, which binds no logon to its connection.
     #[error("a node's logon needs SMB 3.1.1")]
     NoPreauthIntegrity,
+    /// Hello addressed to another node, or sent by this node itself.
     #[error("a node's logon was meant for another node, or is that of this node itself")]
     OtherNode,
+    /// Certificate or signature that the cluster's records do not confirm.
     #[error("a node is not proven: {0}")]
     Node(NodeRefused),
 }
@@ -166,13 +190,17 @@ impl Denied {
 /// Identity with which an initiator logs on.
 #[derive(Debug, Clone)]
 pub enum Credentials {
+    /// No user: NTLM without a proof, for servers that take anonymous logons.
     Anonymous,
+    /// A user's name and NT hash.
     User {
+        /// Account name, without its domain.
         user: String,
         /// May be empty.
         domain: String,
         /// Own name; may be empty.
         workstation: String,
+        /// Hash of the password, in place of the password itself (MS-NLMP 3.3.1 NTOWFv1).
         hash: NtHash,
         /// The service meant, such as `cifs/server`.
         target_name: String,
@@ -182,16 +210,22 @@ pub enum Credentials {
 /// Why an initiator cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InitiateError {
+    /// Token with a structure other than that of SPNEGO or the mechanism inside.
     #[error("the server's token is malformed")]
     Malformed,
+    /// Answer without NTLMv2, 128-bit keys or another option that the logon depends on.
     #[error("the server offers no NTLMv2 with strong keys")]
     Unsupported,
+    /// SPNEGO's negState is reject (RFC 4178 section 4.2.2).
     #[error("the server rejected the logon")]
     Rejected,
+    /// Wrong or missing mechListMIC (RFC 4178 section 5).
     #[error("the list of mechanisms was changed on the way (mechListMIC)")]
     WrongMechanismListMic,
+    /// Token of another step, or after the logon was over.
     #[error("the server's token came out of sequence")]
     OutOfSequence,
+    /// Answer that does not prove the node, or a logon of a node at itself.
     #[error("the server is not the node that was meant: {0}")]
     NotTheNode(NodeRefused),
 }

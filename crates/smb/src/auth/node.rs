@@ -38,12 +38,16 @@ const PURPOSE: &[u8] = b"Cenote: logon of a node, version 1: ";
 /// Why a node's proof is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NodeRefused {
+    /// Node without a record in the cluster.
     #[error("the records name no such node: it was removed, or never was one")]
     Unknown,
+    /// Certificate of another node, or a former one of this node.
     #[error("the certificate is none that the records name for that node")]
     NotItsCertificate,
+    /// Certificate that expired or that the cluster's authority did not sign.
     #[error("the certificate is not good: it ran out, or the cluster's authority did not make it")]
     BadCertificate,
+    /// Signature by another key, or over other messages: a listener in between changed one.
     #[error("the signature is not by the certificate's key")]
     BadSignature,
 }
@@ -52,6 +56,7 @@ pub enum NodeRefused {
 pub trait NodeProver: Send + Sync {
     /// The cluster's id.
     fn cluster(&self) -> [u8; 16];
+    /// Returns the node that this process runs as.
     fn own(&self) -> NodeId;
     /// The node's own certificate, in DER form.
     fn certificate(&self) -> &[u8];
@@ -74,6 +79,7 @@ pub trait NodeProver: Send + Sync {
 /// As which node an initiator logs on, and at which.
 #[derive(Clone)]
 pub struct NodeCredentials {
+    /// Own certificate and key, and the knowledge that verifies the other node's.
     pub prover: Arc<dyn NodeProver>,
     /// The node that is meant.
     pub peer: NodeId,

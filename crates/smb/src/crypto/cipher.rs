@@ -27,13 +27,18 @@ const ENCRYPTED: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum CipherId {
+    /// AES-128-CCM: the cipher of 3.0 and 3.0.2, and of 3.1.1 if negotiated.
     Aes128Ccm = 1,
+    /// AES-128-GCM: 3.1.1 only.
     Aes128Gcm = 2,
+    /// AES-256-CCM: 3.1.1 only.
     Aes256Ccm = 3,
+    /// AES-256-GCM: 3.1.1 only.
     Aes256Gcm = 4,
 }
 
 impl CipherId {
+    /// Returns the cipher with this identifier; `None` if MS-SMB2 has none.
     pub const fn from_wire(id: u16) -> Option<Self> {
         match id {
             1 => Some(Self::Aes128Ccm),
@@ -44,6 +49,7 @@ impl CipherId {
         }
     }
 
+    /// Returns the identifier for SMB2_ENCRYPTION_CAPABILITIES.
     pub const fn to_wire(self) -> u16 {
         self as u16
     }
@@ -235,6 +241,7 @@ fn ccm_nonce(field: &[u8; 16]) -> [u8; 11] {
 /// Fields of the transform header before decryption. None of them is authentic until a message opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformHeader {
+    /// Session whose key opens the message.
     pub session_id: u64,
     /// Bytes that follow the header: the original message.
     pub original_len: usize,
@@ -286,6 +293,7 @@ impl SealingKey {
         })
     }
 
+    /// Returns the cipher that the session negotiated.
     pub fn cipher(&self) -> CipherId {
         self.cipher
     }
@@ -385,6 +393,7 @@ impl PayloadNonce {
         Self { bytes, len: 12 }
     }
 
+    /// Returns the nonce for SMB2_RDMA_CRYPTO_TRANSFORM (MS-SMB2 2.2.43.1): 0, 11 or 12 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

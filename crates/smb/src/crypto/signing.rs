@@ -23,6 +23,7 @@ pub enum SigningAlgorithm {
 }
 
 impl SigningAlgorithm {
+    /// Returns the algorithm with this identifier; `None` if MS-SMB2 has none.
     pub const fn from_wire(id: u16) -> Option<Self> {
         match id {
             0 => Some(Self::HmacSha256),
@@ -32,6 +33,7 @@ impl SigningAlgorithm {
         }
     }
 
+    /// Returns the identifier for SMB2_SIGNING_CAPABILITIES.
     pub const fn to_wire(self) -> u16 {
         self as u16
     }
@@ -55,6 +57,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
+    /// Prepares a session's or channel's signing key (MS-SMB2 3.1.4.1).
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
         #[cfg(feature = "nonce-monitor")]
         let name = super::monitor::KeyName::of(algorithm.to_wire(), key);
@@ -75,6 +78,7 @@ impl SigningKey {
         }
     }
 
+    /// Returns the algorithm for which the key was made.
     pub fn algorithm(&self) -> SigningAlgorithm {
         match self.key {
             Key::HmacSha256(_) => SigningAlgorithm::HmacSha256,

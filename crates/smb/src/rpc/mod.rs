@@ -67,7 +67,9 @@ const INVALID_HANDLE: u32 = 6;
 /// The user of a pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcCaller {
+    /// Account name of the SMB session, as lsarpc and wkssvc report it.
     pub user: String,
+    /// Domain of the account: this server's name for its own accounts.
     pub domain: String,
     /// Member of BUILTIN\Administrators: may see paths and sessions, and change shares.
     pub is_administrator: bool,
@@ -82,28 +84,40 @@ pub struct RpcCaller {
 pub enum RpcChange {
     /// `path`: `C:\`, a volume's name and a directory on it.
     CreateShare {
+        /// Name of the new share.
         name: String,
+        /// Directory to share.
         path: String,
+        /// Settings that differ from the default.
         settings: ShareSettings,
     },
+    /// Changes the settings of a share (NetrShareSetInfo).
     SetShare {
+        /// Name of the share.
         name: String,
+        /// Settings to change; absent ones stay.
         settings: ShareSettings,
     },
+    /// Removes a share (NetrShareDel), not its files.
     DeleteShare {
+        /// Name of the share.
         name: String,
     },
-    /// [`FileEntry::open`]
+    /// Closes a file that a client has open (NetrFileClose).
     CloseFile {
+        /// The file's [`FileEntry::open`].
         open: u64,
     },
-    /// [`SessionEntry::id`] of each.
+    /// Ends sessions (NetrSessionDel).
     CloseSessions {
+        /// [`SessionEntry::id`] of each session.
         sessions: Vec<u64>,
     },
-    /// Answered by the self-relative security descriptor of a file in a share.
+    /// Reads a file's security descriptor (NetrpGetFileSecurity), in self-relative form.
     FileSecurity {
+        /// Share that the path begins in.
         share: String,
+        /// Path of the file inside the share.
         path: String,
     },
 }
@@ -111,6 +125,7 @@ pub enum RpcChange {
 /// The settings of a share that a client wants changed; `None`: as it is, or as it is by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareSettings {
+    /// Remark that clients show beside the share's name.
     pub comment: Option<String>,
     /// SHI1005_FLAGS (MS-SRVS 2.2.4.29).
     pub flags: Option<u32>,
@@ -121,17 +136,24 @@ pub struct ShareSettings {
 /// The answer to a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RpcDone {
+    /// The change was made; there is nothing to report.
     Changed,
+    /// Security descriptor of a file, in self-relative form (MS-DTYP 2.4.6).
     SecurityDescriptor(Vec<u8>),
 }
 
 /// Why a change was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcRefusal {
+    /// No such share, file or session: answered by the error of the call's kind of object.
     NotFound,
+    /// Share of that name exists (NERR_DuplicateShare).
     Exists,
+    /// Parameter outside its bounds (ERROR_INVALID_PARAMETER).
     Invalid,
+    /// Change that this server cannot make (ERROR_NOT_SUPPORTED).
     NotSupported,
+    /// Caller without the right to the change (ERROR_ACCESS_DENIED).
     AccessDenied,
     /// The outcome is unknown.
     Failed,
@@ -178,20 +200,26 @@ impl From<Vec<u8>> for Answer {
 /// Kind of a share (MS-SRVS 2.2.2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareKind {
+    /// STYPE_DISKTREE: a directory of a volume.
     Disk,
     /// IPC$.
     Pipe,
 }
 
+/// A share, as srvsvc reports it (SHARE_INFO, MS-SRVS 2.2.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareEntry {
+    /// Name as clients spell it in a tree connect.
     pub name: String,
+    /// Disk or IPC$.
     pub kind: ShareKind,
     /// Hidden administrative share (STYPE_SPECIAL).
     pub is_special: bool,
+    /// Remark that clients show beside the name.
     pub comment: String,
     /// The path that administrators see.
     pub path: String,
+    /// Tree connects to the share at present.
     pub current_uses: u32,
     /// SHI1005_FLAGS (MS-SRVS 2.2.4.29): caching, access-based enumeration, encryption.
     pub flags: u32,
@@ -199,38 +227,56 @@ pub struct ShareEntry {
     pub security_descriptor: Option<Vec<u8>>,
 }
 
+/// This server, as srvsvc and wkssvc report it (SERVER_INFO, MS-SRVS 2.2.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEntry {
+    /// Name of the server, without backslashes.
     pub name: String,
+    /// Description that clients show beside the name.
     pub comment: String,
     /// Workgroup or domain.
     pub domain: String,
+    /// Major version of the operating system that clients are to see: 10 as of Windows Server 2016.
     pub version_major: u32,
+    /// Minor version of that operating system.
     pub version_minor: u32,
 }
 
+/// An SMB session, as srvsvc reports it (SESSION_INFO, MS-SRVS 2.2.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEntry {
+    /// Key of the session at its server, for [`RpcChange::CloseSessions`].
     pub id: u64,
     /// Name or address of the client.
     pub client: String,
+    /// Account that logged on.
     pub user: String,
+    /// Opens of the session, over all its tree connects.
     pub open_files: u32,
+    /// Seconds since the session was set up.
     pub active_s: u32,
+    /// Seconds since its last request.
     pub idle_s: u32,
+    /// Whether the session is a guest's (SESS_GUEST); no session of this server is.
     pub is_guest: bool,
 }
 
 /// A tree connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionEntry {
+    /// Number of the connect in this list (coni1_id); valid within one answer.
     pub id: u32,
+    /// Name of the share.
     pub share: String,
+    /// Whether the share is IPC$.
     pub is_pipe: bool,
     /// Address of the client.
     pub client: String,
+    /// Account that logged on.
     pub user: String,
+    /// Opens of the session.
     pub open_files: u32,
+    /// Seconds since the session was set up.
     pub active_s: u32,
 }
 
@@ -243,10 +289,13 @@ pub struct FileEntry {
     pub open: u64,
     /// Place in the server's list: later files have higher places.
     pub place: u32,
+    /// Path that administrators see: that of the share, then the file's inside it.
     pub path: String,
+    /// Account that opened the file; empty if its session is gone.
     pub user: String,
     /// PERM_FILE_READ, PERM_FILE_WRITE and PERM_FILE_CREATE (MS-SRVS 2.2.4.7).
     pub permissions: u32,
+    /// Byte-range locks on the file, those of other opens included.
     pub locks: u32,
 }
 
@@ -262,48 +311,69 @@ pub struct Files {
 /// A user, as samr reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserEntry {
+    /// SID whose last part is samr's RID.
     pub sid: Sid,
+    /// Name with which the user logs on.
     pub name: String,
+    /// Name for people; may be empty.
     pub full_name: String,
+    /// Whether the user may log on: clear sets USER_ACCOUNT_DISABLED (MS-SAMR 2.2.1.12).
     pub enabled: bool,
+    /// Time of the last change of the password.
     pub password_set: FileTime,
 }
 
 /// A local group, as samr reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupEntry {
+    /// SID of the group: in BUILTIN or in this server's domain.
     pub sid: Sid,
+    /// Name of the group, without its domain.
     pub name: String,
+    /// SIDs of its direct members, those unknown here included.
     pub members: Vec<Sid>,
 }
 
 /// Kind of account that a SID names (MS-SAMR 2.2.2.3, SID_NAME_USE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountKind {
+    /// SidTypeUser.
     User = 1,
+    /// SidTypeGroup: a global group.
     Group = 2,
+    /// SidTypeDomain: a domain itself, BUILTIN among them.
     Domain = 3,
+    /// SidTypeAlias: a local group.
     Alias = 4,
+    /// SidTypeWellKnownGroup, such as Everyone.
     WellKnownGroup = 5,
+    /// SidTypeUnknown: a SID or name without an account.
     Unknown = 8,
+    /// SidTypeComputer: an account of a machine.
     Computer = 9,
 }
 
 /// An account of this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountEntry {
+    /// SID of the account.
     pub sid: Sid,
+    /// Name of the account, without its domain.
     pub name: String,
+    /// Kind of the account.
     pub kind: AccountKind,
 }
 
 /// Facts that the interfaces report. They do not ask for well-known SIDs, which are the same
 /// everywhere.
 pub trait Directory {
+    /// Returns the names and version of this server.
     fn server(&self) -> ServerEntry;
     /// All shares, IPC$ included, in the order they are listed.
     fn shares(&self) -> Vec<ShareEntry>;
+    /// Returns the established sessions, those of the cluster's nodes excluded.
     fn sessions(&self) -> Vec<SessionEntry>;
+    /// Returns the tree connects of [`Self::sessions`].
     fn connections(&self) -> Vec<ConnectionEntry>;
     /// Open files from a place on: as many as can be examined in one go.
     fn files(&self, from: u32) -> Files;
@@ -319,6 +389,7 @@ pub trait Directory {
     fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry>;
     /// An account of this server by its name, without regard to case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
+    /// Returns the current time, as clients see it.
     fn now(&self) -> FileTime;
     /// Bytes that are fit for keys and nonces.
     fn random(&self, bytes: &mut [u8]);

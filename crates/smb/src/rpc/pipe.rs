@@ -28,13 +28,16 @@ const PROTECTION_BYTES: usize = 4 << 10;
 /// Why a pipe does not take bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PipeError {
+    /// Bytes that break DCE/RPC or a limit of the pipe; all later writes fail as well.
     #[error("the bytes are no DCE/RPC PDU; the pipe is closed")]
     Protocol,
+    /// Answers beyond 512 KiB, or a change under way: the client must read or wait first.
     #[error("too many answers wait to be read")]
     Full,
 }
 
 impl PipeError {
+    /// Returns the NTSTATUS for the WRITE or IOCTL that brought the bytes.
     pub const fn status(self) -> NtStatus {
         match self {
             Self::Protocol => NtStatus::PIPE_DISCONNECTED,
@@ -46,6 +49,7 @@ impl PipeError {
 /// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipeRead {
+    /// One PDU of an answer, or as much of it as the reader takes.
     pub bytes: Vec<u8>,
     /// The message did not fit: its rest comes with the next read (STATUS_BUFFER_OVERFLOW).
     pub is_partial: bool,

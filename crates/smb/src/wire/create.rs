@@ -16,35 +16,58 @@ impl FileId {
 
 /// Oplock levels on the wire (MS-SMB2 2.2.13).
 pub const OPLOCK_LEVEL_NONE: u8 = 0;
+/// Level II oplock: the client may cache reads, as others may.
 pub const OPLOCK_LEVEL_II: u8 = 1;
+/// Exclusive oplock: the client may cache reads and writes.
 pub const OPLOCK_LEVEL_EXCLUSIVE: u8 = 8;
+/// Batch oplock: as exclusive, and the client may delay the close.
 pub const OPLOCK_LEVEL_BATCH: u8 = 9;
+/// Lease in place of an oplock; its state is in [`CONTEXT_LEASE`](super::CONTEXT_LEASE).
 pub const OPLOCK_LEVEL_LEASE: u8 = 0xFF;
 
 /// Create dispositions (MS-SMB2 2.2.13).
 pub const FILE_SUPERSEDE: u32 = 0;
+/// Opens the file; fails if there is none.
 pub const FILE_OPEN: u32 = 1;
+/// Creates the file; fails if there is one.
 pub const FILE_CREATE: u32 = 2;
+/// Opens the file, or creates it if there is none.
 pub const FILE_OPEN_IF: u32 = 3;
+/// Opens the file and empties it; fails if there is none.
 pub const FILE_OVERWRITE: u32 = 4;
+/// Opens the file and empties it, or creates it if there is none.
 pub const FILE_OVERWRITE_IF: u32 = 5;
 
 message! {
     /// MS-SMB2 2.2.13.
     CreateRequest, CreateRequestBody = 57 {
+        /// Reserved: sent as 0 and ignored.
         security_flags: u8,
+        /// One of the `OPLOCK_LEVEL_` constants.
         requested_oplock_level: u8,
+        /// Impersonation level: 0 (anonymous) to 3 (delegate).
         impersonation_level: U32,
+        /// Reserved: sent as 0 and ignored.
         smb_create_flags: U64,
+        /// Reserved: sent as 0 and ignored.
         reserved: U64,
+        /// Access mask (MS-SMB2 2.2.13.1).
         desired_access: U32,
+        /// FILE_ATTRIBUTE_ bits for a new file (MS-FSCC 2.6).
         file_attributes: U32,
+        /// FILE_SHARE_READ (1), _WRITE (2) and _DELETE (4): access that others may have.
         share_access: U32,
+        /// One of [`FILE_SUPERSEDE`] to [`FILE_OVERWRITE_IF`].
         create_disposition: U32,
+        /// FILE_ options, such as FILE_DIRECTORY_FILE (MS-SMB2 2.2.13).
         create_options: U32,
+        /// Offset of the name from the header, a multiple of 8.
         name_offset: U16,
+        /// Bytes of the name; 0 opens the share's root.
         name_length: U16,
+        /// Offset of the create contexts from the header; 0 if there are none.
         create_contexts_offset: U32,
+        /// Bytes of all create contexts.
         create_contexts_length: U32,
     }
 }
@@ -90,19 +113,33 @@ pub fn write_create_request(out: &mut Vec<u8>, mut body: CreateRequestBody, name
 message! {
     /// MS-SMB2 2.2.14.
     CreateResponse, CreateResponseBody = 89 {
+        /// Granted oplock: one of the `OPLOCK_LEVEL_` constants.
         oplock_level: u8,
+        /// SMB2_CREATE_FLAG_REPARSEPOINT (1): the last part of the path is a reparse point.
         flags: u8,
+        /// File was superseded (0), opened (1), created (2) or overwritten (3).
         create_action: U32,
+        /// Creation (FILETIME: 100 ns since 1601, MS-DTYP 2.3.3).
         creation_time: U64,
+        /// Last read (FILETIME).
         last_access_time: U64,
+        /// Last write of data (FILETIME).
         last_write_time: U64,
+        /// Last change of data or attributes (FILETIME).
         change_time: U64,
+        /// Allocated bytes.
         allocation_size: U64,
+        /// Size in bytes.
         end_of_file: U64,
+        /// FILE_ATTRIBUTE_ bits (MS-FSCC 2.6).
         file_attributes: U32,
+        /// Reserved: sent as 0 and ignored.
         reserved: U32,
+        /// Open that the server made, or that it found by a reconnect.
         file_id: FileId,
+        /// Offset of the create contexts from the header; 0 if there are none.
         create_contexts_offset: U32,
+        /// Bytes of all create contexts.
         create_contexts_length: U32,
     }
 }
@@ -137,14 +174,23 @@ message! {
 message! {
     /// MS-SMB2 2.2.16.
     CloseResponse, CloseResponseBody = 60 {
+        /// [`CLOSE_FLAG_POSTQUERY_ATTRIB`] if times, sizes and attributes follow.
         flags: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U32,
+        /// Creation (FILETIME: 100 ns since 1601, MS-DTYP 2.3.3).
         creation_time: U64,
+        /// Last read (FILETIME).
         last_access_time: U64,
+        /// Last write of data (FILETIME).
         last_write_time: U64,
+        /// Last change of data or attributes (FILETIME).
         change_time: U64,
+        /// Allocated bytes.
         allocation_size: U64,
+        /// Size in bytes.
         end_of_file: U64,
+        /// FILE_ATTRIBUTE_ bits (MS-FSCC 2.6).
         file_attributes: U32,
     }
 }
@@ -156,8 +202,11 @@ message! {
 
 /// Flags of a lock element (MS-SMB2 2.2.26.1).
 pub const LOCK_FLAG_SHARED: u32 = 1;
+/// Exclusive lock: others neither read nor write the range.
 pub const LOCK_FLAG_EXCLUSIVE: u32 = 2;
+/// Releases the lock of exactly this range.
 pub const LOCK_FLAG_UNLOCK: u32 = 4;
+/// Fails the request at once if another lock conflicts, in place of a wait.
 pub const LOCK_FLAG_FAIL_IMMEDIATELY: u32 = 0x10;
 
 wire_struct! {
@@ -168,9 +217,11 @@ wire_struct! {
 message! {
     /// MS-SMB2 2.2.26.
     LockRequest, LockRequestBody = 48 {
+        /// Number of lock elements: 1 at least.
         lock_count: U16,
         /// LockSequenceNumber in the low 4 bits, LockSequenceIndex above.
         lock_sequence: U32,
+        /// Open of the file.
         file_id: FileId,
     }
 }
@@ -199,9 +250,13 @@ pub fn write_lock_request(out: &mut Vec<u8>, mut body: LockRequestBody, locks: &
 message! {
     /// MS-SMB2 2.2.23.1, 2.2.24.1, 2.2.25.1: notification, acknowledgment and response have one form.
     OplockBreak, OplockBreakBody = 24 {
+        /// Level that stays: one of the `OPLOCK_LEVEL_` constants.
         oplock_level: u8,
+        /// Reserved: sent as 0 and ignored.
         reserved: u8,
+        /// Reserved: sent as 0 and ignored.
         reserved2: U32,
+        /// Open that holds the oplock.
         file_id: FileId,
     }
 }
@@ -212,13 +267,21 @@ pub const LEASE_BREAK_ACK_REQUIRED: u32 = 1;
 message! {
     /// MS-SMB2 2.2.23.2.
     LeaseBreakNotification, LeaseBreakNotificationBody = 44 {
+        /// Epoch of the lease after the break; 0 for leases of version 1.
         new_epoch: U16,
+        /// [`LEASE_BREAK_ACK_REQUIRED`].
         flags: U32,
+        /// Key by which the client names the lease.
         lease_key: Guid,
+        /// State before the break (MS-SMB2 2.2.13.2.8).
         current_lease_state: U32,
+        /// State that the client may keep.
         new_lease_state: U32,
+        /// Reserved: sent as 0.
         break_reason: U32,
+        /// Reserved: sent as 0.
         access_mask_hint: U32,
+        /// Reserved: sent as 0.
         share_mask_hint: U32,
     }
 }
@@ -226,10 +289,15 @@ message! {
 message! {
     /// MS-SMB2 2.2.24.2 and 2.2.25.2: acknowledgment and response have one form.
     LeaseBreak, LeaseBreakBody = 36 {
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Reserved: sent as 0 and ignored.
         flags: U32,
+        /// Key by which the client names the lease.
         lease_key: Guid,
+        /// State that the client keeps, or that the server confirms.
         lease_state: U32,
+        /// Reserved: sent as 0.
         lease_duration: U64,
     }
 }
@@ -237,7 +305,9 @@ message! {
 /// Kind of a client's OPLOCK_BREAK request.
 #[derive(Debug, Clone, Copy)]
 pub enum BreakAcknowledgment<'a> {
+    /// Acknowledgment of an oplock's break (MS-SMB2 2.2.24.1).
     Oplock(OplockBreak<'a>),
+    /// Acknowledgment of a lease's break (MS-SMB2 2.2.24.2).
     Lease(LeaseBreak<'a>),
 }
 

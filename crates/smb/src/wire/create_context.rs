@@ -5,18 +5,30 @@ use zerocopy::IntoBytes;
 
 /// Names of create contexts.
 pub const CONTEXT_EXTENDED_ATTRIBUTES: &[u8] = b"ExtA";
+/// Security descriptor for a new file (MS-SMB2 2.2.13.2.2).
 pub const CONTEXT_SECURITY_DESCRIPTOR: &[u8] = b"SecD";
+/// Request for a durable handle, version 1 (MS-SMB2 2.2.13.2.3).
 pub const CONTEXT_DURABLE_REQUEST: &[u8] = b"DHnQ";
+/// Reconnect of a durable handle, version 1 (MS-SMB2 2.2.13.2.4).
 pub const CONTEXT_DURABLE_RECONNECT: &[u8] = b"DHnC";
+/// Request for a durable handle, version 2: [`DurableRequestV2`].
 pub const CONTEXT_DURABLE_REQUEST_V2: &[u8] = b"DH2Q";
+/// Reconnect of a durable handle, version 2: [`DurableReconnectV2`].
 pub const CONTEXT_DURABLE_RECONNECT_V2: &[u8] = b"DH2C";
+/// Allocation size in bytes for a new file (MS-SMB2 2.2.13.2.6).
 pub const CONTEXT_ALLOCATION_SIZE: &[u8] = b"AlSi";
+/// Question which access the user may have (MS-SMB2 2.2.13.2.5).
 pub const CONTEXT_MAXIMAL_ACCESS: &[u8] = b"MxAc";
+/// Time of the snapshot that the path is meant in (MS-SMB2 2.2.13.2.7).
 pub const CONTEXT_TIME_WARP: &[u8] = b"TWrp";
+/// Question for the file's id and its volume's (MS-SMB2 2.2.13.2.9).
 pub const CONTEXT_ON_DISK_ID: &[u8] = b"QFid";
+/// Lease: [`Lease`].
 pub const CONTEXT_LEASE: &[u8] = b"RqLs";
+/// Id of an application on several clients: [`AppInstanceId`].
 pub const CONTEXT_APP_INSTANCE_ID: &[u8] =
     b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
+/// Version of the application's instance: [`AppInstanceVersion`].
 pub const CONTEXT_APP_INSTANCE_VERSION: &[u8] =
     b"\xB9\x82\xD0\xB7\x3B\x56\x07\x4F\xA0\x7B\x52\x4A\x81\x16\xA0\x10";
 
@@ -26,18 +38,26 @@ pub const CONTEXT_BUS_SESSION: &[u8] = b"\x9D\x3A\x61\xC4\x0E\x57\x49\x4B\xA2\x8
 /// One create context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateContext<'a> {
+    /// Four letters or a GUID of 16 bytes: one of the `CONTEXT_` constants, or unknown.
     pub name: &'a [u8],
+    /// Content in the layout of its name; may be empty.
     pub data: &'a [u8],
 }
 
 wire_struct! {
     /// Head of each create context.
     CreateContextHead {
+        /// Offset of the next context from this head, a multiple of 8; 0 in the last one.
         next: U32,
+        /// Offset of the name from this head: 16.
         name_offset: U16,
+        /// Bytes of the name: 4 at least.
         name_length: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Offset of the data from this head; 0 if there is none.
         data_offset: U16,
+        /// Bytes of the data.
         data_length: U32,
     }
 }
@@ -49,6 +69,7 @@ pub struct CreateContexts<'a> {
 }
 
 impl<'a> CreateContexts<'a> {
+    /// Begins at the front of `bytes`, the whole list.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -97,6 +118,7 @@ pub struct CreateContextWriter {
 }
 
 impl CreateContextWriter {
+    /// Appends a context; pads the former one to a multiple of 8 bytes (MS-SMB2 2.2.13.2).
     pub fn push(&mut self, name: &[u8], data: &[u8]) {
         self.bytes.pad_from(0, 8);
         let at = self.bytes.len();
@@ -118,10 +140,12 @@ impl CreateContextWriter {
         self.bytes.extend_from_slice(data);
     }
 
+    /// Appends a context whose content is a wire structure.
     pub fn push_struct<T: IntoBytes + zerocopy::Immutable>(&mut self, name: &[u8], data: &T) {
         self.push(name, data.as_bytes());
     }
 
+    /// Returns the list; empty if no context was pushed.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -135,24 +159,34 @@ wire_struct! {
 wire_struct! {
     /// MS-SMB2 2.2.13.2.10 and 2.2.14.2.11: lease, version 2.
     LeaseV2 {
+        /// Key by which the client names the lease.
         key: Guid,
+        /// SMB2_LEASE_ bits: read (1), handle (2) and write caching (4).
         state: U32,
+        /// [`LEASE_FLAG_PARENT_LEASE_KEY_SET`] and, in answers, [`LEASE_FLAG_BREAK_IN_PROGRESS`].
         flags: U32,
+        /// Reserved: sent as 0.
         duration: U64,
+        /// Key of the lease on the parent directory, if the flag says so.
         parent_key: Guid,
+        /// Counter that grows with each change of the state.
         epoch: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
     }
 }
 
 /// Lease flags.
 pub const LEASE_FLAG_BREAK_IN_PROGRESS: u32 = 2;
+/// Flag of version 2: [`LeaseV2::parent_key`] is valid.
 pub const LEASE_FLAG_PARENT_LEASE_KEY_SET: u32 = 4;
 
 /// A lease context: the versions differ by length, never by flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease<'a> {
+    /// Version 1, for files: all that 2.1 knows.
     V1(&'a LeaseV1),
+    /// Version 2, for directories too: with epoch and parent key.
     V2(&'a LeaseV2),
 }
 

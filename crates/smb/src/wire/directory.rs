@@ -6,14 +6,23 @@ use super::{Put, U32, U64, WireError, class, range, view_at, wide};
 wire_struct! {
     /// The part that all classes but FileNamesInformation share, after NextEntryOffset.
     DirectoryTimes {
+        /// Position in the directory; 0 if the file system has none.
         file_index: U32,
+        /// Creation (FILETIME: 100 ns since 1601, MS-DTYP 2.3.3).
         creation_time: U64,
+        /// Last read (FILETIME).
         last_access_time: U64,
+        /// Last write of data (FILETIME).
         last_write_time: U64,
+        /// Last change of data or attributes (FILETIME).
         change_time: U64,
+        /// Size in bytes.
         end_of_file: U64,
+        /// Allocated bytes.
         allocation_size: U64,
+        /// FILE_ATTRIBUTE_ bits (MS-FSCC 2.6).
         file_attributes: U32,
+        /// Bytes of the name.
         file_name_length: U32,
     }
 }
@@ -21,16 +30,27 @@ wire_struct! {
 /// The layouts of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryClass {
+    /// FileDirectoryInformation: times, sizes and name.
     Directory,
+    /// FileFullDirectoryInformation: with the size of extended attributes.
     FullDirectory,
+    /// FileIdFullDirectoryInformation: as the former, with the file's 64-bit id.
     IdFullDirectory,
+    /// FileBothDirectoryInformation: with the size of extended attributes and a short name.
     BothDirectory,
+    /// FileIdBothDirectoryInformation: as the former, with the file's 64-bit id.
     IdBothDirectory,
+    /// FileNamesInformation: the name alone.
     Names,
+    /// FileIdExtdDirectoryInformation: with a reparse tag and a 128-bit id.
     IdExtdDirectory,
+    /// FileId64ExtdDirectoryInformation: with a reparse tag and a 64-bit id.
     Id64ExtdDirectory,
+    /// FileId64ExtdBothDirectoryInformation: as the former, with a short name.
     Id64ExtdBothDirectory,
+    /// FileIdAllExtdDirectoryInformation: with a reparse tag and both ids.
     IdAllExtdDirectory,
+    /// FileIdAllExtdBothDirectoryInformation: as the former, with a short name.
     IdAllExtdBothDirectory,
 }
 
@@ -84,19 +104,31 @@ impl DirectoryClass {
 /// Content of a directory entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectoryRecord<'a> {
+    /// Position in the directory; 0 if the file system has none.
     pub file_index: u32,
+    /// Creation, in 100 ns since 1601 (MS-DTYP 2.3.3), as all times here.
     pub creation_time: u64,
+    /// Last read.
     pub last_access_time: u64,
+    /// Last write of data.
     pub last_write_time: u64,
+    /// Last change of data or attributes.
     pub change_time: u64,
+    /// Size of the file in bytes.
     pub end_of_file: u64,
+    /// Allocated bytes, a multiple of the cluster size.
     pub allocation_size: u64,
+    /// FILE_ATTRIBUTE_ bits (MS-FSCC 2.6).
     pub file_attributes: u32,
+    /// Bytes of extended attributes.
     pub ea_size: u32,
+    /// Tag of a reparse point; 0 if the file is none.
     pub reparse_tag: u32,
+    /// File id, unique in its volume; also the low half of 128-bit ids.
     pub file_id: u64,
     /// At most [`SHORT_NAME_UNITS`]; empty if the file has none beside its name.
     pub short_name: &'a [u16],
+    /// Name in UTF-16 code units, without a path.
     pub name: &'a [u16],
 }
 
@@ -122,10 +154,12 @@ pub struct DirectoryWriter {
 }
 
 impl DirectoryWriter {
+    /// Starts an empty list of at most `limit_bytes` bytes.
     pub fn new(class: DirectoryClass, limit_bytes: usize) -> Self {
         Self { class, bytes: Vec::new(), last: None, limit_bytes }
     }
 
+    /// Whether no entry has been appended.
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
@@ -189,6 +223,7 @@ impl DirectoryWriter {
         true
     }
 
+    /// Returns the list as QUERY_DIRECTORY answers it.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -217,6 +252,7 @@ fn put_head(out: &mut Vec<u8>, class: DirectoryClass, record: &DirectoryRecord<'
 /// A directory entry as a client reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedDirectoryEntry {
+    /// Name in UTF-16 code units, without a path.
     pub name: Box<[u16]>,
     /// Absent in FileNamesInformation.
     pub times: Option<DirectoryTimes>,

@@ -13,8 +13,11 @@ pub const REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
 message! {
     /// MS-SMB2 2.2.2.
     ErrorResponse, ErrorResponseBody = 9 {
+        /// Number of error contexts in ErrorData (3.1.1); else 0.
         error_context_count: u8,
+        /// Reserved: sent as 0 and ignored.
         reserved: u8,
+        /// Bytes of ErrorData; 0 has one byte of padding.
         byte_count: U32,
     }
 }
@@ -22,7 +25,9 @@ message! {
 wire_struct! {
     /// MS-SMB2 2.2.2.1; the data follow.
     ErrorContext {
+        /// Bytes of the context's data.
         error_data_length: U32,
+        /// SMB2_ERROR_ID_DEFAULT (0), or SMB2_ERROR_ID_SHARE_REDIRECT.
         error_id: U32,
     }
 }
@@ -31,10 +36,15 @@ wire_struct! {
     /// MS-SMB2 2.2.2.2.1, up to the fields that a symbolic link has in REPARSE_DATA_BUFFER, too. SymLinkLength counts from the field
     /// behind it.
     SymlinkErrorHead {
+        /// Bytes that follow this field.
         symlink_length: U32,
+        /// "SYML" (0x4C4D5953).
         symlink_error_tag: U32,
+        /// IO_REPARSE_TAG_SYMLINK (0xA000000C).
         reparse_tag: U32,
+        /// Bytes from SubstituteNameOffset to the end of the names.
         reparse_data_length: U16,
+        /// Bytes of the client's path that lie behind the link.
         unparsed_path_length: U16,
     }
 }
@@ -42,13 +52,21 @@ wire_struct! {
 wire_struct! {
     /// A symbolic link's REPARSE_DATA_BUFFER up to its names (MS-FSCC 2.1.2.4).
     SymlinkReparseHead {
+        /// IO_REPARSE_TAG_SYMLINK (0xA000000C).
         reparse_tag: U32,
+        /// Bytes from SubstituteNameOffset to the end of the names.
         reparse_data_length: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Offset of the target in the bytes of names.
         substitute_name_offset: U16,
+        /// Bytes of the target.
         substitute_name_length: U16,
+        /// Offset of the name for people in the bytes of names.
         print_name_offset: U16,
+        /// Bytes of the name for people.
         print_name_length: U16,
+        /// SYMLINK_FLAG_RELATIVE (1): the substitute name is relative to the link.
         flags: U32,
     }
 }

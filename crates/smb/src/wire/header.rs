@@ -10,32 +10,54 @@ pub const HEADER_BYTES: usize = 64;
 pub const TRANSFORM_HEADER_BYTES: usize = 52;
 /// First bytes of each kind of message.
 pub const PROTOCOL_SMB1: [u8; 4] = *b"\xFFSMB";
+/// SMB2 packet (MS-SMB2 2.2.1).
 pub const PROTOCOL_SMB2: [u8; 4] = *b"\xFESMB";
+/// Encrypted message: a transform header (MS-SMB2 2.2.41).
 pub const PROTOCOL_TRANSFORM: [u8; 4] = *b"\xFDSMB";
+/// Compressed message: a compression header (MS-SMB2 2.2.42).
 pub const PROTOCOL_COMPRESSION: [u8; 4] = *b"\xFCSMB";
 
 /// MS-SMB2 2.2.1.2 Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Command {
+    /// Agrees on a dialect and capabilities: first on a connection (2.2.3).
     Negotiate = 0,
+    /// Logs on, or binds another connection to a session (2.2.5).
     SessionSetup = 1,
+    /// Ends a session (2.2.7).
     Logoff = 2,
+    /// Connects a session to a share (2.2.9).
     TreeConnect = 3,
+    /// Ends a tree connect (2.2.11).
     TreeDisconnect = 4,
+    /// Opens or creates a file, directory or pipe (2.2.13).
     Create = 5,
+    /// Closes an open (2.2.15).
     Close = 6,
+    /// Makes written data durable (2.2.17).
     Flush = 7,
+    /// Reads from a file or pipe (2.2.19).
     Read = 8,
+    /// Writes to a file or pipe (2.2.21).
     Write = 9,
+    /// Locks or unlocks ranges of a file (2.2.26).
     Lock = 10,
+    /// Carries an FSCTL (2.2.31).
     Ioctl = 11,
+    /// Cancels a request of the same connection; has no response (2.2.30).
     Cancel = 12,
+    /// Asks whether the server is alive (2.2.28).
     Echo = 13,
+    /// Lists a directory (2.2.33).
     QueryDirectory = 14,
+    /// Waits for changes in a directory (2.2.35).
     ChangeNotify = 15,
+    /// Reads information about a file, file system, security or quota (2.2.37).
     QueryInfo = 16,
+    /// Sets information about a file, file system, security or quota (2.2.39).
     SetInfo = 17,
+    /// Notifies of a broken oplock or lease, or acknowledges it (2.2.23, 2.2.24).
     OplockBreak = 18,
 }
 
@@ -63,6 +85,7 @@ impl Command {
         Self::OplockBreak,
     ];
 
+    /// Returns the command of this number; `None` if MS-SMB2 has none.
     pub fn from_wire(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -97,12 +120,19 @@ bitflags::bitflags! {
     /// MS-SMB2 2.2.1.2 Flags.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct HeaderFlags: u32 {
+        /// The message is a response.
         const SERVER_TO_REDIR = 0x1;
+        /// The header has an AsyncId in place of TreeId.
         const ASYNC_COMMAND = 0x2;
+        /// The request works on the file, tree and session of the one before in its compound.
         const RELATED_OPERATIONS = 0x4;
+        /// The message is signed.
         const SIGNED = 0x8;
+        /// Priority of the request, in three bits (3.1.1).
         const PRIORITY_MASK = 0x70;
+        /// The path is one of DFS.
         const DFS_OPERATIONS = 0x1000_0000;
+        /// The request is sent again after a lost connection (3.0 and later).
         const REPLAY_OPERATION = 0x2000_0000;
         const _ = !0;
     }
@@ -111,22 +141,31 @@ bitflags::bitflags! {
 wire_struct! {
     /// MS-SMB2 2.2.1: one structure for its two forms; [`Header::async_id`] joins the halves.
     Header {
+        /// [`PROTOCOL_SMB2`].
         protocol_id: [u8; 4],
+        /// Bytes of the header: 64.
         structure_size: U16,
+        /// Credits that a request takes (2.1 and later): one for each 64 KiB.
         credit_charge: U16,
         /// Status of a response; ChannelSequence (low half) of a request.
         status: U32,
+        /// Number of a [`Command`].
         command: U16,
         /// CreditRequest or CreditResponse.
         credits: U16,
+        /// [`HeaderFlags`] bits.
         flags: U32,
+        /// Offset of the next message of a compound from this header; 0 in the last one.
         next_command: U32,
+        /// MessageId: a response has that of its request.
         message_id: U64,
         /// Reserved (often 0xFEFF), or the low half of AsyncId.
         process_id: U32,
         /// TreeId, or the high half of AsyncId.
         tree_id: U32,
+        /// SessionId; 0 before a session is set up.
         session_id: U64,
+        /// Signature of a signed message (MS-SMB2 3.1.4.1); else zero.
         signature: [u8; 16],
     }
 }
@@ -165,14 +204,17 @@ impl Header {
         Self::mut_from_prefix(message).ok().map(|(header, _)| header)
     }
 
+    /// Returns the command; `None` if MS-SMB2 has none of this number.
     pub fn command(&self) -> Option<Command> {
         Command::from_wire(self.command.get())
     }
 
+    /// Returns all flags, unknown ones included.
     pub fn flags(&self) -> HeaderFlags {
         HeaderFlags::from_bits_retain(self.flags.get())
     }
 
+    /// Returns the status of a response; in requests the field is ChannelSequence.
     pub fn status(&self) -> NtStatus {
         NtStatus(self.status.get())
     }
@@ -182,14 +224,17 @@ impl Header {
         self.status.get() as u16
     }
 
+    /// Whether the server sent the message.
     pub fn is_response(&self) -> bool {
         self.flags().contains(HeaderFlags::SERVER_TO_REDIR)
     }
 
+    /// Returns AsyncId, valid with [`HeaderFlags::ASYNC_COMMAND`] only.
     pub fn async_id(&self) -> u64 {
         u64::from(self.tree_id.get()) << 32 | u64::from(self.process_id.get())
     }
 
+    /// Sets AsyncId, in place of TreeId, and the flag that says so.
     pub fn set_async_id(&mut self, async_id: u64) {
         self.process_id = U32::new(async_id as u32);
         self.tree_id = U32::new((async_id >> 32) as u32);
@@ -216,14 +261,19 @@ pub fn split_compound(chain: &[u8]) -> Result<(&[u8], Option<&[u8]>), WireError>
 wire_struct! {
     /// MS-SMB2 2.2.41.
     TransformHeader {
+        /// [`PROTOCOL_TRANSFORM`].
         protocol_id: [u8; 4],
+        /// Tag of the cipher over header and message.
         signature: [u8; 16],
         /// 11 bytes for CCM, 12 for GCM, then zeros.
         nonce: [u8; 16],
+        /// Bytes of the message that is encrypted.
         original_message_size: U32,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
         /// 3.1.1: 1 = encrypted; 3.0: 1 = AES-128-CCM.
         flags: U16,
+        /// Session whose key encrypts the message.
         session_id: U64,
     }
 }
@@ -232,6 +282,7 @@ impl TransformHeader {
     /// Bytes that are authenticated but not encrypted: from Nonce on.
     pub const ASSOCIATED_DATA: std::ops::Range<usize> = 20..TRANSFORM_HEADER_BYTES;
 
+    /// Returns the header of an encrypted message; signature and nonce are still zero.
     pub fn new(session_id: u64, original_message_size: u32) -> Self {
         Self {
             protocol_id: PROTOCOL_TRANSFORM,
@@ -263,9 +314,13 @@ impl TransformHeader {
 wire_struct! {
     /// MS-SMB2 2.2.42.1.
     CompressionHeader {
+        /// [`PROTOCOL_COMPRESSION`].
         protocol_id: [u8; 4],
+        /// Bytes of the compressed part before compression.
         original_compressed_segment_size: U32,
+        /// Algorithm of MS-SMB2 2.2.3.1.3.
         compression_algorithm: U16,
+        /// SMB2_COMPRESSION_FLAG_CHAINED (1): payloads follow as a chain.
         flags: U16,
         /// Offset of the compressed data behind this header, or (chained) length of the first payload.
         offset_or_length: U32,
@@ -288,6 +343,7 @@ message! {
     /// The body of the requests and responses that have no content: LOGOFF, TREE_DISCONNECT, ECHO, CANCEL; responses to FLUSH and
     /// LOCK (MS-SMB2 2.2.7, 2.2.8, 2.2.11, 2.2.12, 2.2.18, 2.2.27-2.2.30).
     Empty, EmptyBody = 4 {
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
     }
 }

@@ -8,16 +8,27 @@ pub const IOCTL_IS_FSCTL: u32 = 1;
 message! {
     /// MS-SMB2 2.2.31.
     IoctlRequest, IoctlRequestBody = 57 {
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// One of [`fsctl`](super::fsctl), or another code.
         control_code: U32,
+        /// Open that the FSCTL works on; all ones if on none.
         file_id: FileId,
+        /// Offset of the input from the header.
         input_offset: U32,
+        /// Bytes of the input.
         input_count: U32,
+        /// Most bytes of input that the response may repeat.
         max_input_response: U32,
+        /// Offset of an output buffer that clients leave out: 0.
         output_offset: U32,
+        /// Bytes of an output buffer in the request: 0.
         output_count: U32,
+        /// Most bytes of output that the response may have.
         max_output_response: U32,
+        /// [`IOCTL_IS_FSCTL`]; 0 for an IOCTL, which no server takes.
         flags: U32,
+        /// Reserved: sent as 0 and ignored.
         reserved2: U32,
     }
 }
@@ -44,14 +55,23 @@ pub fn write_ioctl_request(out: &mut Vec<u8>, mut body: IoctlRequestBody, input:
 message! {
     /// MS-SMB2 2.2.32.
     IoctlResponse, IoctlResponseBody = 49 {
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// One of [`fsctl`](super::fsctl), or another code.
         control_code: U32,
+        /// Open of the request.
         file_id: FileId,
+        /// Offset of the repeated input from the header.
         input_offset: U32,
+        /// Bytes of the repeated input: 0.
         input_count: U32,
+        /// Offset of the output from the header.
         output_offset: U32,
+        /// Bytes of the output.
         output_count: U32,
+        /// Reserved: sent as 0.
         flags: U32,
+        /// Reserved: sent as 0 and ignored.
         reserved2: U32,
     }
 }

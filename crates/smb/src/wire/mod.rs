@@ -120,14 +120,19 @@ mod tests;
 /// Why bytes are not the structure they should be. MS-SMB2 answers each with STATUS_INVALID_PARAMETER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
+    /// End of the bytes inside a structure of fixed size.
     #[error("the message ends within a structure")]
     Short,
+    /// StructureSize of another request, or of another version of it.
     #[error("StructureSize is not that of the structure")]
     StructureSize,
+    /// Offset or length that leads outside the message or into its header.
     #[error("an offset or length points outside the message")]
     OutOfBounds,
+    /// Number, length or text outside of the values that the field can have.
     #[error("a field holds a value that the protocol does not know")]
     Value,
+    /// Message of another protocol than SMB2.
     #[error("this is not an SMB message")]
     Protocol,
 }
@@ -189,7 +194,9 @@ pub fn wide_from_str(text: &str) -> Box<[u16]> {
 
 /// Builds messages: structures and strings appended to bytes.
 pub trait Put {
+    /// Appends a wire structure or a slice of them, as it lies in memory.
     fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &T);
+    /// Appends UTF-16 code units in little-endian order, without a length or end.
     fn put_wide(&mut self, units: &[u16]);
     /// Appends zeros up to a multiple of `alignment` bytes after position `from`.
     fn pad_from(&mut self, from: usize, alignment: usize);

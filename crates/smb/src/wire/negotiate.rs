@@ -6,16 +6,23 @@ use super::{Guid, HEADER_BYTES, Put, U16, U32, U64, WireError, part, range, view
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Dialect {
+    /// SMB 2.0.2: Windows Vista and Server 2008.
     Smb202 = 0x0202,
+    /// SMB 2.1: leases and large MTU (Windows 7).
     Smb210 = 0x0210,
+    /// SMB 3.0: multichannel, encryption, persistent handles (Windows 8).
     Smb300 = 0x0300,
+    /// SMB 3.0.2: RDMA with remote invalidation (Windows 8.1).
     Smb302 = 0x0302,
+    /// SMB 3.1.1: preauthentication integrity, negotiate contexts (Windows 10).
     Smb311 = 0x0311,
 }
 
 impl Dialect {
+    /// All dialects, in rising order.
     pub const ALL: [Self; 5] = [Self::Smb202, Self::Smb210, Self::Smb300, Self::Smb302, Self::Smb311];
 
+    /// Returns the dialect of this number; `None` if there is none here.
     pub fn from_wire(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| *dialect as u16 == number)
     }
@@ -39,7 +46,9 @@ bitflags::bitflags! {
     /// MS-SMB2 2.2.3 SecurityMode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SecurityMode: u16 {
+        /// The sender can sign.
         const SIGNING_ENABLED = 1;
+        /// The sender requires signatures.
         const SIGNING_REQUIRED = 2;
         const _ = !0;
     }
@@ -49,13 +58,21 @@ bitflags::bitflags! {
     /// MS-SMB2 2.2.3 Capabilities.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Capabilities: u32 {
+        /// DFS is supported.
         const DFS = 1;
+        /// Leases are supported (2.1 and later).
         const LEASING = 2;
+        /// Messages above 64 KiB, for several credits, are supported (2.1 and later).
         const LARGE_MTU = 4;
+        /// Several connections of one session are supported (3.0 and later).
         const MULTI_CHANNEL = 8;
+        /// Handles that outlive a failover are supported (3.0 and later).
         const PERSISTENT_HANDLES = 0x10;
+        /// Leases on directories are supported (3.0 and later).
         const DIRECTORY_LEASING = 0x20;
+        /// Encryption by AES-128-CCM is supported (3.0 and 3.0.2).
         const ENCRYPTION = 0x40;
+        /// Notifications from server to client are supported (3.1.1).
         const NOTIFICATIONS = 0x80;
         const _ = !0;
     }
@@ -63,11 +80,17 @@ bitflags::bitflags! {
 
 /// Types of negotiate contexts (MS-SMB2 2.2.3.1).
 pub const CONTEXT_PREAUTH_INTEGRITY: u16 = 1;
+/// SMB2_ENCRYPTION_CAPABILITIES: ciphers by preference.
 pub const CONTEXT_ENCRYPTION: u16 = 2;
+/// SMB2_COMPRESSION_CAPABILITIES: algorithms of compression.
 pub const CONTEXT_COMPRESSION: u16 = 3;
+/// SMB2_NETNAME_NEGOTIATE_CONTEXT_ID: server name that the client connects to.
 pub const CONTEXT_NETNAME: u16 = 5;
+/// SMB2_TRANSPORT_CAPABILITIES: whether the transport encrypts already.
 pub const CONTEXT_TRANSPORT: u16 = 6;
+/// SMB2_RDMA_TRANSFORM_CAPABILITIES: encryption or signing of payload that goes by RDMA.
 pub const CONTEXT_RDMA_TRANSFORM: u16 = 7;
+/// SMB2_SIGNING_CAPABILITIES: signing algorithms by preference.
 pub const CONTEXT_SIGNING: u16 = 8;
 
 /// SHA-512, the one hash of MS-SMB2 2.2.3.1.1.
@@ -75,26 +98,38 @@ pub const HASH_SHA_512: u16 = 1;
 
 /// Ciphers of MS-SMB2 2.2.3.1.2.
 pub const CIPHER_AES_128_CCM: u16 = 1;
+/// AES-128-GCM, the fastest with AES instructions.
 pub const CIPHER_AES_128_GCM: u16 = 2;
+/// AES-256-CCM.
 pub const CIPHER_AES_256_CCM: u16 = 3;
+/// AES-256-GCM.
 pub const CIPHER_AES_256_GCM: u16 = 4;
 
 /// Signing algorithms of MS-SMB2 2.2.3.1.7.
 pub const SIGNING_HMAC_SHA256: u16 = 0;
+/// AES-CMAC (RFC 4493), of 128 bits.
 pub const SIGNING_AES_CMAC: u16 = 1;
+/// AES-GMAC (NIST SP 800-38D), of 128 bits.
 pub const SIGNING_AES_GMAC: u16 = 2;
 
 message! {
     /// MS-SMB2 2.2.3.
     NegotiateRequest, NegotiateRequestBody = 36 {
+        /// Number of dialects behind the structure.
         dialect_count: U16,
+        /// [`SecurityMode`] of the client.
         security_mode: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// [`Capabilities`] of the client; 0 before 3.0.
         capabilities: U32,
+        /// Id of the client, the same on all its connections (2.1 and later).
         client_guid: Guid,
         /// 3.1.1; ClientStartTime else.
         negotiate_context_offset: U32,
+        /// Number of negotiate contexts (3.1.1).
         negotiate_context_count: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved2: U16,
     }
 }
@@ -146,18 +181,31 @@ pub fn write_negotiate_request(
 message! {
     /// MS-SMB2 2.2.4.
     NegotiateResponse, NegotiateResponseBody = 65 {
+        /// [`SecurityMode`] of the server.
         security_mode: U16,
+        /// Number of the chosen [`Dialect`], or [`DIALECT_WILDCARD`].
         dialect_revision: U16,
+        /// Number of negotiate contexts (3.1.1).
         negotiate_context_count: U16,
+        /// Id of the server.
         server_guid: Guid,
+        /// [`Capabilities`] of the server.
         capabilities: U32,
+        /// Most bytes of a QUERY_INFO, SET_INFO, IOCTL or QUERY_DIRECTORY buffer.
         max_transact_size: U32,
+        /// Most bytes of a READ.
         max_read_size: U32,
+        /// Most bytes of a WRITE.
         max_write_size: U32,
+        /// Time of the server (FILETIME: 100 ns since 1601, MS-DTYP 2.3.3).
         system_time: U64,
+        /// Reserved: sent as 0.
         server_start_time: U64,
+        /// Offset of the security token from the header.
         security_buffer_offset: U16,
+        /// Bytes of the security token.
         security_buffer_length: U16,
+        /// Offset of the first negotiate context from the header (3.1.1).
         negotiate_context_offset: U32,
     }
 }
@@ -169,6 +217,7 @@ impl<'a> NegotiateResponse<'a> {
         part(self.message, self.security_buffer_offset.get().into(), self.security_buffer_length.get().into())
     }
 
+    /// Returns the contexts; meaningful if the dialect is 3.1.1.
     pub fn contexts(&self) -> NegotiateContexts<'a> {
         NegotiateContexts::new(
             self.message,
@@ -206,7 +255,9 @@ pub fn write_negotiate_response(
 /// One negotiate context (MS-SMB2 2.2.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NegotiateContext<'a> {
+    /// ContextType: one of the `CONTEXT_` constants, or unknown.
     pub context_type: u16,
+    /// Content in the layout of its type.
     pub data: &'a [u8],
 }
 
@@ -291,6 +342,7 @@ pub fn put_counted_ids(ids: &[u16]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy)]
 pub struct PreauthIntegrity<'a> {
     hashes: &'a [u8],
+    /// Random bytes of the sender: they make hashes of like negotiations differ.
     pub salt: &'a [u8],
 }
 
@@ -308,6 +360,7 @@ impl<'a> PreauthIntegrity<'a> {
         Ok(Self { hashes, salt })
     }
 
+    /// Whether the sender offers this hash, such as [`HASH_SHA_512`].
     pub fn offers(&self, hash: u16) -> bool {
         self.hashes.chunks_exact(2).any(|unit| unit == hash.to_le_bytes())
     }
@@ -324,9 +377,13 @@ impl<'a> PreauthIntegrity<'a> {
 wire_struct! {
     /// MS-SMB2 2.2.31.4, without its dialects.
     ValidateNegotiateRequest {
+        /// Capabilities of the NEGOTIATE request.
         capabilities: U32,
+        /// ClientGuid of the NEGOTIATE request.
         guid: Guid,
+        /// SecurityMode of the NEGOTIATE request.
         security_mode: U16,
+        /// Number of dialects behind the structure.
         dialect_count: U16,
     }
 }
@@ -346,9 +403,13 @@ impl ValidateNegotiateRequest {
 wire_struct! {
     /// MS-SMB2 2.2.32.6.
     ValidateNegotiateResponse {
+        /// Capabilities of the NEGOTIATE response.
         capabilities: U32,
+        /// ServerGuid of the NEGOTIATE response.
         guid: Guid,
+        /// SecurityMode of the NEGOTIATE response.
         security_mode: U16,
+        /// Dialect of the NEGOTIATE response.
         dialect: U16,
     }
 }

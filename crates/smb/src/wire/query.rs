@@ -4,19 +4,29 @@ use super::{FileId, HEADER_BYTES, Put, U16, U32, WireError, part, range, view_at
 
 /// QUERY_DIRECTORY flags.
 pub const QUERY_DIRECTORY_RESTART_SCANS: u8 = 1;
+/// SMB2_RETURN_SINGLE_ENTRY: at most one entry in the answer.
 pub const QUERY_DIRECTORY_RETURN_SINGLE_ENTRY: u8 = 2;
+/// SMB2_INDEX_SPECIFIED: the enumeration continues at FileIndex.
 pub const QUERY_DIRECTORY_INDEX_SPECIFIED: u8 = 4;
+/// SMB2_REOPEN: the enumeration starts anew with a new pattern.
 pub const QUERY_DIRECTORY_REOPEN: u8 = 0x10;
 
 message! {
     /// MS-SMB2 2.2.33.
     QueryDirectoryRequest, QueryDirectoryRequestBody = 33 {
+        /// One of [`class`](super::class) that is a [`DirectoryClass`](super::DirectoryClass).
         file_information_class: u8,
+        /// `QUERY_DIRECTORY_` flags.
         flags: u8,
+        /// Position to continue at, with [`QUERY_DIRECTORY_INDEX_SPECIFIED`].
         file_index: U32,
+        /// Open of the directory.
         file_id: FileId,
+        /// Offset of the search pattern from the header.
         file_name_offset: U16,
+        /// Bytes of the search pattern.
         file_name_length: U16,
+        /// Most bytes of the answer.
         output_buffer_length: U32,
     }
 }
@@ -51,7 +61,9 @@ pub fn write_query_directory_request(
 message! {
     /// MS-SMB2 2.2.34, 2.2.36, 2.2.38: QUERY_DIRECTORY, CHANGE_NOTIFY and QUERY_INFO answer in one form.
     OutputBufferResponse, OutputBufferResponseBody = 9 {
+        /// Offset of the answer from the header.
         output_buffer_offset: U16,
+        /// Bytes of the answer.
         output_buffer_length: U32,
     }
 }
@@ -84,10 +96,15 @@ pub const WATCH_TREE: u16 = 1;
 message! {
     /// MS-SMB2 2.2.35.
     ChangeNotifyRequest, ChangeNotifyRequestBody = 32 {
+        /// [`WATCH_TREE`], or 0.
         flags: U16,
+        /// Most bytes of the answer.
         output_buffer_length: U32,
+        /// Open of the directory.
         file_id: FileId,
+        /// FILE_NOTIFY_CHANGE_ bits (MS-SMB2 2.2.35).
         completion_filter: U32,
+        /// Reserved: sent as 0 and ignored.
         reserved: U32,
     }
 }
@@ -130,26 +147,40 @@ pub fn parse_notify_records(mut bytes: &[u8]) -> Result<Vec<NotifyRecord>, WireE
 
 /// InfoType of QUERY_INFO and SET_INFO.
 pub const INFO_FILE: u8 = 1;
+/// SMB2_0_INFO_FILESYSTEM: classes of [`fs_class`](super::fs_class).
 pub const INFO_FILESYSTEM: u8 = 2;
+/// SMB2_0_INFO_SECURITY: a security descriptor.
 pub const INFO_SECURITY: u8 = 3;
+/// SMB2_0_INFO_QUOTA: quotas of users.
 pub const INFO_QUOTA: u8 = 4;
 
 /// QUERY_INFO flags, for extended attributes.
 pub const SL_RESTART_SCAN: u32 = 1;
+/// At most one extended attribute in the answer.
 pub const SL_RETURN_SINGLE_ENTRY: u32 = 2;
+/// The answer starts at the attribute that the input names by index.
 pub const SL_INDEX_SPECIFIED: u32 = 4;
 
 message! {
     /// MS-SMB2 2.2.37.
     QueryInfoRequest, QueryInfoRequestBody = 41 {
+        /// One of [`INFO_FILE`], [`INFO_FILESYSTEM`], [`INFO_SECURITY`] and [`INFO_QUOTA`].
         info_type: u8,
+        /// Class of `info_type`: one of [`class`](super::class) or [`fs_class`](super::fs_class).
         file_info_class: u8,
+        /// Most bytes of the answer.
         output_buffer_length: U32,
+        /// Offset of the input from the header.
         input_buffer_offset: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Bytes of the input: names of attributes, or a question about quotas.
         input_buffer_length: U32,
+        /// SECURITY_INFORMATION bits of a security descriptor (MS-DTYP 2.4.7); else 0.
         additional_information: U32,
+        /// [`SL_RESTART_SCAN`] and its neighbours, for extended attributes only.
         flags: U32,
+        /// Open of the object.
         file_id: FileId,
     }
 }
@@ -178,12 +209,19 @@ pub fn write_query_info_request(out: &mut Vec<u8>, mut body: QueryInfoRequestBod
 message! {
     /// MS-SMB2 2.2.39.
     SetInfoRequest, SetInfoRequestBody = 33 {
+        /// One of [`INFO_FILE`], [`INFO_FILESYSTEM`], [`INFO_SECURITY`] and [`INFO_QUOTA`].
         info_type: u8,
+        /// Class of `info_type`: one of [`class`](super::class) or [`fs_class`](super::fs_class).
         file_info_class: u8,
+        /// Bytes of the information.
         buffer_length: U32,
+        /// Offset of the information from the header.
         buffer_offset: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// SECURITY_INFORMATION bits of a security descriptor (MS-DTYP 2.4.7); else 0.
         additional_information: U32,
+        /// Open of the object.
         file_id: FileId,
     }
 }

@@ -16,14 +16,23 @@ bitflags::bitflags! {
     /// FileSystemControlFlags of FileFsControlInformation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct QuotaFlags: u32 {
+        /// Usage is counted (FILE_VC_QUOTA_TRACK).
         const TRACK = 0x1;
+        /// Limits are enforced (FILE_VC_QUOTA_ENFORCE).
         const ENFORCE = 0x2;
+        /// Content indexing is off.
         const CONTENT_INDEX_DISABLED = 0x8;
+        /// A user above the threshold is logged.
         const LOG_THRESHOLD = 0x10;
+        /// A user at the limit is logged.
         const LOG_LIMIT = 0x20;
+        /// A volume short of free space is logged.
         const LOG_VOLUME_THRESHOLD = 0x40;
+        /// A volume without free space is logged.
         const LOG_VOLUME_LIMIT = 0x80;
+        /// Usage is not known for all users.
         const INCOMPLETE = 0x100;
+        /// Usage is being counted anew.
         const REBUILDING = 0x200;
     }
 }
@@ -31,11 +40,17 @@ bitflags::bitflags! {
 wire_struct! {
     /// Head of an entry of FileQuotaInformation; the SID follows.
     QuotaInformationHead {
+        /// Offset of the next entry from this one; 0 in the last one.
         next_entry_offset: U32,
+        /// Bytes of the SID.
         sid_length: U32,
+        /// Last change of the entry (FILETIME).
         change_time: U64,
+        /// Bytes that the user's files take.
         quota_used: U64,
+        /// Bytes from which on the user is warned; [`QUOTA_NONE`]: none.
         quota_threshold: U64,
+        /// Bytes that the user may take at most; [`QUOTA_NONE`] and [`QUOTA_REMOVE`] are none.
         quota_limit: U64,
     }
 }
@@ -43,11 +58,17 @@ wire_struct! {
 wire_struct! {
     /// Head of SMB2_QUERY_QUOTA_INFO; the SIDs follow.
     QueryQuotaHead {
+        /// 1 for at most one entry in the answer.
         return_single: u8,
+        /// 1 for an enumeration from its beginning.
         restart_scan: u8,
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Bytes of the list of users; 0 if `start_sid_length` counts.
         sid_list_length: U32,
+        /// Bytes of the first user's SID; 0 if there is none.
         start_sid_length: U32,
+        /// Offset of that SID in the bytes behind the head.
         start_sid_offset: U32,
     }
 }
@@ -55,10 +76,15 @@ wire_struct! {
 /// One entry of FileQuotaInformation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaInformation {
+    /// User whose quota the entry describes.
     pub user: Sid,
+    /// Last change of the entry, in 100 ns since 1601.
     pub change_time: u64,
+    /// Bytes that the user's files take.
     pub used_bytes: u64,
+    /// Bytes from which on the user is warned; [`QUOTA_NONE`]: none.
     pub threshold_bytes: u64,
+    /// Bytes that the user may take at most; [`QUOTA_NONE`]: no limit.
     pub limit_bytes: u64,
 }
 
@@ -111,10 +137,13 @@ impl QuotaInformation {
 /// The question of a QUERY_INFO about quotas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueryQuota {
+    /// At most one entry in the answer.
     pub return_single: bool,
+    /// The answer starts at the first entry, not behind the last answer's.
     pub restart_scan: bool,
     /// The users asked for; empty: all, from `start` on if it is given.
     pub users: Vec<Sid>,
+    /// First user of an enumeration; `None`: from the first or the next entry on.
     pub start: Option<Sid>,
 }
 

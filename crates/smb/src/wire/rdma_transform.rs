@@ -5,7 +5,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Transforms of SMB2_RDMA_TRANSFORM_CAPABILITIES; those of a payload have the same numbers.
 pub const RDMA_TRANSFORM_NONE: u16 = 0;
+/// SMB2_RDMA_TRANSFORM_ENCRYPTION: the payload is encrypted by the session's cipher.
 pub const RDMA_TRANSFORM_ENCRYPTION: u16 = 1;
+/// SMB2_RDMA_TRANSFORM_SIGNING: the payload is signed.
 pub const RDMA_TRANSFORM_SIGNING: u16 = 2;
 
 /// Flag of a READ response: its data is an SMB2_RDMA_TRANSFORM.
@@ -14,11 +16,17 @@ pub const READ_RESPONSE_RDMA_TRANSFORM: u32 = 1;
 wire_struct! {
     /// MS-SMB2 2.2.43.
     RdmaTransformHead {
+        /// Offset of the descriptors from this head, a multiple of 8.
         descriptor_offset: U16,
+        /// Bytes of the descriptors.
         descriptor_length: U16,
+        /// `CHANNEL_` constant that gives the descriptors a meaning.
         channel: U32,
+        /// Transforms behind the head: 1.
         transform_count: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved1: U16,
+        /// Reserved: sent as 0 and ignored.
         reserved2: U32,
     }
 }
@@ -33,9 +41,13 @@ wire_struct! {
 pub struct RdmaTransform<'a> {
     /// As of READ and WRITE.
     pub channel: u32,
+    /// Encryption or signing, by its `RDMA_TRANSFORM_` constant.
     pub transform_type: u16,
+    /// Tag of the cipher or signature over the payload, at most 16 bytes.
     pub signature: &'a [u8],
+    /// Nonce of the cipher or of AES-GMAC; empty for other signatures.
     pub nonce: &'a [u8],
+    /// Memory of the peer that the payload goes to or comes from.
     pub descriptors: &'a [BufferDescriptorV1],
 }
 

@@ -6,14 +6,18 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Channels of READ and WRITE.
 pub const CHANNEL_NONE: u32 = 0;
+/// The peer's memory is described by [`BufferDescriptorV1`]s.
 pub const CHANNEL_RDMA_V1: u32 = 1;
+/// As the former; the first descriptor's token is to be invalidated by the answer.
 pub const CHANNEL_RDMA_V1_INVALIDATE: u32 = 2;
+/// The channel information is an SMB2_RDMA_TRANSFORM (MS-SMB2 2.2.43).
 pub const CHANNEL_RDMA_TRANSFORM: u32 = 3;
 
 /// READ flag: do not cache on the server.
 pub const READ_FLAG_UNBUFFERED: u8 = 1;
 /// WRITE flags.
 pub const WRITE_FLAG_WRITE_THROUGH: u32 = 1;
+/// Bypasses the server's cache (3.0.2 and later).
 pub const WRITE_FLAG_UNBUFFERED: u32 = 2;
 
 wire_struct! {
@@ -24,15 +28,25 @@ wire_struct! {
 message! {
     /// MS-SMB2 2.2.19.
     ReadRequest, ReadRequestBody = 49 {
+        /// Offset from the header that the client wishes the data at.
         padding: u8,
+        /// [`READ_FLAG_UNBUFFERED`], or 0.
         flags: u8,
+        /// Bytes to read.
         length: U32,
+        /// Byte of the file at which to begin; ignored for pipes.
         offset: U64,
+        /// Open to read from.
         file_id: FileId,
+        /// Fewest bytes that the read must give; fewer are STATUS_END_OF_FILE.
         minimum_count: U32,
+        /// `CHANNEL_` constant: how the data travels (3.0 and later).
         channel: U32,
+        /// Bytes that the client will read behind these: a hint.
         remaining_bytes: U32,
+        /// Offset of the channel information from the header; 0 if there is none.
         channel_info_offset: U16,
+        /// Bytes of the channel information.
         channel_info_length: U16,
     }
 }
@@ -68,11 +82,15 @@ pub fn write_read_request(out: &mut Vec<u8>, mut body: ReadRequestBody, channel_
 message! {
     /// MS-SMB2 2.2.20.
     ReadResponse, ReadResponseBody = 17 {
+        /// Offset of the data from the header.
         data_offset: u8,
+        /// Reserved: sent as 0 and ignored.
         reserved: u8,
+        /// Bytes of data in the message; 0 if they went by RDMA.
         data_length: U32,
         /// Bytes that went by RDMA.
         data_remaining: U32,
+        /// [`READ_RESPONSE_RDMA_TRANSFORM`](super::READ_RESPONSE_RDMA_TRANSFORM), or 0 (3.1.1).
         flags: U32,
     }
 }
@@ -91,14 +109,23 @@ pub const READ_RESPONSE_DATA_OFFSET: usize = HEADER_BYTES + size_of::<ReadRespon
 message! {
     /// MS-SMB2 2.2.21.
     WriteRequest, WriteRequestBody = 49 {
+        /// Offset of the data from the header.
         data_offset: U16,
+        /// Bytes of data in the message; 0 if they go by RDMA.
         length: U32,
+        /// Byte of the file at which to begin; ignored for pipes.
         offset: U64,
+        /// Open to write to.
         file_id: FileId,
+        /// `CHANNEL_` constant: how the data travels (3.0 and later).
         channel: U32,
+        /// Bytes that go by RDMA; without a channel, a hint about later writes.
         remaining_bytes: U32,
+        /// Offset of the channel information from the header; 0 if there is none.
         channel_info_offset: U16,
+        /// Bytes of the channel information.
         channel_info_length: U16,
+        /// [`WRITE_FLAG_WRITE_THROUGH`] and [`WRITE_FLAG_UNBUFFERED`].
         flags: U32,
     }
 }
@@ -161,10 +188,15 @@ pub fn write_write_request(
 message! {
     /// MS-SMB2 2.2.22.
     WriteResponse, WriteResponseBody = 17 {
+        /// Reserved: sent as 0 and ignored.
         reserved: U16,
+        /// Bytes written.
         count: U32,
+        /// Reserved: sent as 0.
         remaining: U32,
+        /// Reserved: sent as 0.
         channel_info_offset: U16,
+        /// Reserved: sent as 0.
         channel_info_length: U16,
     }
 }
@@ -172,16 +204,22 @@ message! {
 /// Fields that a response's header takes from its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseTo {
+    /// Command of request and response.
     pub command: Command,
+    /// MessageId of the request.
     pub message_id: u64,
+    /// Session of the request.
     pub session_id: u64,
+    /// Tree connect of the request.
     pub tree_id: u32,
+    /// Credits that the request took; the response repeats the number.
     pub credit_charge: u16,
     /// Flags that the response repeats: RELATED_OPERATIONS, PRIORITY_MASK, REPLAY_OPERATION.
     pub flags: HeaderFlags,
 }
 
 impl ResponseTo {
+    /// Returns the response's header with this status; `credits` are granted to the client.
     pub fn header(&self, status: NtStatus, credits: u16) -> Header {
         let mut header = Header::new(self.command);
         header.credit_charge = U16::new(self.credit_charge);

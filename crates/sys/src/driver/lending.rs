@@ -42,6 +42,7 @@ pub enum SendPath {
     /// By reference where that pays. The environment variable `CENOTE_SEND`, set to `copy` or `reference`, decides instead.
     #[default]
     Automatic,
+    /// By copies into the socket.
     Copy,
     /// By reference whenever it can, paying or not: for tests.
     Reference,
@@ -75,6 +76,7 @@ impl Pipe {
 }
 
 impl Lender {
+    /// Makes a lender without a pipe; the first send by reference makes one.
     pub fn new(path: SendPath) -> Self {
         let path = match (path, std::env::var("CENOTE_SEND").as_deref()) {
             (SendPath::Automatic, Ok("copy")) => SendPath::Copy,

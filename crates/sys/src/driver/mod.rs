@@ -125,14 +125,18 @@ pub enum DriverChoice {
     /// `io_uring` or `fallback` decides instead.
     #[default]
     Automatic,
+    /// io_uring; an error if it is not permitted or incomplete.
     IoUring,
+    /// The fallback, by epoll and threads.
     Fallback,
 }
 
 /// Which backend is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriverKind {
+    /// io_uring.
     IoUring,
+    /// The fallback, by epoll and threads.
     Fallback,
 }
 
@@ -168,7 +172,9 @@ pub enum Operation {
 /// How an operation succeeded.
 #[derive(Debug)]
 pub enum Outcome {
+    /// All of it is done.
     Done,
+    /// Bytes read or received; 0 at the end of a stream.
     Bytes(usize),
     /// More may follow with the same token.
     Accepted(OwnedFd),
@@ -177,6 +183,7 @@ pub enum Outcome {
 /// The answer to one operation.
 #[derive(Debug)]
 pub struct Completion {
+    /// Number that the owner of the operation gave to it.
     pub token: u64,
     /// An operation that was cancelled fails with `ECANCELED`.
     pub result: io::Result<Outcome>,
@@ -274,6 +281,7 @@ impl Driver {
         Ok(Self { inner: Rc::new(RefCell::new(inner)), waker, kind })
     }
 
+    /// Returns the backend that was chosen.
     pub fn kind(&self) -> DriverKind {
         self.kind
     }

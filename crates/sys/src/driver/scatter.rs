@@ -10,22 +10,29 @@ use std::ops::Range;
 /// A buffer of [`Scatter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// [`Scatter::payload`].
     Payload,
+    /// [`Scatter::between`].
     Between,
 }
 
 /// The next bytes of the stream go here. Pieces of one buffer are in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
+    /// Buffer of the piece.
     pub place: Place,
+    /// Bytes of the buffer that the piece fills.
     pub range: Range<usize>,
 }
 
 /// Where a receive puts its bytes; see [`super::Operation::ReceiveScattered`].
 #[derive(Debug)]
 pub struct Scatter {
+    /// Buffer for payload.
     pub payload: BufMut,
+    /// Buffer for the bytes between payloads.
     pub between: BufMut,
+    /// Pieces in the order of the stream.
     pub pieces: Vec<Piece>,
 }
 

@@ -36,7 +36,9 @@ macro_rules! counters {
 counters! {
     /// The counters of one connection, or the sums of several.
     Counters {
+        /// Bytes read from clients' memory.
         bytes_rdma_read,
+        /// Bytes written into clients' memory.
         bytes_rdma_written,
         /// In messages.
         bytes_received,
@@ -44,15 +46,25 @@ counters! {
         bytes_sent,
         /// Registered at this moment.
         memory_regions,
+        /// Turns of the loop that brought receives.
         rcq_notification_events,
+        /// Registrations made for reads, ended ones included.
         rdma_registrations,
+        /// RDMA Sends received, empty ones included.
         receives,
+        /// Messages sent that ended a registration of the client.
         remote_invalidations,
+        /// Turns of the loop that brought other completions.
         scq_notification_events,
+        /// RDMA Sends sent, empty ones included.
         sends,
+        /// Times that a read waited until the peer served fewer.
         stalls_rdma_read,
+        /// Reads refused for the limit of registered bytes or by the device.
         stalls_rdma_registrations,
+        /// Times that a message waited for a credit.
         stalls_send_credit,
+        /// Always 0: the queue of sends has no limit of its own here.
         stalls_send_queue,
     }
 }

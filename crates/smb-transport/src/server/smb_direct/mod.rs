@@ -45,36 +45,49 @@ const CLOSED_TRACES_MAX: usize = 8;
 pub enum SmbDirectEvent {
     /// Negotiated.
     Opened {
+        /// Name of the new connection.
         connection: QueuePairId,
+        /// Addresses and read depths of the connection.
         info: ConnectionInfo,
     },
+    /// A whole message of the client.
     Message {
+        /// Connection that brought the message.
         connection: QueuePairId,
+        /// The message, without headers of SMB Direct.
         message: Buf,
     },
     /// The answer to [`SmbDirect::read`]; `None`: the peer's memory could not be read.
     Read {
+        /// Connection of the read.
         connection: QueuePairId,
+        /// Token that the caller of [`SmbDirect::read`] chose.
         token: u64,
+        /// Bytes read; all that were asked for.
         data: Option<Buf>,
     },
     /// [`SmbDirect::has_room`] said no, and would say yes.
     Room {
+        /// Connection that takes more to send.
         connection: QueuePairId,
     },
     /// The last event of its name.
     Closed {
+        /// Connection that ended.
         connection: QueuePairId,
+        /// Reason of the end, for people.
         reason: String,
     },
 }
 
+/// Bounds of the places, memory and time that clients can take over SMB Direct.
 #[derive(Debug, Clone)]
 pub struct SmbDirectLimits {
     /// Messages and payload of one connection that are not sent, beyond which no more is taken.
     pub unsent_bytes_max: usize,
     /// Bytes registered for reads of one connection that are under way or wait.
     pub reading_bytes_max: usize,
+    /// Most connections, those of guests included.
     pub connections: usize,
     /// Of these, of one host.
     pub connections_per_host: usize,
@@ -109,12 +122,19 @@ impl Default for SmbDirectLimits {
 /// A connection as people see it.
 #[derive(Debug, Clone)]
 pub struct Shown {
+    /// Number in the order of arrival, from which a connection's trace is found.
     pub number: u64,
+    /// Addresses, protocol and read depths.
     pub info: ConnectionInfo,
+    /// Counters since the start of the connection.
     pub counters: Counters,
+    /// Transfers that this end may send.
     pub send_credits: u16,
+    /// Receives that the client knows of and has not used.
     pub receive_credits: u16,
+    /// Most bytes of a transfer to the client.
     pub send_bytes_max: u32,
+    /// Most bytes of a transfer from the client.
     pub receive_bytes_max: u32,
 }
 
@@ -172,10 +192,12 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
+    /// Returns the provider below.
     pub fn verbs(&self) -> &V {
         &self.verbs
     }
 
+    /// Returns the number of connections, those under way included.
     pub fn connection_count(&self) -> usize {
         self.peers.iter().count()
     }
@@ -217,6 +239,7 @@ impl<V: Verbs> SmbDirect<V> {
         sum
     }
 
+    /// Returns the provider's counters since its start.
     pub fn activity(&self) -> Activity {
         self.verbs.activity()
     }

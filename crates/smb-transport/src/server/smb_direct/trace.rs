@@ -15,77 +15,113 @@ pub const EVENTS_MAX: usize = 256;
 pub enum What {
     /// An MPA request, or one of the connection manager.
     Request {
+        /// Bytes of the request's private data.
         private_data: usize,
     },
+    /// Connection of RDMA was accepted and is up.
     Established {
+        /// RDMA Reads of the peer that are served at a time.
         inbound_read_depth: u16,
+        /// RDMA Reads that may be outstanding.
         outbound_read_depth: u16,
+        /// Whether FPDUs carry a CRC, in iWARP in software.
         crc: bool,
     },
     /// The SMB Direct negotiation.
     Negotiated {
+        /// Most bytes of a transfer to the peer.
         send_bytes_max: u32,
+        /// Most bytes of a transfer from the peer.
         receive_bytes_max: u32,
+        /// Longest message to the peer.
         fragmented_bytes_max: u32,
     },
     /// One RDMA Send of the peer.
     Received {
+        /// Bytes of the Send.
         len: u32,
     },
     /// One RDMA Send to the peer.
     Sent {
+        /// Bytes of the Send.
         len: u32,
+        /// Registration of the peer that the Send ends.
         invalidated: Option<u32>,
     },
     /// A whole message of the peer, if it came in several Sends.
     Message {
+        /// Bytes of the message.
         len: u32,
     },
+    /// Receives were posted for the peer.
     PostedReceives {
+        /// Number of receives.
         count: u16,
     },
+    /// One RDMA Write into the peer's memory.
     Wrote {
+        /// Token of the peer's registration.
         token: u32,
+        /// Address in the registration.
         offset: u64,
+        /// Bytes written.
         len: u32,
     },
+    /// One RDMA Read of the peer's memory was posted.
     ReadPosted {
+        /// Token of the peer's registration.
         token: u32,
+        /// Address in the registration.
         offset: u64,
+        /// Bytes to read.
         len: u32,
     },
+    /// All reads of a payload have ended.
     ReadDone {
+        /// Bytes of the payload.
         len: usize,
+        /// Whether a read failed.
         failed: bool,
     },
+    /// A payload is not read, for want of memory, descriptors or read depth.
     ReadRefused {
+        /// Bytes of the payload.
         len: usize,
     },
     /// Nothing may be sent until the peer grants credits.
     SendCreditStall,
     /// A read waits until the peer serves fewer.
     ReadStall,
+    /// The peer is asked for a sign of life.
     Keepalive,
     /// The peer is kept short of credits, or that ended.
     Throttled(bool),
     /// The peer's messages would take more memory than its share: the connection ends.
     OverShare {
+        /// Bytes that the messages would take.
         len: usize,
     },
     /// A message is not ended in time, or answers are not taken: the connection ends.
     Overdue,
+    /// The state machine of SMB Direct ends the connection.
     Closing {
+        /// Reason of the end.
         reason: smbdirect::CloseReason,
     },
     /// For the reason that [`Trace`] keeps.
     Closed,
 }
 
+/// One event of a trace, and the credits then.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
+    /// Time of the event.
     pub at: Monotonic,
+    /// Transfers that this end could send.
     pub send_credits: u16,
+    /// Receives that the peer knew of and had not used.
     pub receive_credits: u16,
+    /// Kind of the event.
     pub what: What,
 }
 
@@ -102,6 +138,7 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Adds an entry, over the oldest one if the ring is full.
     #[inline]
     pub fn push(&mut self, entry: Entry) {
         self.count += 1;
@@ -139,6 +176,7 @@ impl Trace {
 }
 
 impl What {
+    /// Makes the event of a connection that is up.
     pub fn established(info: &ConnectionInfo) -> Self {
         Self::Established {
             inbound_read_depth: info.inbound_read_depth,

@@ -17,7 +17,9 @@ const CANCELS_MAX: usize = 256;
 /// The slowest rate of a message: once `grace` has passed, its bytes must have come at this rate since.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
+    /// Time from a message's first byte in which no rate is demanded.
     pub grace: Duration,
+    /// Rate after that; 0 demands none.
     pub bytes_per_second: u64,
 }
 

@@ -36,19 +36,27 @@ pub struct ConnectionId(pub u64);
 /// A change of a connection, or a message of it.
 #[derive(Debug)]
 pub enum TcpEvent {
+    /// A connection was accepted.
     Opened {
+        /// Name of the new connection.
         connection: ConnectionId,
+        /// Address of the client.
         peer: SocketAddr,
+        /// Address at which the client connected.
         local: SocketAddr,
     },
     /// A whole message, without its length.
     Message {
+        /// Connection that brought the message.
         connection: ConnectionId,
+        /// The message.
         message: Buf,
     },
     /// The connection is gone. The last event of its name.
     Closed {
+        /// Connection that ended.
         connection: ConnectionId,
+        /// Reason of the end.
         reason: CloseReason,
     },
 }
@@ -58,7 +66,9 @@ pub enum TcpEvent {
 pub enum CloseReason {
     /// By [`Tcp::close`].
     Server,
+    /// The client closed the connection.
     Client,
+    /// The client sent bytes that are no message, or a message that is too long.
     Framing(FramingError),
     /// A message to send is longer than its header can say.
     TooLongToSend,
@@ -66,12 +76,14 @@ pub enum CloseReason {
     Stalled,
     /// Nobody had logged on, and another one needed the place.
     Evicted,
+    /// The socket failed.
     Network(io::ErrorKind),
 }
 
 /// Bounds of the places, memory and time that clients can take.
 #[derive(Debug, Clone)]
 pub struct TcpLimits {
+    /// Most connections, those of guests included.
     pub connections: usize,
     /// Of these, of one host.
     pub connections_per_host: usize,
@@ -81,6 +93,7 @@ pub struct TcpLimits {
     pub queued_bytes_max: usize,
     /// Memory of unfinished large messages, over all connections.
     pub receiving_bytes_max: usize,
+    /// Time within which something must move while a message is unfinished or unsent.
     pub stall: Duration,
     /// Of a message on a connection that nobody has logged on to.
     pub guest_pace: Pace,
