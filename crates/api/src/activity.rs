@@ -17,22 +17,29 @@ pub struct Activity {
     pub rdma_bytes: u64,
     /// Number of current sessions.
     pub session_count: u64,
+    /// Shares that had requests since the server's start; one entry for each volume of a share.
     pub shares: Vec<ShareActivity>,
+    /// Clients that have sessions; the last entry stands for those that are not kept apart.
     pub clients: Vec<ClientActivity>,
     /// Sessions that moved anything.
     pub sessions: Vec<SessionActivity>,
+    /// Disks of the server.
     pub disks: Vec<DiskActivity>,
 }
 
 /// Requests to a share on one volume.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ShareActivity {
+    /// Name of the share, as its record spells it.
     pub name: String,
+    /// Volume that the requests went to.
     #[schema(value_type = String)]
     pub volume: VolumeId,
     /// Reads, writes, bytes read and written.
     pub counts: [u64; 4],
+    /// Requests that are neither READ nor WRITE.
     pub others: u64,
+    /// Times of the reads and writes.
     #[schema(value_type = Object)]
     pub times: LatencyHistogram,
 }
@@ -42,9 +49,11 @@ pub struct ShareActivity {
 pub struct ClientActivity {
     /// `null`: all clients beyond those that are kept apart.
     pub client: Option<String>,
+    /// Current sessions of the client.
     pub sessions: u64,
     /// Reads, writes, bytes read and written.
     pub counts: [u64; 4],
+    /// Times of the client's reads and writes.
     #[schema(value_type = Object)]
     pub times: LatencyHistogram,
 }
@@ -61,6 +70,7 @@ pub struct SessionActivity {
 /// The work of a disk.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DiskActivity {
+    /// Id of the disk, by its label.
     #[schema(value_type = String)]
     pub id: DiskId,
     /// Serial number of the device; `null`: it has none.
@@ -71,7 +81,9 @@ pub struct DiskActivity {
     pub bytes: [u64; 2],
     /// Times of the last seconds, or since the start if the disk had no requests lately.
     pub read: Percentiles,
+    /// Times of writes, over the same seconds as those of reads.
     pub write: Percentiles,
+    /// Times of flushes, over the same seconds as those of reads.
     pub flush: Percentiles,
     /// Median time of the disk's writes (or reads, if there are no writes) in the last seconds; `null`:
     /// there were too few.

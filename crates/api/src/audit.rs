@@ -22,12 +22,15 @@ const WORD_CHARACTERS_MAX: usize = 100;
 const TARGET_CHARACTERS_MAX: usize = 300;
 const DETAIL_CHARACTERS_MAX: usize = 500;
 
+/// Outcome of an audited action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
+    /// The action was carried out.
     Done,
     /// Not permitted.
     Refused,
+    /// The action was permitted and ended by an error.
     Failed,
 }
 
@@ -43,8 +46,11 @@ pub struct AuditEvent<'a> {
     pub source: &'a str,
     /// The action, such as `volume delete`.
     pub action: &'a str,
+    /// Object of the action, such as a volume's name; cut after 300 characters.
     pub target: &'a str,
+    /// Whether the action was done, refused or failed.
     pub outcome: Outcome,
+    /// Reason of a refusal or failure, or further words; empty: none. Cut after 500 characters.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
 }
@@ -88,6 +94,7 @@ fn cut(text: &str, characters_max: usize) -> Cow<'_, str> {
     }
 }
 
+/// The audit log's open file; threads write to it in turn.
 pub struct AuditLog {
     path: PathBuf,
     open: Mutex<Open>,
@@ -104,8 +111,11 @@ struct Open {
 /// Why lines are missing; until one is written again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditTrouble {
+    /// File that the lines should be in.
     pub path: PathBuf,
+    /// Error of the last write that failed.
     pub why: String,
+    /// Time of the first event whose line is missing, in seconds since 1970-01-01 00:00 UTC.
     pub since_unix_s: u64,
     /// Lines that could not be written since then.
     pub lost: u64,

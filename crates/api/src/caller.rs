@@ -27,6 +27,7 @@ impl Caller {
         self.token.as_deref().map(|name| (name, self.role))
     }
 
+    /// Returns the role that the caller's token grants.
     pub fn role(&self) -> Role {
         self.role
     }

@@ -9,8 +9,11 @@ use utoipa::ToSchema;
 pub struct ClusterView {
     /// `null`: this is a single server.
     pub name: Option<String>,
+    /// UUID of the cluster; `null`: this is a single server.
     pub id: Option<String>,
+    /// Servers of the cluster, the witness among them; none on a single server.
     pub nodes: Vec<NodeView>,
+    /// The engine that keeps the records, and the health of its members.
     pub engine: StateEngine,
     /// The loss that one more dead server would bring, a sentence each.
     pub at_risk: Vec<String>,
@@ -38,7 +41,9 @@ pub struct Unserved {
 pub struct StateEngine {
     /// `redb` on a single server, `etcd` in a cluster.
     pub name: String,
+    /// Version of etcd's program; `null`: not known, and for redb.
     pub version: Option<String>,
+    /// Number that grows with each change of the records.
     pub revision: u64,
     /// Members that have a vote, by the names of their servers.
     pub members: Vec<String>,
@@ -51,30 +56,41 @@ pub struct StateEngine {
     pub notes: Vec<String>,
 }
 
+/// Whether a server serves, as the server that was asked sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
+    /// Lives, and may own volumes.
     Up,
     /// Silent for a moment; this release never reports it.
     Suspect,
+    /// Dead by heartbeats, or without an answer while heartbeats do not tell.
     Down,
+    /// Lives, and its volumes move to other servers.
     Draining,
+    /// Lives, owns no volume and gets none: it may be stopped.
     Drained,
 }
 
 /// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
+    /// Name of the server, unique in the cluster ignoring case.
     pub name: String,
+    /// Whether the server serves, drains or is dead.
     pub state: NodeStatus,
+    /// Number of the server in the cluster; it is not given again.
     #[schema(value_type = u32)]
     pub id: types::NodeId,
+    /// Addresses by which clients and servers reach it.
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
     /// The number of its process, if that runs on this machine.
     pub pid: Option<u32>,
+    /// Address and port of its SMB server over TCP.
     #[schema(value_type = String)]
     pub smb: SocketAddr,
+    /// Address and port of its SMB Direct listener; `null`: it has none.
     #[schema(value_type = Option<String>)]
     pub rdma: Option<SocketAddr>,
     /// Where servers are joined to the cluster.
@@ -84,13 +100,18 @@ pub struct NodeView {
     pub runs_etcd: bool,
     /// Whether the server only votes: without disks and SMB server, so that `smb` is its cluster port.
     pub is_witness: bool,
+    /// Rack that holds the server; empty: not named.
     pub rack: String,
+    /// Chassis that holds the server; empty: not named.
     pub chassis: String,
+    /// Version of its release: running if it answered, else as recorded.
     pub version: String,
+    /// Time at which it became part of the cluster.
     pub joined_unix_s: u64,
     /// End of the server's certificate, which it renews by itself long before; `null`: not known.
     #[serde(default)]
     pub certificate_ends_unix_s: Option<u64>,
+    /// Number of disks that it has in pools.
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,
@@ -132,11 +153,15 @@ impl NodeView {
     }
 }
 
+/// State of the session with another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BusState {
+    /// No connection, and the next attempt has yet to begin.
     Down,
+    /// An attempt to connect is under way.
     Connecting,
+    /// The session carries requests.
     Up,
 }
 
@@ -146,7 +171,9 @@ pub enum BusState {
 pub enum BusPriority {
     /// A client waits for them, or may.
     Client,
+    /// Brings a returned copy up to date.
     Resync,
+    /// Makes lost copies anew.
     Rebuild,
     /// And comparisons of copies.
     Rebalance,
@@ -155,6 +182,7 @@ pub enum BusPriority {
 /// Requests of one priority to another server's disks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusQueue {
+    /// Beneficiary of the queue's requests.
     pub priority: BusPriority,
     /// Requests that wait for others before they leave.
     pub waiting: u64,
@@ -169,6 +197,7 @@ pub struct BusQueue {
 /// One connection of the session with another server, or one that is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusChannel {
+    /// Address and port of the other server's end.
     #[schema(value_type = String)]
     pub address: SocketAddr,
     /// By SMB Direct.
@@ -186,8 +215,10 @@ pub struct BusChannel {
 /// One server's requests to another one's disks, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusPeer {
+    /// Number of the server whose disks are asked.
     #[schema(value_type = u32)]
     pub node: types::NodeId,
+    /// Whether the session carries requests.
     pub state: BusState,
     /// Address of the present connection, or of the last attempt.
     #[schema(value_type = Option<String>)]
@@ -203,11 +234,15 @@ pub struct BusPeer {
     pub channels: Vec<BusChannel>,
     /// By priority, the most urgent first.
     pub queues: Vec<BusQueue>,
+    /// Requests that have left, answered or not.
     pub requests: u64,
+    /// Answers that arrived.
     pub answers: u64,
     /// Requests that were lost with their connection, or asked without one.
     pub unreachable: u64,
+    /// Bytes written to the other server's disks.
     pub written_bytes: u64,
+    /// Bytes read from the other server's disks.
     pub read_bytes: u64,
     /// Sessions that were set up.
     pub connections: u64,
@@ -232,11 +267,13 @@ pub struct BusPeer {
 /// Figures of the cluster for metrics, as this server knows them without asking anybody. Unknown ones are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterFigures {
+    /// Name of the cluster.
     pub cluster: String,
     /// This server's name.
     pub node: String,
     /// Whether this server hears most of the servers, and may serve; `None`: heartbeats have not begun.
     pub has_majority: Option<bool>,
+    /// End of this server's certificate.
     pub certificate_ends_unix_s: Option<u64>,
     /// The member of etcd that it runs votes.
     pub etcd_member_votes: Option<bool>,
@@ -249,13 +286,16 @@ pub struct ClusterFigures {
 pub struct SharedFigures {
     /// Names of servers, and whether each is up.
     pub nodes: Vec<(String, bool)>,
+    /// Votes of etcd; `None`: this server has not seen its members.
     pub etcd: Option<EtcdFigures>,
+    /// End of the certificate of the cluster's authority.
     pub authority_ends_unix_s: Option<u64>,
 }
 
 /// The members of etcd that ought to vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtcdFigures {
+    /// Members that have a vote, working or not.
     pub members: u64,
     /// Members that vote and answer.
     pub working: u64,
@@ -286,6 +326,7 @@ pub struct Carried {
     pub body: String,
 }
 
+/// A cluster to make, of which this server is the first.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateCluster {
@@ -293,44 +334,55 @@ pub struct CreateCluster {
     pub name: String,
 }
 
+/// A request to join this server to a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JoinCluster {
     /// ADDRESS:PORT of a server of the cluster; left out: those in the token.
     #[serde(default)]
     pub address: Option<String>,
+    /// Text of a token that a server of the cluster made, good for one join.
     pub token: String,
 }
 
 /// Lets one server join.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
+    /// Text of the token, with the addresses of servers and a secret.
     pub token: String,
+    /// Time until which it is good.
     pub expires_unix_s: u64,
 }
 
 /// Outcome of a join. The server starts again as a part of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Joined {
+    /// Name of the cluster that was joined.
     pub cluster: String,
+    /// Name of this server in the cluster.
     pub name: String,
+    /// Number of this server in the cluster.
     #[schema(value_type = u32)]
     pub id: types::NodeId,
 }
 
+/// The servers to check before one joins, or in a cluster.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestCluster {
     /// A cluster that this server might join; left out: the cluster it is in.
     #[serde(default)]
     pub address: Option<String>,
+    /// Token for `address`, which a server of that cluster made.
     #[serde(default)]
     pub token: Option<String>,
 }
 
+/// Outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckOutcome {
+    /// As it should be.
     Good,
     /// Works, but not as it should.
     Warning,
@@ -345,6 +397,7 @@ pub struct PreflightCheck {
     pub check: String,
     /// The server, or two of them: `node-1 -> node-2`.
     pub subject: String,
+    /// Whether the check is passed.
     pub outcome: CheckOutcome,
     /// Result of the check, with figures; if it is not good, the reason and the remedy.
     pub found: String,

@@ -7,11 +7,17 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetProgress {
+    /// Name of the run, as its results carry it.
     pub label: String,
+    /// Process id of the program that runs the fleet.
     pub pid: u32,
+    /// Time of this report, in milliseconds since 1970-01-01 00:00 UTC.
     pub updated_unix_ms: u64,
+    /// End of the warm-up, from which operations count, in the same clock.
     pub measure_from_unix_ms: u64,
+    /// End of the run, cool-down included, in the same clock.
     pub ends_unix_ms: u64,
+    /// Totals by the name of the node that runs the workers.
     pub nodes: BTreeMap<String, FleetNode>,
 }
 
@@ -19,11 +25,15 @@ pub struct FleetProgress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetNode {
+    /// Workers, each with a target of its own.
     pub workers: u64,
     /// Processes that have opened their files.
     pub ready: u64,
+    /// Processes that carry the workers.
     pub processes: u64,
+    /// Operations that were completed.
     pub operations: u64,
+    /// Bytes read and written.
     pub bytes: u64,
     /// Sum over the operations.
     pub latency_ns: u64,

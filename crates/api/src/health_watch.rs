@@ -33,7 +33,9 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// The receivers of changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Receivers {
+    /// Receiver by HTTP; `None`: not set.
     pub webhook: Option<Webhook>,
+    /// Receivers by mail; `None`: not set.
     pub mail: Option<Mail>,
 }
 

@@ -7,11 +7,17 @@ use utoipa::ToSchema;
 /// Times in microseconds; `None`: nothing was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Percentiles {
+    /// Number of times that were measured.
     pub count: u64,
+    /// Mean of all.
     pub mean_us: Option<f64>,
+    /// Median: half of the times are at most this.
     pub p50_us: Option<f64>,
+    /// Bound of 90 % of the times.
     pub p90_us: Option<f64>,
+    /// Bound of 99 % of the times.
     pub p99_us: Option<f64>,
+    /// Bound of 99.9 % of the times.
     pub p999_us: Option<f64>,
 }
 

@@ -301,13 +301,19 @@ async fn whole_of<T: Serialize + DeserializeOwned>(
 /// The whole cluster, as pages show it.
 #[derive(Debug, Clone)]
 pub struct Whole {
+    /// Issues of all servers that answered.
     pub health: HealthReport,
+    /// Disks of all servers, those of silent ones by the records.
     pub disks: Vec<Disk>,
+    /// Pools of the cluster, their disks counted over all servers.
     pub pools: Vec<Pool>,
+    /// Volumes of the cluster, each as its owner reports it.
     pub volumes: Vec<Volume>,
+    /// Jobs of all servers that answered.
     pub jobs: Vec<Job>,
     /// Sessions of clients.
     pub sessions: Vec<Session>,
+    /// RDMA of all servers that answered.
     pub rdma: Rdma,
     /// Servers whose part is missing.
     pub unanswered: Vec<String>,

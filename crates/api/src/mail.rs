@@ -69,10 +69,15 @@ impl Protection {
 /// The receivers of mails, and the server that takes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
+    /// Name or address of the SMTP server, which its certificate has to have.
     pub host: String,
+    /// Port of the SMTP server.
     pub port: u16,
+    /// Protection of the connection to the SMTP server.
     pub protection: Protection,
+    /// Address of the sender, with or without a name.
     pub from: String,
+    /// Addresses of the receivers, at least one.
     pub to: Vec<String>,
     /// User, and the file of the password.
     pub login: Option<(String, PathBuf)>,

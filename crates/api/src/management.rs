@@ -26,11 +26,15 @@ use std::sync::Arc;
 use types::{DiskId, NodeId, PoolId, VolumeId};
 use utoipa::ToSchema;
 
+/// The kind of a refusal or failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
+    /// The object of the request does not exist: status 404.
     NotFound,
+    /// The state of things forbids the request: status 409.
     Conflict,
+    /// The request makes no sense: status 400.
     Invalid,
     /// No token, or a wrong one.
     Unauthorized,
@@ -38,13 +42,18 @@ pub enum ErrorKind {
     Forbidden,
     /// A destructive request without the name of the thing that it destroys.
     ConfirmationNeeded,
+    /// The disks lack space for the change: status 507.
     NoSpace,
+    /// The data plane or another server does not answer, or too few copies do: status 503.
     Unavailable,
+    /// Data or records are damaged: status 500.
     Corrupt,
+    /// The daemon failed: status 500.
     Internal,
 }
 
 impl ErrorKind {
+    /// Returns the status that an HTTP answer has for it.
     pub const fn http_status(self) -> u16 {
         match self {
             Self::NotFound => 404,
@@ -64,11 +73,14 @@ impl ErrorKind {
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error, ToSchema)]
 #[error("{message}")]
 pub struct ApiError {
+    /// Kind of the error, for programs.
     pub kind: ErrorKind,
+    /// Explanation for people.
     pub message: String,
 }
 
 impl ApiError {
+    /// Makes an error of a kind, with its explanation.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -87,19 +99,28 @@ pub enum RebalanceStep {
     Begin(PoolId),
     /// Notes the job's progress: bytes done and in all, and words.
     Note {
+        /// Number of the job.
         job: u64,
+        /// Bytes done, and in all.
         bytes: (u64, u64),
+        /// The state of the job in words.
         message: String,
     },
+    /// Ends the job.
     End {
+        /// Number of the job.
         job: u64,
+        /// `Completed` or `Cancelled`; other states count as `Failed`.
         state: JobState,
+        /// The job's findings, or the reason of its failure.
         message: String,
     },
 }
 
+/// A rebalance, as the server that owns the job sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebalanceJob {
+    /// Number of the job.
     pub job: u64,
     /// No administrator has ended it.
     pub is_wanted: bool,
@@ -126,49 +147,80 @@ pub trait Management: Send + Sync + 'static {
 
     /// `by`: the caller's role, which decides where a disk may be.
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
+    /// Begins to move everything off a disk, which then leaves its pool.
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
+    /// Ends a retirement: the disk may be given slabs again.
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
+    /// Adds a disk and retires `disk`; `by`: the caller's role, which decides on the place.
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
+    /// Finds a disk in its enclosure, and switches the LED of its slot.
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
+    /// Acknowledges the disk's errors so far: health reports only later ones.
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
     /// Checks the confirmation itself, since the refusal names the volumes.
     fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises>;
     /// Checks the confirmation itself, since the refusal names the disk's contents.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
+    /// Changes a pool's reserve for repair.
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
+    /// Makes a pool of empty disks; `by`: the caller's role, which decides on their places.
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId>;
+    /// Gives a pool up, so that another server can import it; only on a single server.
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
+    /// Deletes a pool without volumes: its disks become free.
     fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool>;
+    /// Brings a pool back from its disks; only on a single server.
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;
+    /// Takes one step in the rebalance of a pool by all servers.
     fn rebalance_pool(&self, step: RebalanceStep) -> Answer<'_, RebalanceJob>;
+    /// Makes a volume, and takes its space if that is fixed.
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId>;
+    /// Enlarges a volume, or has health warn of it at another fill level.
     fn set_volume(&self, name: String, request: SetVolume) -> Answer<'_, ()>;
+    /// Destroys a volume and all data on it; refused while shares are on it.
     fn delete_volume(&self, name: String) -> Answer<'_, ()>;
+    /// Begins a check of a volume's metadata, allocation and copies.
     fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started>;
+    /// Lists the parts of a volume without an intact copy.
     fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage>;
 
+    /// Lists the shares, also those of volumes that other servers serve.
     fn shares(&self) -> Answer<'_, Vec<ShareView>>;
+    /// Makes a share of a directory of a volume.
     fn create_share(&self, request: CreateShare) -> Answer<'_, ()>;
+    /// Changes options of a share.
     fn set_share(&self, name: String, request: ShareOptions) -> Answer<'_, ()>;
+    /// Deletes a share; its files stay on the volume.
     fn delete_share(&self, name: String) -> Answer<'_, ()>;
 
+    /// Lists the users.
     fn users(&self) -> Answer<'_, Vec<UserView>>;
+    /// Makes a user.
     fn add_user(&self, request: AddUser) -> Answer<'_, ()>;
+    /// Changes a user; a changed name ends its sessions.
     fn set_user(&self, name: String, request: SetUser) -> Answer<'_, ()>;
+    /// Deletes a user, its grants and its memberships for good.
     fn delete_user(&self, name: String) -> Answer<'_, ()>;
 
+    /// Lists the groups, Windows' own among them.
     fn groups(&self) -> Answer<'_, Vec<GroupView>>;
+    /// Makes a group.
     fn add_group(&self, request: AddGroup) -> Answer<'_, ()>;
+    /// Adds members to a group, and takes others out.
     fn set_group(&self, name: String, request: SetGroup) -> Answer<'_, ()>;
+    /// Deletes a group and its grants for good.
     fn delete_group(&self, name: String) -> Answer<'_, ()>;
 
     /// `path` within the share, `\` between names.
     /// The quotas of one user, known or not, or of all.
     fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport>;
+    /// Turns quotas of a volume on or off, and sets the bounds of users without own ones.
     fn set_quotas(&self, volume: String, request: SetQuotas) -> Answer<'_, ()>;
     /// `None`: the volume's defaults hold for the user.
     fn set_quota(&self, volume: String, user: String, bounds: Option<QuotaBounds>) -> Answer<'_, ()>;
+    /// Reads the security descriptor of a file; `path` within the share, `\` between names.
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView>;
+    /// Changes the security descriptor of a file, and begins to hand it down.
     fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, AclChanged>;
 
     /// Interfaces, devices, listeners, connections and counters of RDMA.
@@ -176,13 +228,20 @@ pub trait Management: Send + Sync + 'static {
     /// The last protocol events of a connection, also of one of the last that ended.
     fn rdma_trace(&self, connection: u64) -> Answer<'_, RdmaTrace>;
 
+    /// Ends a session of a client and closes its files.
     fn close_session(&self, session: u64) -> Answer<'_, ()>;
+    /// Closes an open of a client.
     fn close_file(&self, open: u64) -> Answer<'_, ()>;
+    /// Stops a job; completed work stays done.
     fn cancel_job(&self, job: u64) -> Answer<'_, ()>;
+    /// Resumes a job that was stopped.
     fn resume_job(&self, job: u64) -> Answer<'_, ()>;
 
+    /// Lists the named tokens, without their texts.
     fn tokens(&self) -> Answer<'_, Vec<TokenView>>;
+    /// Makes a named token; its text is in this answer only.
     fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken>;
+    /// Deletes a named token: its holder is refused from then on.
     fn delete_token(&self, name: String) -> Answer<'_, ()>;
     /// The named token of which this is the hash, expired or not. Waits for nobody.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
@@ -201,6 +260,7 @@ pub trait Management: Send + Sync + 'static {
 /// The object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
+    /// A disk by its id.
     Disk(DiskId),
     /// A volume by its name.
     Volume(String),
@@ -214,6 +274,7 @@ pub enum Subject {
 pub trait ClusterManagement: Send + Sync + 'static {
     /// The number of this server; `None`: it is in no cluster.
     fn own(&self) -> Option<NodeId>;
+    /// Shows the cluster, after asking every server; a single server shows that there is none.
     fn view(&self) -> Answer<'_, ClusterView>;
     /// The same by this server's knowledge, without asking the others.
     fn known(&self) -> Answer<'_, ClusterView> {
@@ -237,9 +298,13 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn unserved(&self) -> Option<Unserved> {
         None
     }
+    /// Makes this server the first of a new cluster.
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
+    /// Makes a token with which one server may join.
     fn new_token(&self) -> Answer<'_, NewToken>;
+    /// Joins this server, which must hold nothing yet, to a cluster.
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
+    /// Checks that servers fit together and reach each other; changes nothing.
     fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
     /// `name`: a server that is gone for good, or from which everything was moved away.
     fn remove_node(&self, name: String) -> Answer<'_, ()>;

@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
+    /// No issue with it.
     #[default]
     Healthy,
     /// Works, with less safety or speed than it should have.
@@ -28,6 +29,7 @@ pub enum Health {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskStatus {
+    /// In service, without an issue.
     #[default]
     Ok,
     /// The disk's path does not lead to it, or it stopped answering.
@@ -50,18 +52,22 @@ pub enum DiskUsage {
     Retired,
 }
 
+/// A physical disk, with the pool it belongs to.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Disk {
     #[schema(value_type = String)]
     pub id: DiskId,
+    /// Absent if the disk belongs to no pool.
     #[schema(value_type = Option<String>)]
     pub pool: Option<PoolId>,
+    /// Path of the file, partition or block device on its server.
     pub path: String,
     /// Where copies are kept apart, such as `rack-1/node-2/disk`.
     pub fault_domain: String,
     pub health: Health,
     pub status: DiskStatus,
     pub usage: DiskUsage,
+    /// Whole size of the device or file, labels and journals included.
     pub size_bytes: u64,
     /// Bytes in slabs given to volumes. This and the fields below are absent if only the disk's server
     /// knows them, and that one was not asked or did not answer.
@@ -70,8 +76,10 @@ pub struct Disk {
     /// Logical block: 512 or 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
+    /// Whether the device turns: a hard disk, not flash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
+    /// Work and errors of the disk, as its server counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<DiskCounters>,
     /// The server of a cluster that has the disk and reported it.
@@ -84,6 +92,7 @@ pub struct Disk {
 /// Since the daemon started.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct DiskCounters {
+    /// Reads that the disk was asked for.
     pub reads: u64,
     pub read_bytes: u64,
     pub writes: u64,
@@ -102,7 +111,9 @@ pub struct DiskCounters {
     pub lost_writes: u64,
     /// Part of these three counts that an administrator has acknowledged: health reports only those beyond.
     pub acknowledged_corrupt_blocks: u64,
+    /// Medium errors among those that an administrator has acknowledged.
     pub acknowledged_medium_errors: u64,
+    /// Lost writes among those that an administrator has acknowledged.
     pub acknowledged_lost_writes: u64,
 }
 
@@ -123,6 +134,7 @@ pub struct DeviceHealth {
     pub media_errors: Option<u64>,
 }
 
+/// A storage pool: disks, and the space on them for volumes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Pool {
     #[schema(value_type = String)]
@@ -130,6 +142,7 @@ pub struct Pool {
     pub name: String,
     pub health: Health,
     pub disks: u32,
+    /// Unit in which disks give space to volumes.
     pub slab_bytes: u64,
     pub size_bytes: u64,
     /// Absent if a disk's server did not report it.
@@ -147,13 +160,17 @@ pub struct Pool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Resiliency {
+    /// One copy.
     Simple,
+    /// Two copies, on different fault domains.
     #[default]
     TwoWayMirror,
+    /// Three copies, on different fault domains.
     ThreeWayMirror,
 }
 
 impl Resiliency {
+    /// Copies of each byte: 1, 2 or 3.
     pub const fn copies(self) -> u8 {
         match self {
             Self::Simple => 1,
@@ -163,11 +180,14 @@ impl Resiliency {
     }
 }
 
+/// The time at which a volume takes its space from the pool (ProvisioningType).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Provisioning {
+    /// Slabs are taken as data is written.
     #[default]
     Thin,
+    /// Slabs for the whole size are taken when the volume is made.
     Fixed,
 }
 
@@ -178,9 +198,11 @@ pub const VOLUME_UNREACHED: &str = "volume_unreached";
 /// Code of the issue that a server lives whose disks are out of reach.
 pub const NODE_UNREACHED: &str = "node_unreached";
 
+/// A virtual disk's OperationalStatus, with words of this server's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeStatus {
+    /// Every copy is in sync.
     #[default]
     Ok,
     /// A copy is brought up to date.
@@ -195,6 +217,7 @@ pub enum VolumeStatus {
     Detached,
 }
 
+/// A volume: a virtual disk with a file system, of which directories are shared.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
     #[schema(value_type = String)]
@@ -215,6 +238,7 @@ pub struct Volume {
     /// only the server that serves the volume knows them, and that one was not asked or did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
+    /// Space left for new data; 0 if metadata has no space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<u64>,
     /// Space that the volume takes from the pool, all copies together.
@@ -222,12 +246,14 @@ pub struct Volume {
     pub footprint_bytes: Option<u64>,
     /// Fill level, in percent, from which health warns.
     pub warn_at_percent: u8,
+    /// Copies that it should have, by its resiliency.
     pub copies: u8,
     /// Absent if it is not served: how many copies can be used is not known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_sync_copies: Option<u8>,
     /// Fewer, and writes wait.
     pub min_copies: u8,
+    /// Number that grows with the volume's record: fences the writes of earlier owners.
     pub epoch: u64,
     /// Blocks that a copy has yet to receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,21 +302,27 @@ pub struct DamagedFile {
     pub ranges: Vec<DamagedRange>,
 }
 
+/// A range of a file that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DamagedRange {
+    /// Offset from the file's start.
     pub offset_bytes: u64,
     pub length_bytes: u64,
 }
 
+/// An SMB session.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Session {
+    /// Number of the session, by which a request closes it.
     pub id: u64,
     /// The server of a cluster that it is with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// ADDRESS:PORT of each of its connections.
     pub client: Vec<String>,
+    /// User name, as the session authenticated.
     pub user: String,
+    /// Security identifier of the user.
     #[schema(value_type = Option<String>)]
     pub user_sid: Option<Sid>,
     /// Such as `3.1.1`.
@@ -304,8 +336,11 @@ pub struct Session {
     /// Cipher, or empty if messages are not encrypted.
     pub encryption: String,
     pub shares: Vec<String>,
+    /// Number of files that the session holds open.
     pub opens: u64,
+    /// Time of the session's setup.
     pub since_unix_s: u64,
+    /// Seconds since the last request.
     pub idle_s: u64,
     #[serde(default)]
     pub reads: u64,
@@ -323,8 +358,10 @@ impl Session {
     }
 }
 
+/// An open of a file or directory.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OpenFile {
+    /// Number of the open, by which a request closes it.
     pub id: u64,
     /// The server of a cluster that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,9 +374,11 @@ pub struct OpenFile {
     pub path: String,
     /// Such as `read, write`.
     pub access: String,
+    /// Byte-range locks; this release does not count them and reports 0.
     pub locks: u64,
     /// Oplock or lease, such as `lease RWH`; empty: none.
     pub caching: String,
+    /// Whether the open survives the loss of its connection.
     pub durable: bool,
 }
 
@@ -351,6 +390,7 @@ pub struct OpensPage {
     pub has_more: bool,
 }
 
+/// Work of a storage job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
@@ -375,13 +415,17 @@ pub enum JobKind {
     Takeover,
 }
 
+/// State of a storage job (JobState of MSFT_StorageJob).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Running,
+    /// Waits: an administrator stopped it, or its message says why it cannot continue.
     Suspended,
     Completed,
+    /// Ended by an error, which the job's message names.
     Failed,
+    /// Ended by an administrator.
     Cancelled,
 }
 
@@ -389,9 +433,11 @@ pub enum JobState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaMode {
+    /// No use of space is counted.
     Off,
     /// Counted, and nobody is refused.
     Track,
+    /// Counted, and writes beyond a user's limit are refused.
     Enforce,
 }
 
@@ -403,6 +449,7 @@ pub struct QuotaReport {
     pub counting: bool,
     /// Bounds of users who have none of their own; `None`: no bound.
     pub default_threshold_bytes: Option<u64>,
+    /// Usage beyond which writes of users without own bounds are refused; `None`: no bound.
     pub default_limit_bytes: Option<u64>,
     pub users: Vec<QuotaView>,
     /// Whether there are more users than listed.
@@ -415,6 +462,7 @@ pub struct QuotaView {
     /// The name, or the SID of an account that is not known here.
     pub user: String,
     pub sid: String,
+    /// Bytes of the user's files on the volume.
     pub used_bytes: u64,
     /// Usage beyond which the user counts as over the threshold; `None`: no bound.
     pub threshold_bytes: Option<u64>,
@@ -439,8 +487,10 @@ pub struct Job {
     pub target: String,
     pub state: JobState,
     pub done_bytes: u64,
+    /// Estimate of the bytes that the job has to process.
     pub total_bytes: u64,
     pub started_unix_s: u64,
+    /// Absent while the job runs or waits.
     pub ended_unix_s: Option<u64>,
     /// `None` if it cannot be estimated.
     pub remaining_s: Option<u64>,
@@ -457,6 +507,7 @@ pub struct HealthIssue {
     /// The object concerned, such as `disk 3f1c...`.
     pub target: String,
     pub since_unix_s: u64,
+    /// Description of the issue, in a sentence.
     pub what: String,
     /// Meaning for the data.
     pub meaning: String,
@@ -479,6 +530,7 @@ impl HealthIssue {
     }
 }
 
+/// Issues of a server, or of all servers of a cluster.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct HealthReport {
     /// The worst of all issues.
@@ -498,12 +550,14 @@ pub struct OperationCounters {
     pub measured_operations: u64,
     /// Sum over the measured operations, from a request's arrival to its answer.
     pub latency_us: u64,
+    /// Requests answered with an error status.
     pub errors: u64,
 }
 
 /// Clients' work on the server, since the daemon started.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct Performance {
+    /// Microseconds since the daemon's start.
     pub uptime_us: u64,
     pub read: OperationCounters,
     pub write: OperationCounters,
@@ -515,6 +569,7 @@ pub struct Performance {
     pub cache_miss_bytes: u64,
     /// Bytes written to disks, all copies, journals and checksums included.
     pub disk_write_bytes: u64,
+    /// Bytes read from disks, for clients and for the server's own work.
     pub disk_read_bytes: u64,
 }
 
@@ -567,10 +622,13 @@ pub struct ServerPerformance {
 #[schema(value_type = Object)]
 pub struct Configuration(pub serde_json::Map<String, serde_json::Value>);
 
+/// Type of a metric in the exposition format of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
+    /// Only grows, and begins anew with the daemon.
     Counter,
+    /// Level as of the moment of the reading.
     Gauge,
 }
 
@@ -581,6 +639,7 @@ pub struct Metric {
     pub name: String,
     pub help: String,
     pub kind: MetricKind,
+    /// Label names and values.
     pub labels: Vec<(String, String)>,
     pub value: f64,
 }
@@ -636,6 +695,7 @@ pub struct Snapshot {
     pub health: HealthReport,
     pub performance: Performance,
     pub rdma: RdmaState,
+    /// Figures for `/metrics` that no other field holds.
     pub metrics: Vec<Metric>,
     pub latencies: Vec<Latency>,
     /// How other servers of the cluster are reached.

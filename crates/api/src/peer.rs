@@ -18,7 +18,9 @@ pub(crate) struct PeerAddress(pub SocketAddr);
 /// The caller, and the address it asks from.
 #[derive(Clone)]
 pub struct Peer {
+    /// Address and port of the client's end of the connection.
     pub address: SocketAddr,
+    /// The token's holder, with its role.
     pub caller: Caller,
 }
 

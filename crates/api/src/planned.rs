@@ -8,9 +8,11 @@ use utoipa::ToSchema;
 /// A plan: the nodes, and the result of each resiliency on them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
+    /// Number of servers.
     pub nodes: u32,
     /// 0: none are named.
     pub racks: u32,
+    /// Number of drives on all nodes.
     pub drives: u32,
     /// Bytes of all drives, as they are sold.
     pub raw_bytes: u64,
@@ -20,6 +22,7 @@ pub struct Plan {
     pub choices: Vec<PlanChoice>,
     /// Choices of Storage Spaces Direct for the same nodes.
     pub s2d: Vec<S2dChoice>,
+    /// Memory that each node needs.
     pub memory: PlanMemory,
     /// Nodes that may fail at once without loss of the cluster's state.
     pub state_survives_nodes: u32,
@@ -32,13 +35,17 @@ pub struct Plan {
 pub struct PlanChoice {
     /// Value for `volume create --resiliency`.
     pub resiliency: String,
+    /// Copies of each byte.
     pub copies: u8,
     /// Fault domain that keeps copies apart: `disk`, `enclosure`, `node` or `rack`; `nothing` for one copy.
     pub apart_by: String,
+    /// Bytes left for data with this resiliency, after the reserve.
     pub usable_bytes: u64,
     /// Share of the raw bytes.
     pub efficiency_percent: f64,
+    /// Bytes kept free for repair.
     pub reserve_bytes: u64,
+    /// Disks whose size is kept free for repair.
     pub reserve_disks: u32,
     /// Bytes of drives that find no partner in another fault domain.
     pub stranded_bytes: u64,
@@ -46,9 +53,11 @@ pub struct PlanChoice {
     pub survives_drives: u32,
     /// At once, data and the cluster's state together.
     pub survives_nodes: u32,
+    /// Racks at once, data and the cluster's state together.
     pub survives_racks: u32,
     /// Losing the largest node or rack can be repaired without new hardware.
     pub repairs_largest_domain: bool,
+    /// Speeds that the nodes can reach with this resiliency.
     pub bounds: PlanBounds,
 }
 
@@ -57,13 +66,19 @@ pub struct PlanChoice {
 pub struct PlanBounds {
     /// Random 4 KiB.
     pub read_iops: f64,
+    /// Bound of `read_iops`.
     pub read_iops_by: String,
+    /// Random writes of 4 KiB per second.
     pub write_iops: f64,
+    /// Bound of `write_iops`.
     pub write_iops_by: String,
     /// 64 KiB.
     pub read_bytes_per_s: f64,
+    /// Bound of `read_bytes_per_s`.
     pub read_bytes_by: String,
+    /// Writes of 64 KiB, in bytes per second.
     pub write_bytes_per_s: f64,
+    /// Bound of `write_bytes_per_s`.
     pub write_bytes_by: String,
     /// Speed per direction and node with which the network does not bound 64 KiB reads and writes.
     pub network_bits_per_s: f64,
@@ -81,9 +96,11 @@ pub struct PlanMemory {
 /// One choice of Storage Spaces Direct for this number of servers, by its published tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct S2dChoice {
+    /// Name of the resiliency, as Storage Spaces Direct has it.
     pub resiliency: String,
     /// Share of the capacity drives, without reserve.
     pub efficiency_percent: f64,
+    /// Code of the redundancy, such as `RS 4+2`, `LRC (8,2,1)` or `3 copies`.
     pub code: String,
     /// Drives or servers.
     pub survives: u32,

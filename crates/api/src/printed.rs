@@ -26,6 +26,7 @@ pub struct DashboardLink {
 /// Printed by `user add`.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AddedUser {
+    /// The user that was added.
     #[serde(flatten)]
     pub user: UserView,
     /// The password that was generated; `None`: it was given.
@@ -35,8 +36,11 @@ pub struct AddedUser {
 /// Clients' work on the server during an interval. Printed by `perf`, one a line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PerformanceSample {
+    /// Length of the interval.
     pub interval_s: f64,
+    /// READ requests.
     pub read: OperationSample,
+    /// WRITE requests.
     pub write: OperationSample,
     /// Everything but READ and WRITE.
     pub metadata: OperationSample,
@@ -44,14 +48,18 @@ pub struct PerformanceSample {
     pub cache_hit_ratio: Option<f64>,
     /// All copies, journals and checksums included.
     pub disk_read_bytes_per_s: f64,
+    /// Bytes written to disks, counted in the same way.
     pub disk_write_bytes_per_s: f64,
 }
 
 /// Requests of one kind during an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OperationSample {
+    /// Requests that were answered.
     pub operations_per_s: f64,
+    /// Bytes of data that requests moved.
     pub bytes_per_s: f64,
+    /// Requests answered with an error status.
     pub errors_per_s: f64,
     /// From a request's arrival to its answer; `None`: none was answered that did not wait for another client.
     pub mean_latency_us: Option<f64>,
@@ -119,13 +127,19 @@ impl OperationSample {
 pub struct RemoteFile {
     /// `/` between names.
     pub name: String,
+    /// Whether it is a directory.
     pub is_directory: bool,
+    /// Length of the file's data (EndOfFile).
     pub size_bytes: u64,
+    /// Space that the file takes on the server (AllocationSize).
     pub allocated_bytes: u64,
     /// Negative before 1970, as the other times.
     pub created_unix_s: i64,
+    /// LastWriteTime, in seconds since 1970-01-01 00:00 UTC.
     pub written_unix_s: i64,
+    /// ChangeTime, which changes of attributes also move.
     pub changed_unix_s: i64,
+    /// LastAccessTime, as far as the server keeps it.
     pub accessed_unix_s: i64,
     /// FileAttributes (MS-FSCC 2.6).
     pub attributes: u32,
@@ -134,7 +148,9 @@ pub struct RemoteFile {
 /// Printed by `rdma counters`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 pub struct RdmaCounterSets {
+    /// The set "SMB Direct Connection", summed over all connections.
     pub smb_direct_connection: SmbDirectCounters,
+    /// The set "RDMA Activity".
     pub rdma_activity: RdmaActivity,
 }
 
@@ -152,7 +168,9 @@ pub struct RdmaPing {
 /// Printed by `disk inspect`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskInspection {
+    /// Path that was inspected.
     pub path: String,
+    /// Whole size of the file or device.
     pub size_bytes: u64,
     /// Damage that was found, and its meaning.
     pub problems: Vec<String>,

@@ -39,24 +39,39 @@ pub enum CounterKind {
 counters! {
     /// The set "SMB Direct Connection".
     SmbDirectCounters {
+        /// Bytes that RDMA Reads fetched from clients: data of writes.
         bytes_rdma_read = "Bytes RDMA Read/sec", Rate;
+        /// Bytes that RDMA Writes put into clients' memory: data of reads.
         bytes_rdma_written = "Bytes RDMA Written/sec", Rate;
         /// In messages.
         bytes_received = "Bytes Received/sec", Rate;
         /// In messages.
         bytes_sent = "Bytes Sent/sec", Rate;
+        /// Memory regions that are registered at this moment.
         memory_regions = "Memory Regions", Level;
+        /// Turns of the loop that brought receives.
         rcq_notification_events = "RCQ Notification Events/sec", Rate;
+        /// Registrations since the start.
         rdma_registrations = "RDMA Registrations/sec", Rate;
+        /// SMB Direct transfers that arrived.
         receives = "Receives/sec", Rate;
+        /// Registrations that a Send with Invalidate ended.
         remote_invalidations = "Remote Invalidations/sec", Rate;
+        /// Turns of the loop that brought other completions than receives.
         scq_notification_events = "SCQ Notification Events/sec", Rate;
+        /// SMB Direct transfers that left.
         sends = "Sends/sec", Rate;
+        /// Always 0: only a completion wakes the loop.
         spurious_rcq_notification_events = "Spurious RCQ Notification Events", Total;
+        /// Always 0: only a completion wakes the loop.
         spurious_scq_notification_events = "Spurious SCQ Notification Events", Total;
+        /// Times that an RDMA Read waited for the peer's read depth.
         stalls_rdma_read = "Stalls (RDMA Read)/sec", Rate;
+        /// Times that data of a client found no memory to register.
         stalls_rdma_registrations = "Stalls (RDMA Registrations)/sec", Rate;
+        /// Times that a message waited for a send credit.
         stalls_send_credit = "Stalls (Send Credit)/sec", Rate;
+        /// Always 0: no send waits for a place in the queue.
         stalls_send_queue = "Stalls (Send Queue)/sec", Rate;
     }
 }
@@ -64,15 +79,25 @@ counters! {
 counters! {
     /// The set "RDMA Activity".
     RdmaActivity {
+        /// Requests of peers that this end took.
         accepted_connections = "Accepted Connections", Total;
+        /// Connections that are established at this moment.
         active_connections = "Active Connections", Level;
+        /// Completions by an error of reads whose sink was not registered properly.
         completion_queue_errors = "Completion Queue Errors", Total;
+        /// Established connections that ended by an error.
         connection_errors = "Connection Errors", Total;
+        /// Connections that ended before they were established.
         failed_connection_attempts = "Failed Connection Attempts", Total;
+        /// Bytes that arrived by RDMA's transport.
         inbound_bytes = "Inbound Bytes/sec", Rate;
+        /// FPDUs or packets that arrived.
         inbound_frames = "Inbound Frames/sec", Rate;
+        /// Connections that this end asked for.
         initiated_connections = "Initiated Connections", Total;
+        /// Bytes that left by RDMA's transport.
         outbound_bytes = "Outbound Bytes/sec", Rate;
+        /// FPDUs or packets that left.
         outbound_frames = "Outbound Frames/sec", Rate;
     }
 }
@@ -82,6 +107,7 @@ counters! {
 pub struct Channel {
     /// ADDRESS:PORT of the client.
     pub client: String,
+    /// ADDRESS:PORT of this server.
     pub server: String,
     /// `TCP`, `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
@@ -103,8 +129,11 @@ pub struct ChannelRdma {
     pub receive_credits: u16,
     /// CRC of the transport is on.
     pub crc: bool,
+    /// RDMA Reads of the client that are served at a time.
     pub inbound_read_depth: u16,
+    /// RDMA Reads of this server that the client serves at a time.
     pub outbound_read_depth: u16,
+    /// Counters of this connection alone.
     pub counters: SmbDirectCounters,
 }
 
@@ -114,18 +143,23 @@ pub struct RdmaConnection {
     /// The server of a cluster that has it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// ADDRESS:PORT of the client.
     pub client: String,
+    /// ADDRESS:PORT of this server.
     pub server: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
+    /// Credits, read depths and counters.
     pub rdma: ChannelRdma,
 }
 
+/// An address at which a server listens for SMB Direct.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaListener {
     /// The server of a cluster that has it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// ADDRESS:PORT that clients connect to.
     pub address: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
@@ -139,10 +173,13 @@ pub struct RdmaInterface {
     /// The server of a cluster that has it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Name by the kernel, such as `eth0`.
     pub name: String,
+    /// IP addresses of the interface.
     pub addresses: Vec<String>,
     /// Bits per second, if the interface reports them.
     pub speed_bits_s: Option<u64>,
+    /// Whether clients reach an SMB Direct listener by it.
     pub capable: bool,
     /// Reason why not, and the remedy.
     pub reason: String,
@@ -154,24 +191,31 @@ pub struct RdmaDevice {
     /// The server of a cluster that has it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Name by the kernel, such as `mlx5_0`.
     pub name: String,
     /// `iWARP`, `RoCE` or `InfiniBand`.
     pub transport: String,
+    /// State of its first port by the kernel, such as `ACTIVE`.
     pub state: String,
+    /// Network interface of the device, if the kernel names one.
     pub interface: Option<String>,
     /// Addresses of this machine that lead to it.
     #[serde(default)]
     pub addresses: Vec<String>,
     /// Whether it is used, and why not.
     pub used: bool,
+    /// Why no listener uses it; empty if one does.
     pub reason: String,
 }
 
 /// RDMA figures of the data plane.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct RdmaState {
+    /// Addresses at which SMB Direct is listened for.
     pub listeners: Vec<RdmaListener>,
+    /// Connections over SMB Direct, of sessions or not yet.
     pub connections: Vec<RdmaConnection>,
+    /// Counters of all RDMA since the start.
     pub activity: RdmaActivity,
     /// Sums over all connections there ever were.
     pub counters: SmbDirectCounters,
@@ -180,11 +224,14 @@ pub struct RdmaState {
 /// Everything `rdma list` shows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Rdma {
+    /// Network interfaces, with what each lacks for SMB Direct.
     pub interfaces: Vec<RdmaInterface>,
+    /// RDMA devices of the kernel.
     pub devices: Vec<RdmaDevice>,
     /// Why no device can be used; empty if one can.
     #[serde(default)]
     pub no_devices: String,
+    /// Listeners, connections and counters.
     #[serde(flatten)]
     pub state: RdmaState,
 }
@@ -194,15 +241,21 @@ pub struct Rdma {
 pub struct RdmaTraceEvent {
     /// Before the newest event that is shown.
     pub before_newest_us: u64,
+    /// Send credits after the event.
     pub send_credits: u16,
+    /// Receive credits after the event.
     pub receive_credits: u16,
+    /// The event in words.
     pub event: String,
 }
 
+/// The last protocol events of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaTrace {
+    /// Number of the connection.
     pub connection: u64,
     /// Events since the connection began; the oldest are forgotten.
     pub count: u64,
+    /// Events that are kept, the oldest first.
     pub events: Vec<RdmaTraceEvent>,
 }

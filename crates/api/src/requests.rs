@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use types::VolumeId;
 use utoipa::ToSchema;
 
+/// A disk to add to a pool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDisk {
@@ -21,6 +22,7 @@ pub struct AddDisk {
     /// Name of the pool; may be left out if there is only one.
     #[serde(default)]
     pub pool: Option<String>,
+    /// Place of the disk; in a cluster `node` is always the name of the disk's server.
     #[serde(default)]
     pub fault_domain: FaultDomain,
 }
@@ -31,50 +33,64 @@ pub struct AddDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultDomain {
+    /// Rack, under one name for all of its disks.
     #[serde(default)]
     pub rack: String,
+    /// Server; in a cluster replaced by the name of the disk's server.
     #[serde(default)]
     pub node: String,
+    /// Enclosure within the server.
     #[serde(default)]
     pub enclosure: String,
 }
 
+/// A pool to make of disks that hold nothing.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePool {
+    /// Name of the pool, which no other pool on the server or in the cluster has.
     pub name: String,
+    /// The first disks of the pool, at least one.
     pub disks: Vec<AddDisk>,
     /// Disks' worth of space kept for repair; left out: one for each node, at most four, none with fewer than three disks.
     #[serde(default)]
     pub reserve_disks: Option<u32>,
 }
 
+/// A change of a pool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetPool {
+    /// Number of disks whose size is kept free for repair, the largest first; 0: none.
     pub reserve_disks: u32,
 }
 
 /// The answer to a replacement.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Replaced {
+    /// The disk that takes the place of the old one.
     #[schema(value_type = String)]
     pub disk: types::DiskId,
+    /// The job that moves everything off the old disk.
     pub job: u64,
 }
 
+/// A switch of a disk's LED.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LocateDisk {
+    /// `true` lights the LED, `false` turns it off.
     pub on: bool,
 }
 
 /// How to find a disk in its enclosure.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LocatedDisk {
+    /// Path of the disk in its pool.
     pub path: String,
     /// The device behind the path, if it is one.
     pub device: Option<String>,
+    /// Serial number of the device, if it reports one.
     pub serial: Option<String>,
     /// Enclosure and slot, as the kernel names them.
     pub slot: Option<String>,
@@ -87,6 +103,7 @@ pub struct LocatedDisk {
 /// The answer to the deletion of a pool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DeletedPool {
+    /// Name of the pool that is gone.
     pub name: String,
     /// Paths of disks that were away or failed: their labels are still there, until they are erased.
     pub labelled_disks: Vec<String>,
@@ -115,6 +132,7 @@ pub struct ForgetPromises {
 /// A disk that has forgotten promises.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ForgottenPromises {
+    /// The disk whose promises are gone.
     #[schema(value_type = String)]
     pub disk: types::DiskId,
     /// The names of the volumes to which they were given.
@@ -124,6 +142,7 @@ pub struct ForgottenPromises {
 /// A disk that was erased.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErasedDisk {
+    /// Path of the disk that holds nothing now.
     pub path: String,
     /// The disk's former content, in words.
     pub held: String,
@@ -159,12 +178,17 @@ pub struct ImportPool {
 /// Result of an import.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ImportedPool {
+    /// Name of the pool on this server.
     pub name: String,
+    /// Names of the volumes that came with it.
     pub volumes: Vec<String>,
+    /// Names of the shares that came with it.
     pub shares: Vec<String>,
+    /// Names of the users that came with it.
     pub users: Vec<String>,
     /// Users who cannot log on until a password is set.
     pub passwords_lost: Vec<String>,
+    /// Disks of the pool that were not found, in words.
     pub missing_disks: Vec<String>,
     /// Volumes that are not served, and why.
     pub not_served: Vec<String>,
@@ -175,17 +199,22 @@ pub struct ImportedPool {
     pub notes: Vec<String>,
 }
 
+/// A volume to make.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
+    /// Name of the volume, which no other volume on the server or in the cluster has.
     pub name: String,
     /// Name of the pool; may be left out if there is only one.
     #[serde(default)]
     pub pool: Option<String>,
+    /// Number of copies; left out: two.
     #[serde(default)]
     pub resiliency: Resiliency,
+    /// The time at which space is taken; left out: as data is written.
     #[serde(default)]
     pub provisioning: Provisioning,
+    /// Size that clients see; copies take further space.
     pub size_bytes: u64,
     /// Fill level in percent from which health warns; left out: 90.
     #[serde(default)]
@@ -206,6 +235,7 @@ pub struct SetVolume {
     pub warn_at_percent: Option<u8>,
 }
 
+/// A check of a volume: metadata, allocation and copies are compared.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckVolume {
@@ -220,6 +250,7 @@ pub struct CheckVolume {
 /// The answer to a request that made a disk, a pool or a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Created {
+    /// Id of the object, as text.
     pub id: String,
     /// Of a disk, its path.
     pub name: String,
@@ -229,8 +260,10 @@ pub struct Created {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaBounds {
+    /// Usage beyond which the user counts as over the threshold.
     #[serde(default)]
     pub threshold_bytes: Option<u64>,
+    /// Usage beyond which the user's writes are refused.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
 }
@@ -239,6 +272,7 @@ pub struct QuotaBounds {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQuotas {
+    /// Whether usage is counted, and whether limits hold.
     #[serde(default)]
     pub mode: Option<QuotaMode>,
     /// Bounds of users who have none of their own.
@@ -249,6 +283,7 @@ pub struct SetQuotas {
 /// The answer to a request that began a storage job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Started {
+    /// Number of the job, as the list of jobs has it.
     pub job: u64,
 }
 
@@ -258,29 +293,42 @@ pub struct Started {
 pub struct Grant {
     /// A user, a group, `Everyone`, `Authenticated Users`, or a SID.
     pub who: String,
+    /// The most that the share lets the account do.
     #[schema(value_type = String)]
     pub access: ShareAccess,
 }
 
+/// A share and its options.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ShareView {
+    /// Name of the share, as clients spell it in a tree connect.
     pub name: String,
+    /// Name of the volume with the share's directory; its id if the volume is not known.
     pub volume: String,
+    /// Id of that volume.
     #[schema(value_type = String)]
     pub volume_id: VolumeId,
+    /// Directory of the volume that is the share's root, `\` between names; empty: its root.
     pub path: String,
+    /// Remark that clients see beside the share's name.
     pub comment: String,
+    /// The rights of users and groups; nobody else has access.
     pub access: Vec<Grant>,
+    /// The moment at which writes are durable: `write`, `close` or `flush`.
     #[schema(value_type = String)]
     pub durability: ShareDurability,
+    /// Clients change nothing through the share.
     pub read_only: bool,
     /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
     pub continuously_available: bool,
     /// Clients learn that any server may serve the share, and cache reads at most.
     #[serde(default)]
     pub scale_out: bool,
+    /// Only encrypted sessions reach the share.
     pub encrypt: bool,
+    /// Listings leave out entries that the user may not read.
     pub access_based_enumeration: bool,
+    /// Oplocks and leases are granted.
     pub caching: bool,
 }
 
@@ -313,14 +361,17 @@ impl ShareView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareOptions {
+    /// Remark that clients see beside the share's name.
     #[serde(default)]
     pub comment: Option<String>,
     /// All grants anew.
     #[serde(default)]
     pub access: Option<Vec<Grant>>,
+    /// The moment at which writes are durable: `write`, `close` or `flush`.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub durability: Option<ShareDurability>,
+    /// Clients change nothing through the share.
     #[serde(default)]
     pub read_only: Option<bool>,
     /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
@@ -330,41 +381,55 @@ pub struct ShareOptions {
     /// `continuously_available`.
     #[serde(default)]
     pub scale_out: Option<bool>,
+    /// Only encrypted sessions reach the share.
     #[serde(default)]
     pub encrypt: Option<bool>,
+    /// Listings leave out entries that the user may not read.
     #[serde(default)]
     pub access_based_enumeration: Option<bool>,
+    /// Oplocks and leases are granted.
     #[serde(default)]
     pub caching: Option<bool>,
 }
 
+/// A share to make.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateShare {
+    /// Name of the share, which no other share has.
     pub name: String,
     /// Name of the volume.
     pub volume: String,
     /// Directory of the volume, `\` or `/` between names; empty: its root.
     #[serde(default)]
     pub path: String,
+    /// Options of the share; those left out are as by default.
     #[serde(default)]
     pub options: ShareOptions,
 }
 
+/// A user account, without its password.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct UserView {
+    /// Name with which the user logs on.
     pub name: String,
+    /// Security identifier, which stays if the user is renamed.
     #[schema(value_type = String)]
     pub sid: types::Sid,
+    /// A disabled user cannot log on.
     pub enabled: bool,
+    /// Name for people; may be empty.
     pub full_name: String,
+    /// Names of the groups of which the user is a member.
     pub groups: Vec<String>,
+    /// Time at which the password was set last.
     pub password_set_unix_s: u64,
     /// The import lacked the key that opens the password: set a new one.
     pub password_lost: bool,
 }
 
 impl UserView {
+    /// Shows a user, with those of `groups` of which it is a member.
     pub fn new(user: User, groups: &[Group]) -> Self {
         Self {
             groups: groups
@@ -382,11 +447,15 @@ impl UserView {
     }
 }
 
+/// A user account to make.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
+    /// Name with which the user logs on.
     pub name: String,
+    /// Password in clear text; only its hash is kept.
     pub password: String,
+    /// Name for people; may be empty.
     #[serde(default)]
     pub full_name: String,
     /// Groups it becomes a member of.
@@ -401,35 +470,47 @@ pub struct SetUser {
     /// Another name; the SID stays, and with it groups, grants and files. Its sessions end.
     #[serde(default)]
     pub name: Option<String>,
+    /// A new password in clear text.
     #[serde(default)]
     pub password: Option<String>,
+    /// Name for people; empty: none.
     #[serde(default)]
     pub full_name: Option<String>,
+    /// `false`: the user cannot log on.
     #[serde(default)]
     pub enabled: Option<bool>,
 }
 
+/// A group and its members.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GroupView {
+    /// Name of the group, as grants and access entries spell it.
     pub name: String,
+    /// Security identifier of the group.
     #[schema(value_type = String)]
     pub sid: types::Sid,
+    /// Names of the members, or SIDs of accounts that are not known here.
     pub members: Vec<String>,
     /// One of Windows' own groups.
     pub builtin: bool,
 }
 
+/// A group to make.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddGroup {
+    /// Name of the group, which no other account has.
     pub name: String,
 }
 
+/// A change of a group's members.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetGroup {
+    /// Accounts that become members.
     #[serde(default)]
     pub add: Vec<String>,
+    /// Accounts that are no longer members.
     #[serde(default)]
     pub remove: Vec<String>,
 }
@@ -437,7 +518,9 @@ pub struct SetGroup {
 /// A security descriptor: owner, group and discretionary ACL.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AclView {
+    /// The owner's name, or its SID.
     pub owner: String,
+    /// Name of the primary group, or its SID.
     pub group: String,
     /// No DACL: everyone may do everything.
     pub entries: Option<Vec<AclEntry>>,
@@ -445,10 +528,13 @@ pub struct AclView {
     pub protected: bool,
 }
 
+/// An entry of an ACL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
+    /// A user, a group, a well-known name such as `Everyone`, or a SID.
     pub who: String,
+    /// `true` grants the access, `false` denies it.
     pub allow: bool,
     /// `full`, `modify`, `read_execute`, `read`, `write`, or an access mask such as `0x1200a9`.
     pub access: String,
@@ -470,6 +556,7 @@ pub struct AclEntry {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAcl {
+    /// The account that becomes the owner.
     #[serde(default)]
     pub owner: Option<String>,
     /// Entries to add; one for the same account and kind is replaced.
@@ -521,16 +608,21 @@ pub struct AclChanged {
 /// A named token of the API, without its text.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
+    /// Name of the token, by which it is deleted.
     pub name: String,
+    /// `reader`, `operator` or `administrator`.
     #[schema(value_type = String)]
     pub role: Role,
+    /// Time at which the token was made.
     pub created_unix_s: u64,
     /// `null`: it is good until it is deleted.
     pub expires_unix_s: Option<u64>,
+    /// Whether the token's time is over, so that it admits nobody.
     pub expired: bool,
 }
 
 impl TokenView {
+    /// Shows a token; `now_unix_s` decides whether it has expired.
     pub fn new(token: ApiToken, now_unix_s: u64) -> Self {
         let expired = token.is_expired(now_unix_s);
         let ApiToken { name, role, created_unix_s, expires_unix_s, .. } = token;
@@ -538,9 +630,11 @@ impl TokenView {
     }
 }
 
+/// A token to make.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
+    /// Name of the token, which no other token has.
     pub name: String,
     /// `reader`, `operator` or `administrator`.
     #[schema(value_type = String)]
@@ -550,11 +644,15 @@ pub struct CreateToken {
     pub expires_in_s: Option<u64>,
 }
 
+/// A token that was made, with its text.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {
+    /// Name of the token, by which it is deleted.
     pub name: String,
+    /// `reader`, `operator` or `administrator`.
     #[schema(value_type = String)]
     pub role: Role,
+    /// Time until which it is good; `null`: until it is deleted.
     pub expires_unix_s: Option<u64>,
     /// Sent as `Authorization: Bearer TOKEN`. It is not shown again.
     pub token: String,

@@ -63,6 +63,7 @@ pub struct Seat {
 }
 
 impl Seats {
+    /// Makes the seats of a listener, with the limits of the API.
     pub fn new() -> Arc<Self> {
         Self::with_limits(AdmissionLimits {
             connections: CONNECTIONS_MAX,
@@ -72,6 +73,7 @@ impl Seats {
         })
     }
 
+    /// Makes the seats of a listener, with other limits.
     pub fn with_limits(limits: AdmissionLimits) -> Arc<Self> {
         let table = Table {
             admission: Admission::new(limits),

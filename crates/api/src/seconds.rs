@@ -18,7 +18,9 @@ const WANTED_FOR: Duration = Duration::from_secs(5);
 /// Totals at both ends of the last second; `uptime_us` is the time of each, by the server's own clock.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct LastSecond {
+    /// Totals at the beginning of the second.
     pub before: Performance,
+    /// Totals at its end.
     pub after: Performance,
     /// `null`: an earlier release does not report it.
     #[serde(default)]
@@ -30,15 +32,20 @@ pub struct LastSecond {
 pub struct MachineSecond {
     /// Load of all processors together.
     pub cpu_percent: Option<f64>,
+    /// Memory in use: that which is not available without swapping.
     pub memory_used_bytes: Option<u64>,
+    /// Memory of the machine.
     pub memory_bytes: Option<u64>,
+    /// Received by the machine's network devices.
     pub received_bytes_per_s: Option<f64>,
+    /// Sent by the machine's network devices.
     pub sent_bytes_per_s: Option<f64>,
 }
 
 /// A server's last second, and the activity in it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ServerActivity {
+    /// Totals and load of the second.
     #[serde(flatten)]
     pub second: LastSecond,
     /// `null`: nobody had asked in the second before, so that it was not counted; or an earlier release
@@ -61,7 +68,9 @@ pub struct ClusterSecond {
 /// Counters of the last second of one server of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ServerSecond {
+    /// Name of the server.
     pub server: String,
+    /// Totals and load of the server.
     #[serde(flatten)]
     pub second: LastSecond,
 }

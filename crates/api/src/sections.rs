@@ -8,26 +8,41 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+/// Section `[api]`; [`DOCUMENTATION`] has the help of each key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiSection {
+    /// Listener without TLS, on loopback.
     pub listen: SocketAddr,
+    /// Listeners with TLS; none by default.
     pub tls_listen: Vec<SocketAddr>,
+    /// Certificate with its chain, in PEM form.
     pub tls_certificate: PathBuf,
+    /// Private key of the certificate, in PEM form.
     pub tls_key: PathBuf,
 }
 
+/// Section `[health]`; [`DOCUMENTATION`] has the help of each key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthSection {
+    /// URL of the webhook; empty: none.
     pub webhook: String,
+    /// Authorities for the webhook, in PEM form; empty: those of the system.
     pub webhook_ca_file: PathBuf,
+    /// HOST or HOST:PORT of the SMTP server; empty: no mail is sent.
     pub mail_server: String,
+    /// Protection of mails and of the login.
     pub mail_protection: Protection,
+    /// Address of the sender.
     pub mail_from: String,
+    /// Addresses of the receivers.
     pub mail_to: Vec<String>,
+    /// User of the login; empty: no login.
     pub mail_user: String,
+    /// File with the password of the login.
     pub mail_password_file: PathBuf,
+    /// Authorities for the SMTP server, in PEM form; empty: those of the system.
     pub mail_ca_file: PathBuf,
 }
 
@@ -76,7 +91,9 @@ pub const DOCUMENTATION: &[(&str, &str)] = &[
 /// A value that parses and makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadKey {
+    /// Key, as `section.key`.
     pub key: &'static str,
+    /// Reason, or the form that a value has.
     pub why: String,
 }
 

@@ -23,12 +23,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    /// The file at `path` cannot be read, because of `source`.
     #[error("{path}: {source}")]
     Read { path: String, source: std::io::Error },
+    /// The file at `path` is not in PEM form, because of `why`.
     #[error("{path}: {why}; a file in PEM form is needed")]
     Pem { path: String, why: String },
+    /// The key's file at `path` has a `mode` by which everybody can read it.
     #[error("{path} has mode {mode:03o}, so that anybody on this machine can read the key: chmod 640 {path}")]
     Readable { path: String, mode: u32 },
+    /// The files `certificate` and `key` do not belong together, because of `why`.
     #[error("certificate {certificate} and key {key} cannot be used together: {why}")]
     Pair { certificate: String, key: String, why: String },
 }

@@ -26,6 +26,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
 const START_LOOK: Duration = Duration::from_millis(100);
 
+/// A client of one server's API, which may hand requests on to servers of its cluster.
 pub struct Client {
     agent: Agent,
     base: String,

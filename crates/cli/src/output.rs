@@ -14,9 +14,12 @@ use std::io::{BufRead, IsTerminal};
 /// One column: its head, and whether it holds numbers.
 pub struct Column(pub &'static str, pub Align);
 
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Align {
+    /// For text.
     Left,
+    /// For numbers.
     Right,
 }
 
@@ -136,6 +139,7 @@ pub fn word(value: impl Serialize) -> String {
     }
 }
 
+/// Writes a health status as a word in its colour: green, yellow or red.
 pub fn health(health: Health) -> String {
     let text = word(health);
     match health {

@@ -102,6 +102,7 @@ pub fn check(name: &str) -> io::Result<()> {
     is_set_in(&directory(), user(), name).map(drop)
 }
 
+/// Whether an event is set; `false` also if the directory cannot be used.
 pub fn is_set(name: &str) -> bool {
     is_set_in(&directory(), user(), name).unwrap_or(false)
 }

@@ -8,22 +8,31 @@ const INTERVALS_MAX: u64 = 1_000_000;
 pub struct Profile {
     /// A dot every this many completions; 0: none.
     pub progress: u32,
+    /// Format of the results (`-R`).
     pub format: ResultFormat,
     /// Print the profile and do nothing (`-Rp`).
     pub profile_only: bool,
+    /// Verbose (`-v`): kept in XML profiles and results; no report depends on it.
     pub verbose: bool,
+    /// Print further statistics in the summary (`-vs`).
     pub verbose_statistics: bool,
+    /// Bit mask of `-:`; bit 0 lets throttles sleep for longer than 1 ms.
     pub experiment_flags: u32,
     /// Make the files of all time spans before the first; of XML profiles only.
     pub precreate: Option<Precreate>,
+    /// The ETW options (`-e`); `None`: none was given.
     pub trace: Option<Trace>,
+    /// Time spans in the order of the run; a command line has one.
     pub time_spans: Vec<TimeSpan>,
 }
 
+/// Format of the results (`-R`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResultFormat {
+    /// DiskSpd's report for people.
     #[default]
     Text,
+    /// DiskSpd's XML, with the profile in front of the results.
     Xml,
 }
 
@@ -41,42 +50,68 @@ pub enum Precreate {
 /// The ETW options: kept and reported, since no such provider exists here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
+    /// Process starts and ends.
     pub process: bool,
+    /// Thread starts and ends.
     pub thread: bool,
+    /// Loads of images.
     pub image_load: bool,
+    /// Physical disk I/O.
     pub disk_io: bool,
+    /// All page faults.
     pub memory_page_faults: bool,
+    /// Hard page faults.
     pub memory_hard_faults: bool,
+    /// Network activity.
     pub network: bool,
+    /// Registry calls.
     pub registry: bool,
+    /// Buffers in paged memory (`-ep`).
     pub paged_memory: bool,
+    /// Clock of the events' times.
     pub clock: TraceClock,
 }
 
+/// Clock of ETW's times (`-eq`, `-es`, `-ec`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceClock {
+    /// Performance counter (`-eq`).
     #[default]
     Performance,
+    /// System time (`-es`).
     System,
+    /// Cycle counter of the processor (`-ec`).
     Cycles,
 }
 
+/// A stretch of a run with targets and times of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimeSpan {
+    /// Measured time (`-d`), at least 1.
     pub duration_s: u32,
+    /// Time of load before it that does not count (`-W`).
     pub warm_up_s: u32,
+    /// Time of load after it that does not count (`-C`).
     pub cool_down_s: u32,
+    /// Seed of all random numbers (`-z`).
     pub random_seed: u32,
     /// All threads together (`-F`); 0: threads are counted per target.
     pub thread_count: u32,
     /// Outstanding operations per thread of a pool (`-O`); 0: per target.
     pub request_count: u32,
+    /// Processors of the threads (`-a`, `-n`).
     pub affinity: Affinity,
+    /// Completion routines instead of a completion port (`-x`); reported only.
     pub completion_routines: bool,
+    /// Measure latency (`-L`).
     pub measure_latency: bool,
+    /// Compute the standard deviation of IOPS (`-D`).
     pub iops_std_dev: bool,
+    /// Length of the intervals for that deviation (`-D`).
     pub bucket_ms: u32,
+    /// New random data for every write (`-Zr`).
     pub random_write_data: bool,
+    /// Targets, each with options of its own.
     pub targets: Vec<Target>,
 }
 
@@ -103,106 +138,161 @@ impl Default for TimeSpan {
 /// Which processor a thread runs on. A group is a slice of 64 processors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Affinity {
+    /// Threads go round over groups and processors (`-ag`).
     RoundRobin,
+    /// The scheduler chooses (`-n`).
     Disabled,
+    /// Threads go round over these processors (`-a`).
     Assigned(Vec<GroupProcessor>),
 }
 
+/// A processor, as Windows counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupProcessor {
+    /// Group of 64 processors.
     pub group: u16,
+    /// Number within the group, 0 to 63.
     pub processor: u8,
 }
 
+/// Caches that a target's data goes through (`-S`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
+    /// All caches (`-Sb`).
     #[default]
     Cached,
+    /// Not the page cache: O_DIRECT, or unbuffered SMB2 requests (`-Su`).
     DisableOsCache,
+    /// Not the cache of this machine; remote targets only (`-Sr`).
     DisableLocalCache,
 }
 
+/// Whether writes are durable when they are answered (`-Sw`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteThrough {
+    /// Writes may be answered out of a cache.
     #[default]
     Off,
+    /// Writes are answered when they are durable.
     On,
 }
 
+/// Flush of a memory-mapped target after each write (`-N`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushMode {
+    /// FlushViewOfFile, here msync (`-Nv`).
     ViewOfFile,
+    /// Flush of the cache lines, and a wait for them (`-Nn`).
     NonVolatileMemory,
+    /// Flush of the cache lines without a wait (`-Ni`).
     NonVolatileMemoryNoDrain,
 }
 
+/// Data of writes (`-Z`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum WriteContent {
     /// Bytes 0 to 255, again and again.
     #[default]
     Sequential,
+    /// Zeros (`-Z`).
     Zero,
     /// A buffer of random bytes, or of a file's, from which every write takes a piece.
     Source {
+        /// Length of the buffer.
         size_bytes: u64,
+        /// File that fills the buffer; `None`: random bytes.
         file: Option<String>,
     },
 }
 
+/// Bound of each thread's throughput on a target (`-g`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Throughput {
+    /// Bytes per millisecond, which are DiskSpd's own unit.
     BytesPerMillisecond(u32),
+    /// Operations per second (`-g<n>i`).
     Iops(u32),
 }
 
 /// Shares of operations over shares of the target: (share of operations in %, extent).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Distribution {
+    /// Extents in percent of the target (`-rdpct`).
     Percent(Vec<(u32, u64)>),
+    /// Extents in bytes (`-rdabs`).
     Absolute(Vec<(u32, u64)>),
 }
 
+/// I/O priority (`-I`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
+    /// Very low (`-I1`).
     VeryLow,
+    /// Low (`-I2`).
     Low,
+    /// Normal (`-I3`).
     #[default]
     Normal,
 }
 
+/// A file, a block device or a file on a share, and the load on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
+    /// Name of the target, or `*1` and so on for a template of an XML profile.
     pub path: String,
+    /// Length of each operation (`-b`), at least 1.
     pub block_bytes: u32,
     /// Stride of sequential access, alignment of random; `None`: the block size.
     pub stride_bytes: Option<u64>,
+    /// One sequential offset that all threads share (`-si`).
     pub interlocked: bool,
+    /// First byte that is used (`-B`).
     pub base_offset_bytes: u64,
     /// Exclusive; 0: the target's size.
     pub max_offset_bytes: u64,
+    /// Hint of sequential access when the file is opened (`-fs`).
     pub hint_sequential: bool,
+    /// Hint of random access when the file is opened (`-fr`).
     pub hint_random: bool,
+    /// Hint of a temporary file when it is opened (`-ft`).
     pub temporary: bool,
+    /// Large pages for the buffers (`-l`).
     pub large_pages: bool,
+    /// Outstanding operations of each thread (`-o`), at least 1.
     pub request_count: u32,
     /// 0: sequential, 100: random, between: mixed.
     pub random_percent: u32,
+    /// Places of random operations (`-rd`); `None`: all are equally likely.
     pub distribution: Option<Distribution>,
+    /// Caches that the data goes through (`-S`).
     pub cache: CacheMode,
+    /// Whether writes are durable when they are answered (`-Sw`).
     pub write_through: WriteThrough,
+    /// Access by a mapping instead of reads and writes (`-Sm`).
     pub memory_mapped: bool,
+    /// Flush of the mapping after each write (`-N`); `None`: none.
     pub flush_mode: Option<FlushMode>,
+    /// Data of writes (`-Z`).
     pub content: WriteContent,
+    /// Operations between two think times (`-i`); 0: think time after each one.
     pub burst_size: u32,
+    /// Pause after a burst (`-j`); 0: none.
     pub think_time_ms: u32,
+    /// Bound of each thread's throughput (`-g`); `None`: none.
     pub throughput: Option<Throughput>,
+    /// Threads of the target (`-t`), unless the time span has threads of its own.
     pub threads: u32,
     /// Create the file, of this size.
     pub create_bytes: Option<u64>,
+    /// Share of writes (`-w`), 0 to 100.
     pub write_percent: u32,
+    /// Sequential operations at the same offset in parallel (`-p`).
     pub parallel_async: bool,
+    /// Distance of the threads' first offsets (`-T`).
     pub thread_stride_bytes: u64,
+    /// I/O priority of the operations (`-I`).
     pub priority: Priority,
+    /// Weight in a pool of slots (`-O`), at least 1.
     pub weight: u32,
     /// (thread, weight): which threads of a pool use it, all if empty.
     pub thread_targets: Vec<(u32, Option<u32>)>,
@@ -245,10 +335,12 @@ impl Default for Target {
 }
 
 impl Target {
+    /// Returns the distance of possible offsets: the stride, or the block size.
     pub fn stride(&self) -> u64 {
         self.stride_bytes.unwrap_or(u64::from(self.block_bytes))
     }
 
+    /// Whether some operations are random.
     pub fn is_random(&self) -> bool {
         self.random_percent > 0
     }
@@ -257,7 +349,9 @@ impl Target {
 /// Errors and oddities of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
+    /// Conflicts that forbid the run, in DiskSpd's words.
     pub errors: Vec<String>,
+    /// Oddities that do not forbid the run, in DiskSpd's words.
     pub warnings: Vec<String>,
 }
 

@@ -12,11 +12,15 @@ pub const PROGRESS_FILE_BYTES: usize = 96;
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    /// Files are made, filled and opened.
     Opening,
     /// The run waits for its time to start.
     Ready,
+    /// Load runs and does not count yet.
     WarmUp,
+    /// Load runs and counts.
     Measuring,
+    /// Load runs and no longer counts.
     CoolDown,
 }
 
@@ -37,7 +41,9 @@ impl Phase {
 /// A line of a progress file: the phase, and totals since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressLine {
+    /// Phase of the run.
     pub phase: Phase,
+    /// Sums over all threads.
     pub totals: Totals,
 }
 
@@ -59,6 +65,7 @@ impl ProgressLine {
     }
 }
 
+/// The display of a run's progress.
 pub struct Progress {
     file: Option<File>,
     is_terminal: bool,
@@ -71,6 +78,7 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Makes a display; `dot_every`: completions for each dot of `-P`, 0: no dots.
     pub fn new(is_terminal: bool, dot_every: u32) -> Self {
         Self {
             file: None,

@@ -3,12 +3,16 @@
 /// Why text is not a size; the message is DiskSpd's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
+    /// The text does not begin with a number.
     #[error("Invalid integer")]
     Integer,
+    /// The number has an unknown unit.
     #[error("Invalid size '{0}'. Valid: K - KiB, M - MiB, G - GiB, T - TiB, B - block")]
     Unit(char),
+    /// The number times its unit is beyond 64 bits.
     #[error("Overflow applying multipler '{0}'")]
     Overflow(char),
+    /// Text follows the unit.
     #[error("Unrecognized characters after size specification")]
     Trailing,
 }

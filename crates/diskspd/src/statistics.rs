@@ -52,6 +52,7 @@ impl Histogram {
         ((SUB + sub) << (power + 1), 1 << (power + 1))
     }
 
+    /// Counts one latency.
     pub fn record(&mut self, latency_ns: u64) {
         if self.counts.is_empty() {
             self.counts = vec![0; Self::BYTES_MAX / 8];
@@ -79,6 +80,7 @@ impl Histogram {
         Some(())
     }
 
+    /// Adds the latencies of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -96,18 +98,22 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.count
     }
 
+    /// Returns the smallest latency, exactly; `None`: there is none.
     pub fn min_ms(&self) -> Option<f64> {
         (self.count > 0).then_some(self.min_ns as f64 / 1e6)
     }
 
+    /// Returns the largest latency, exactly; `None`: there is none.
     pub fn max_ms(&self) -> Option<f64> {
         (self.count > 0).then_some(self.max_ns as f64 / 1e6)
     }
 
+    /// Returns the mean latency, exactly; `None`: there is none.
     pub fn mean_ms(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64 / 1e6)
     }
@@ -154,7 +160,9 @@ impl Histogram {
 /// Completions by interval, for the deviation of IOPS, and their latency if it is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
+    /// Length of an interval; 0: nothing is counted by interval.
     pub bucket_ms: u32,
+    /// Completions in each interval of the measured time.
     pub counts: Vec<u64>,
     /// As many as counts, or none.
     pub latencies: Vec<Moments>,
@@ -163,10 +171,15 @@ pub struct Intervals {
 /// Smallest, largest, sum and sum of squares of latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moments {
+    /// Number of latencies.
     pub count: u64,
+    /// Smallest latency; 0 if there is none.
     pub min_ns: u64,
+    /// Largest latency; 0 if there is none.
     pub max_ns: u64,
+    /// Sum of the latencies.
     pub sum_ns: u128,
+    /// Sum of the squares, in square nanoseconds.
     pub sum_squared_ns2: u128,
 }
 
@@ -182,6 +195,7 @@ impl Moments {
         self.merge(&one);
     }
 
+    /// Adds the latencies of another one.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -210,12 +224,14 @@ impl Moments {
 }
 
 impl Intervals {
+    /// Makes empty intervals for `duration_ms`; the last one may be shorter.
     pub fn new(bucket_ms: u32, duration_ms: u64, measure_latency: bool) -> Self {
         let buckets = duration_ms.div_ceil(u64::from(bucket_ms.max(1))) as usize;
         let latencies = if measure_latency { vec![Moments::default(); buckets] } else { Vec::new() };
         Self { bucket_ms: bucket_ms.max(1), counts: vec![0; buckets], latencies }
     }
 
+    /// Counts a completion `at_ns` after measuring began, unless all intervals are over.
     pub fn record(&mut self, at_ns: u64, latency_ns: u64) {
         let bucket = (at_ns / 1_000_000 / u64::from(self.bucket_ms)) as usize;
         if let Some(count) = self.counts.get_mut(bucket) {
@@ -232,6 +248,7 @@ impl Intervals {
         self.latencies.truncate(intervals);
     }
 
+    /// Adds the completions of another thread or target.
     pub fn merge(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -263,13 +280,18 @@ impl Intervals {
 /// One direction of one thread on one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Direction {
+    /// Bytes moved while the run measured.
     pub bytes: u64,
+    /// Operations that ended while the run measured.
     pub operations: u64,
+    /// Latencies of these operations; empty if they are not measured.
     pub latency: Histogram,
+    /// Operations by interval; empty if they are not counted so.
     pub intervals: Intervals,
 }
 
 impl Direction {
+    /// Adds the results of another one.
     pub fn merge(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -283,7 +305,9 @@ impl Direction {
 pub struct EffectiveRange {
     /// Of the sum of all shares.
     pub share: u32,
+    /// First byte of the range.
     pub offset: u64,
+    /// Length of the range.
     pub len_bytes: u64,
 }
 
@@ -294,6 +318,7 @@ pub struct WaitStatistics {
     pub completion_waits: u64,
     /// Waits that a throttle or think time bounds, and those of them of more than 1 ms.
     pub throttle_waits: u64,
+    /// Of these, waits of more than 1 ms.
     pub throttle_sleeps: u64,
     /// Completions that were there beside the one waited for.
     pub batched_completions: u64,
@@ -302,30 +327,41 @@ pub struct WaitStatistics {
 /// A thread's sessions, and their work while the run measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SmbUse {
+    /// Name of the server, as the target has it.
     pub server: String,
+    /// Whether the session is over SMB Direct.
     pub is_rdma: bool,
     /// Why SMB Direct was not used though it was hoped for.
     pub fallback: Option<String>,
+    /// Dialect in use, such as `3.1.1`.
     pub dialect: String,
+    /// Number of connections.
     pub channels: u32,
+    /// Whether messages are signed.
     pub is_signed: bool,
     /// The cipher, if messages are encrypted.
     pub cipher: Option<String>,
+    /// Counters of the session's client.
     pub counters: smb_client::Counters,
 }
 
 /// One thread on one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetResult {
+    /// Name of the target, as the user gave it.
     pub path: String,
+    /// Size of the target when it was opened.
     pub file_bytes: u64,
     /// The effective ranges of `-rd` on this target.
     pub distribution: Vec<EffectiveRange>,
+    /// Reads of the target.
     pub read: Direction,
+    /// Writes to the target.
     pub write: Direction,
 }
 
 impl TargetResult {
+    /// Adds reads and writes up.
     pub fn total(&self) -> Direction {
         let mut total = self.read.clone();
         total.merge(&self.write);
@@ -338,8 +374,11 @@ impl TargetResult {
 pub struct ProcessorPlace {
     /// The system's number of it.
     pub processor: u32,
+    /// Physical package, by the kernel's number.
     pub socket: u32,
+    /// NUMA node, by the kernel's number.
     pub node: u32,
+    /// Core within the package, by the kernel's number.
     pub core: u32,
     /// 0: the slowest kind.
     pub class: u32,
@@ -348,20 +387,28 @@ pub struct ProcessorPlace {
 /// Share of the time of one processor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessorUse {
+    /// Group of 64 processors, as Windows counts them.
     pub group: u16,
+    /// Number within the group, 0 to 63.
     pub number: u32,
+    /// Share of the time in programs.
     pub user_percent: f64,
     /// Without idle time.
     pub kernel_percent: f64,
+    /// Share of the time idle, waits for disks included.
     pub idle_percent: f64,
 }
 
 /// Result of one time span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpanResult {
+    /// Time that was measured; shorter than asked for after an interruption.
     pub seconds: f64,
+    /// Threads of the time span.
     pub thread_count: u32,
+    /// Outstanding operations of each thread of a pool; 0: set for each target.
     pub request_count: u32,
+    /// Use of each processor while the run measured.
     pub processors: Vec<ProcessorUse>,
     /// By thread, then by target.
     pub threads: Vec<Vec<TargetResult>>,
@@ -376,17 +423,28 @@ pub struct SpanResult {
 /// The machine that ran it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemInformation {
+    /// Host name.
     pub computer_name: String,
     /// As `2024/06/03 10:00:00 UTC`.
     pub start_time: String,
+    /// Number of logical processors.
     pub processors: u32,
+    /// Number of cores.
     pub cores: u32,
+    /// Number of groups of 64 processors.
     pub groups: u32,
+    /// Number of NUMA nodes.
     pub nodes: u32,
+    /// Number of physical packages.
     pub sockets: u32,
+    /// Whether there are cores of several kinds.
     pub heterogeneous: bool,
+    /// Place of each logical processor.
     pub places: Vec<ProcessorPlace>,
+    /// Governor of the processors' frequency; empty if the kernel reports none.
     pub power_scheme: String,
+    /// Version of DiskSpd whose layout the report has.
     pub tool_version: String,
+    /// Date of that version.
     pub tool_date: String,
 }

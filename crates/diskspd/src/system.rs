@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Version of DiskSpd's layout, which `-?` prints as well.
 pub const VERSION: &str = "2.2.0";
+/// Date of that version, as DiskSpd prints it.
 pub const VERSION_DATE: &str = "2024/6/3";
 /// Processors in a group: Windows' number.
 pub const GROUP_PROCESSORS: u32 = 64;
@@ -14,9 +15,13 @@ pub const GROUP_PROCESSORS: u32 = 64;
 /// Times of one processor in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorTimes {
+    /// Number of the processor, as the kernel counts them.
     pub number: u32,
+    /// Time in programs.
     pub user: u64,
+    /// Time in the kernel, interrupts and stolen time included.
     pub kernel: u64,
+    /// Time idle, waits for disks included.
     pub idle: u64,
 }
 

@@ -30,8 +30,10 @@ impl Moved {
 /// Why the records did not move. The server continues with its old engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CarryError {
+    /// The handle's state is in etcd already.
     #[error("the state is in etcd already")]
     Done,
+    /// etcd has records of a cluster of this name.
     #[error("etcd has a cluster of this name already: '{0}'")]
     Exists(String),
     /// The handle uses etcd from now on, which does not answer. Starting the server anew finds out which engine has the state.
@@ -39,6 +41,7 @@ pub enum CarryError {
         "etcd did not say whether the cluster state moved; start the server again when etcd answers: {0}"
     )]
     Undecided(StateError),
+    /// The old engine or etcd refused, or did not answer; nothing has moved.
     #[error(transparent)]
     State(#[from] StateError),
 }

@@ -56,6 +56,7 @@ async fn origin_of(shared: &Arc<Shared>) -> Result<Option<Origin>, StateError> {
 /// Why a cluster was not formed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
+    /// etcd has a cluster of this name, or another process forms it now.
     #[error("etcd has a cluster of this name already, or another process forms it now")]
     Exists,
     /// The cluster does not exist, and this try will not make it; form again.

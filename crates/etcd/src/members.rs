@@ -35,10 +35,13 @@ const FIXED: [(u32, u32, u32); 2] = [(3, 4, 32), (3, 5, 14)];
 /// A member of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdMember {
+    /// Id that etcd gave the member.
     pub id: u64,
     /// Empty until it was started for the first time.
     pub name: String,
+    /// URLs for the other members.
     pub peer_urls: Vec<String>,
+    /// URLs for clients; empty until the member was started for the first time.
     pub client_urls: Vec<String>,
     /// A learner has no vote yet.
     pub is_learner: bool,
@@ -47,7 +50,9 @@ pub struct EtcdMember {
 /// A member's report of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdStatus {
+    /// Id of the member that answered.
     pub id: u64,
+    /// Version of its program, such as `3.4.23`.
     pub version: String,
     /// The leader's id; `None`: it knows none.
     pub leader: Option<u64>,
@@ -57,12 +62,16 @@ pub struct EtcdStatus {
     pub applied: u64,
     /// The database's file, and how much of it is in use.
     pub file_bytes: u64,
+    /// Bytes of that file in use.
     pub used_bytes: u64,
+    /// Whether it has no vote yet.
     pub is_learner: bool,
+    /// Faults that the member reports, such as alarms.
     pub errors: Vec<String>,
 }
 
 impl EtcdStatus {
+    /// Returns whether the member is the leader.
     pub fn is_leader(&self) -> bool {
         self.leader == Some(self.id)
     }
@@ -71,6 +80,7 @@ impl EtcdStatus {
 /// A member as the majority has it, and as it says of itself when it is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberHealth {
+    /// The member, as the majority has it.
     pub member: EtcdMember,
     /// Or why it did not say.
     pub status: Result<EtcdStatus, String>,
@@ -186,6 +196,7 @@ pub struct Members<'a> {
 }
 
 impl EtcdState {
+    /// Returns the calls about this etcd's members.
     pub fn members(&self) -> Members<'_> {
         Members { state: self }
     }

@@ -16,8 +16,11 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// This process's certificate and key for etcd, and the authority that it trusts; all in PEM.
 #[derive(Clone)]
 pub struct TlsIdentity {
+    /// Certificate of the authority that etcd's certificates are checked by.
     pub ca_pem: Vec<u8>,
+    /// Certificate of this process.
     pub certificate_pem: Vec<u8>,
+    /// Private key of that certificate.
     pub key_pem: Zeroizing<Vec<u8>>,
 }
 
@@ -47,6 +50,7 @@ impl EtcdOptions {
     /// For [`EtcdOptions::kept_revisions`]: the changes that a watch may be behind.
     pub const KEPT_REVISIONS: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not zero");
 
+    /// Makes options with a timeout of one second, no keepalive and no floor.
     pub fn new(cluster: &str, endpoints: Vec<String>, tls: Option<TlsIdentity>) -> Self {
         Self {
             endpoints,

@@ -19,10 +19,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Why the records were not saved. The old data have them still.
 #[derive(Debug, thiserror::Error)]
 pub enum RescueError {
+    /// An etcd process cannot be run.
     #[error(transparent)]
     Process(#[from] EtcdProcessError),
+    /// An etcd does not answer, or a record does not parse.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The new etcd does not take the records.
     #[error(transparent)]
     Form(#[from] FormError),
 }

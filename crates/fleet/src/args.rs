@@ -117,6 +117,7 @@ pub struct Servers {
     pub credentials: Option<PathBuf>,
 }
 
+/// Options of `fleet new`.
 #[derive(Debug, Clone, Args)]
 pub struct New {
     #[command(flatten)]
@@ -195,6 +196,7 @@ pub struct Limits {
     pub transport: Option<Transport>,
 }
 
+/// Options of `fleet set`.
 #[derive(Debug, Clone, Args)]
 pub struct Set {
     #[command(flatten)]
@@ -232,6 +234,7 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Returns the changes that the options make to a profile.
     pub fn changes(&self) -> Changes {
         Changes {
             block_bytes: self.block,
@@ -321,6 +324,7 @@ pub struct Output {
     pub dry_run: bool,
 }
 
+/// Options of `fleet start`.
 #[derive(Debug, Clone, Args)]
 pub struct Start {
     /// A profile's name, or a file with a profile of DiskSpd
@@ -330,6 +334,7 @@ pub struct Start {
     pub shape: Shape,
 }
 
+/// Options of `fleet run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
     /// A profile's name, a file with a profile of DiskSpd, or seed-001, seed-002, seed-003, seed-004
@@ -359,6 +364,7 @@ pub struct Run {
     pub keep: bool,
 }
 
+/// Options of `fleet sweep`: lists of parameters, of which every combination runs.
 #[derive(Debug, Clone, Args)]
 pub struct Sweep {
     /// The profile that the lists change, or a file with one
@@ -394,6 +400,7 @@ pub struct Sweep {
     pub output: Output,
 }
 
+/// Options of `fleet measure`.
 #[derive(Debug, Clone, Args)]
 pub struct Measure {
     /// Only workloads whose name begins with this, such as General4K
@@ -419,6 +426,7 @@ pub struct Measure {
     pub output: Output,
 }
 
+/// Options of `fleet watch`.
 #[derive(Debug, Clone, Args)]
 pub struct Watch {
     #[command(flatten)]

@@ -26,11 +26,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
+    /// Message for stderr: what happened, and the remedy.
     pub message: String,
+    /// Exit status of the program: 1, or 130 after an interruption.
     pub exit_status: u8,
 }
 
 impl Failure {
+    /// Makes a failure with exit status 1.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), exit_status: 1 }
     }

@@ -14,8 +14,11 @@ pub struct Cell {
     pub series: String,
     /// Number of nodes that take part; 0: all.
     pub nodes: u32,
+    /// Workers of each of these nodes.
     pub workers_per_node: u32,
+    /// Transport by which workers reach their nodes.
     pub transport: Transport,
+    /// Work of each worker, with `*1` for its data file.
     pub profile: Profile,
     /// The paper has no such cell.
     pub is_extra: bool,
@@ -23,7 +26,9 @@ pub struct Cell {
 
 /// A published experiment.
 pub struct Experiment {
+    /// Name on the command line, such as `seed-001`.
     pub name: &'static str,
+    /// Title of the report.
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
@@ -43,6 +48,7 @@ pub struct Experiment {
 pub struct Choice {
     /// Number of nodes.
     pub nodes: u32,
+    /// Block size in place of the experiment's own; `None`: that of each cell.
     pub block_bytes: Option<u32>,
     /// Some node has SMB Direct.
     pub has_rdma: bool,
@@ -50,6 +56,7 @@ pub struct Choice {
     pub iops: Option<u32>,
 }
 
+/// The published experiments that the fleet can repeat.
 pub const EXPERIMENTS: [Experiment; 4] = [
     Experiment {
         name: "seed-001",
@@ -120,11 +127,13 @@ pub const EXPERIMENTS: [Experiment; 4] = [
     },
 ];
 
+/// Finds an experiment by its name.
 pub fn experiment(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|one| one.name == name)
 }
 
 impl Experiment {
+    /// Returns the cells, with the choices of the command line in their profiles.
     pub fn cells(&self, choice: &Choice) -> Vec<Cell> {
         let mut cells = (self.cells)(choice);
         for target in

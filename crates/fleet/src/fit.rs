@@ -3,6 +3,7 @@
 /// `a[0] + a[1] x + a[2] x^2`, and how well it fits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
+    /// Coefficients, by the power of x.
     pub a: [f64; 3],
     /// Coefficient of determination: 1 is a perfect fit.
     pub r_squared: f64,
@@ -44,6 +45,7 @@ impl Fit {
         Some(Self { a, r_squared })
     }
 
+    /// Returns the fitted value at `x`.
     pub fn at(&self, x: f64) -> f64 {
         self.a[0] + self.a[1] * x + self.a[2] * x * x
     }

@@ -24,12 +24,14 @@ pub struct Job {
     pub length_ms: u64,
     /// Options of DiskSpd beside the profile.
     pub options: Vec<String>,
+    /// Resources of each worker; `None`: workers are not held to anything.
     pub template: Option<Template>,
     /// Each process is one in a machine of its own; `None`: in a control group.
     #[serde(default)]
     pub microvms: Option<Microvms>,
     /// Profiles as XML; processes name them by their places.
     pub profiles: Vec<String>,
+    /// Processes that the machine starts.
     pub processes: Vec<Process>,
 }
 
@@ -48,7 +50,9 @@ impl std::fmt::Debug for Credentials {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
+    /// Name of the node that runs the workers.
     pub node: String,
+    /// Place of the profile in the job's list.
     pub profile: usize,
     /// A data file for each worker.
     pub targets: Vec<String>,
@@ -60,7 +64,9 @@ pub struct Process {
 pub enum Answer {
     /// Progress of each node's workers, since the run began.
     Progress(BTreeMap<String, FleetNode>),
+    /// Results, after all processes have ended.
     Done(Done),
+    /// Reason why there are no results.
     Failed(String),
 }
 
@@ -72,11 +78,14 @@ pub enum Said {
     Clock,
     /// Clock set, and network up: the next line is the job, and any line after that asks the machine to stop.
     Ready,
+    /// Answer to a job, as a machine gives it.
     Answer(Answer),
 }
 
+/// Results of one machine's part in a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
+    /// Results by the name of the node that ran the workers.
     pub nodes: BTreeMap<String, NodeDone>,
     /// CPU use of the machine, with everything that runs on it.
     pub cpu_percent: Option<f64>,
@@ -120,17 +129,24 @@ impl Done {
 /// One node's workers on one machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeDone {
+    /// Number of workers.
     pub workers: u64,
+    /// Rate of reads while the run measured.
     pub read: Rate,
+    /// Rate of writes while the run measured.
     pub write: Rate,
     /// (microseconds, count).
     pub read_latencies: Vec<(u64, u64)>,
+    /// Latencies of writes, in the same form.
     pub write_latencies: Vec<(u64, u64)>,
 }
 
+/// Rate of one direction, summed over workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
+    /// Operations per second.
     pub iops: f64,
+    /// Bytes per second.
     pub bytes_per_s: f64,
 }
 

@@ -46,6 +46,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -7,17 +7,22 @@ use diskspd::statistics::Histogram;
 /// One direction of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Side {
+    /// Operations per second.
     pub iops: f64,
+    /// Bytes per second.
     pub bytes_per_s: f64,
 }
 
 /// The nodes' own counters over the same time: VMFleet's CSV columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeFigures {
+    /// Rate of reads that the servers answered.
     pub read: Side,
+    /// Rate of writes that the servers answered.
     pub write: Side,
     /// From a request's arrival at the server to its answer.
     pub read_ms: Option<f64>,
+    /// Mean time of writes, measured in the same way.
     pub write_ms: Option<f64>,
     /// CPU use of the servers' processes, in percent of one machine's processors each, averaged over nodes.
     pub cpu_percent: Option<f64>,
@@ -26,25 +31,38 @@ pub struct VolumeFigures {
 /// One node's part in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeOutcome {
+    /// Name of the node.
     pub node: String,
+    /// Number of workers that ran there.
     pub workers: u64,
+    /// Rate of its workers' reads.
     pub read: Side,
+    /// Rate of its workers' writes.
     pub write: Side,
+    /// Latencies of its workers' reads.
     pub read_histogram: Histogram,
+    /// Latencies of its workers' writes.
     pub write_histogram: Histogram,
+    /// Counters of the node; `None`: they could not be read.
     pub volume: Option<VolumeFigures>,
 }
 
 /// A run of the whole fleet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
+    /// Parts of the nodes that took part.
     pub nodes: Vec<NodeOutcome>,
+    /// Rate of all reads.
     pub read: Side,
+    /// Rate of all writes.
     pub write: Side,
+    /// Latencies of all reads.
     pub read_histogram: Histogram,
+    /// Latencies of all writes.
     pub write_histogram: Histogram,
     /// CPU use of the workers' machines: of everything that ran there, servers included.
     pub cpu_percent: Option<f64>,
+    /// Sum of the nodes' counters; `None`: some node lacks them.
     pub volume: Option<VolumeFigures>,
     /// The workers' way to the nodes: `TCP`, `SMB Direct`, both, or empty for local files.
     pub transport: String,
@@ -57,15 +75,22 @@ pub struct Outcome {
 /// Milliseconds; `None` if nothing was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Latencies {
+    /// Mean of the latencies.
     pub mean_ms: Option<f64>,
+    /// Median: half of the latencies are at most this.
     pub p50_ms: Option<f64>,
+    /// Bound of 90 % of the latencies.
     pub p90_ms: Option<f64>,
+    /// Bound of 99 % of the latencies.
     pub p99_ms: Option<f64>,
+    /// Bound of 99.9 % of the latencies.
     pub p999_ms: Option<f64>,
+    /// Largest latency.
     pub max_ms: Option<f64>,
 }
 
 impl Latencies {
+    /// Computes mean and percentiles from a histogram.
     pub fn of(histogram: &Histogram) -> Self {
         Self {
             mean_ms: histogram.mean_ms(),
@@ -97,18 +122,22 @@ impl Outcome {
         outcome
     }
 
+    /// Returns reads and writes per second.
     pub fn iops(&self) -> f64 {
         self.read.iops + self.write.iops
     }
 
+    /// Returns bytes per second, read and written.
     pub fn bytes_per_s(&self) -> f64 {
         self.read.bytes_per_s + self.write.bytes_per_s
     }
 
+    /// Returns the latencies of reads.
     pub fn read_latency(&self) -> Latencies {
         Latencies::of(&self.read_histogram)
     }
 
+    /// Returns the latencies of writes.
     pub fn write_latency(&self) -> Latencies {
         Latencies::of(&self.write_histogram)
     }
@@ -120,6 +149,7 @@ impl Outcome {
         total
     }
 
+    /// Returns the latencies of reads and writes together.
     pub fn total_latency(&self) -> Latencies {
         Latencies::of(&self.total_histogram())
     }

@@ -13,9 +13,13 @@ use std::collections::BTreeMap;
 /// A server, and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
+    /// Name of the server.
     pub name: String,
+    /// HOST:PORT of SMB over TCP.
     pub smb: String,
+    /// HOST:PORT of SMB Direct; `None`: the server has none.
     pub rdma: Option<String>,
+    /// Access to the server's API; `None`: its counters are not read.
     pub api: Option<ApiAccess>,
     /// The volume to ask it for; `None` if that is unknown, as of servers that are no cluster.
     pub volume: Option<String>,
@@ -43,6 +47,7 @@ pub enum OwnersError {
     /// In a moment it may be known.
     #[error("{0}")]
     Unsettled(String),
+    /// The fleet's description and the cluster do not agree.
     #[error("{0}")]
     Wrong(String),
 }

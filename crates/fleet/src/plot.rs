@@ -18,20 +18,25 @@ const STEPS: f64 = 5.0;
 /// A group of bars: one for each series, `None` if it was not measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
+    /// Label under the group.
     pub name: String,
+    /// Height of each bar, in the order of the series.
     pub values: Vec<Option<f64>>,
 }
 
 /// A line of points (x, y).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
+    /// Name in the legend.
     pub name: String,
+    /// Points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 /// Words of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Words<'a> {
+    /// Title above the figure.
     pub title: &'a str,
     /// Under the horizontal axis.
     pub below: &'a str,

@@ -10,14 +10,19 @@ use std::fmt::Write;
 
 /// A cell and its result: an outcome, or why there is none.
 pub struct CellResult {
+    /// The run that was wanted.
     pub cell: Cell,
+    /// Outcome, or the reason why there is none.
     pub result: Result<Outcome, String>,
 }
 
 /// A figure: the name of its file, and its SVG.
 pub struct Figure {
+    /// Name of the figure's file, `.svg` included.
     pub file: String,
+    /// Title above the figure.
     pub title: String,
+    /// Contents of the file.
     pub svg: String,
 }
 

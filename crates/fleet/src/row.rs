@@ -9,13 +9,17 @@ use std::fmt::Write;
 /// Description of a run beside its figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunDescription {
+    /// Label of the run (RunLabel).
     pub label: String,
     /// The columns by which rows of one search are found again.
     pub keys: Vec<(String, String)>,
+    /// Part of the search that the run belongs to.
     pub run_type: RunType,
+    /// Reason why the search may not build on the result.
     pub cutoff: Cutoff,
     /// The limit of one worker; 0: none.
     pub qos: u64,
+    /// Number of workers in the run (VMCount).
     pub workers: u64,
 }
 
@@ -53,6 +57,7 @@ const OWN: [&str; 6] = [
 ];
 /// Facts that readers must know, several joined by [`NOTES_BETWEEN`].
 pub const NOTES: &str = "Notes";
+/// Text between two notes of a row.
 pub const NOTES_BETWEEN: &str = " | ";
 const BEFORE_KEYS: &str = "RunLabel";
 const AFTER_KEYS: [&str; 5] = ["RunType", "CutoffType", "QOSperVM", "VMCount", "IOPS"];

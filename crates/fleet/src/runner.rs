@@ -34,42 +34,54 @@ const LEAD_OF_EMULATED_BOOT: Duration = Duration::from_secs(8);
 
 /// One run.
 pub struct Plan<'a> {
+    /// Description of the fleet.
     pub state: &'a State,
     /// Places of the nodes that take part.
     pub nodes: Vec<usize>,
     /// Profile with templates `*1` for a worker's data file.
     pub profile: &'a Profile,
+    /// Transport by which workers reach the servers.
     pub transport: Transport,
     /// Percent of the workers that run on the node that their volume was made for; [`placement`] places the
     /// others.
     pub alignment_percent: u32,
     /// The servers that the workers use.
     pub owners: &'a Owners,
+    /// Label of the run, as progress and results carry it.
     pub label: String,
     /// The text of the credentials file.
     pub credentials: Option<String>,
+    /// Time from now to the common start; `None`: the usual time for the plan's machines.
     pub lead: Option<Duration>,
     /// Time for writing data files, beyond the profile's times.
     pub preparation: Duration,
 }
 
+/// Reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// The plan cannot be carried out.
     #[error("{0}")]
     Plan(String),
+    /// The part of `machine` failed, because of `why`.
     #[error("{machine}: {why}")]
     Machine { machine: String, why: String },
+    /// The caller ended the run before it had results.
     #[error("interrupted")]
     Interrupted,
 }
 
 /// The caller's view of a run, and its wish to end it.
 pub struct Watching<'a> {
+    /// Directory of the fleet, for files of the run.
     pub directory: &'a Path,
+    /// Whether the run should end now.
     pub is_interrupted: &'a dyn Fn() -> bool,
+    /// Receiver of progress, again and again.
     pub show: &'a mut dyn FnMut(&FleetProgress),
 }
 
+/// Returns the present time, in milliseconds since 1970-01-01 00:00 UTC.
 pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -19,11 +19,13 @@ use std::time::Duration;
 /// A node that does not answer within this is shown as away.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
+/// Client of a node's API.
 pub struct Server(Client);
 
 /// A reading of a node's counters.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
+    /// Totals of clients' work since the server's start.
     pub performance: Performance,
     /// Processor time of the server's process since its start.
     pub cpu_s: Option<f64>,

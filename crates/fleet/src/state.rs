@@ -7,11 +7,13 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+/// Name of the description's file.
 pub const FILE: &str = "fleet.json";
 /// Lines username= and password= of the user of the workers; mode 0600.
 pub const CREDENTIALS_FILE: &str = "credentials";
 const VERSION: u32 = 1;
 const BYTES_MAX: u64 = 4 << 20;
+/// Largest number of nodes.
 pub const NODES_MAX: usize = 64;
 /// VMFleet's own bound, of virtual machines of a node.
 pub const WORKERS_PER_NODE_MAX: u32 = 4096;
@@ -24,9 +26,12 @@ pub enum ApiAccess {
     Data(PathBuf),
     /// ADDR:PORT on this machine, or https://HOST:PORT, with the token of a file.
     Address {
+        /// ADDR:PORT or URL of the API.
         address: String,
+        /// File of the API's token; `None`: the client's default.
         #[serde(default)]
         token_file: Option<PathBuf>,
+        /// Authorities of the API's certificate, in PEM form; `None`: those of the system.
         #[serde(default)]
         ca_file: Option<PathBuf>,
     },
@@ -36,12 +41,14 @@ pub enum ApiAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
+    /// Name of the node, unique in the fleet.
     pub name: String,
     /// HOST:PORT of SMB over TCP.
     pub smb: String,
     /// HOST:PORT of SMB Direct.
     #[serde(default)]
     pub rdma: Option<String>,
+    /// Access to the node's API; `None`: its counters are not read.
     #[serde(default)]
     pub api: Option<ApiAccess>,
     /// The share whose files the workers use; with `/` between names, a folder of it.
@@ -71,7 +78,9 @@ pub enum Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
+    /// Processors, of which fractions are possible.
     pub vcpus: f64,
+    /// Memory, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -87,6 +96,7 @@ pub const TEMPLATES: [(&str, u32, u64); 7] = [
 ];
 
 impl Template {
+    /// Finds a template of VMFleet, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         let found = TEMPLATES.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
         found.map(|(_, vcpus, gib)| Self { vcpus: f64::from(*vcpus), memory_bytes: gib << 30 })
@@ -111,6 +121,7 @@ pub enum Accelerator {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Microvms {
+    /// Accelerator by which QEMU runs the machines.
     pub accelerator: Accelerator,
     /// A bzImage or vmlinux, on each machine that workers run on; `None`: the kernel that runs there.
     #[serde(default)]
@@ -135,24 +146,32 @@ pub struct Making {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
+    /// Number of the process.
     pub pid: u32,
     /// Field 22 of /proc/PID/stat: distinguishes the process from a later one of the same number.
     pub started_ticks: u64,
+    /// Label of its run.
     pub label: String,
 }
 
+/// Description of a fleet, as `fleet.json` has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
+    /// Version of the file's format.
     pub version: u32,
+    /// Name of the fleet, with which names of volumes, shares and users begin.
     pub name: String,
+    /// Nodes, in the order in which they were given.
     pub nodes: Vec<Node>,
     /// The nodes are of one cluster, in which a volume may go from one to another.
     #[serde(default)]
     pub is_cluster: bool,
+    /// Number of workers of each node.
     pub workers_per_node: u32,
     /// Size of a worker's data file.
     pub data_bytes: u64,
+    /// Transport by which workers reach the nodes.
     #[serde(default)]
     pub transport: Transport,
     /// `None`: workers are not held to anything.
@@ -175,6 +194,7 @@ pub struct State {
     /// The user that was made for the workers, which `fleet remove` deletes.
     #[serde(default)]
     pub user: Option<String>,
+    /// The process that supervises a run; `None`: none runs.
     #[serde(default)]
     pub running: Option<Running>,
     /// Until the fleet is made whole.
@@ -189,19 +209,24 @@ const fn aligned() -> u32 {
 /// Reason why there is no usable fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
+    /// The directory has no fleet.
     #[error("there is no fleet in {0}: `fleet new` makes one")]
     None(PathBuf),
+    /// The fleet in the directory is made in part.
     #[error(
         "the fleet in {0} is made in part: give the `fleet new` that began it again, which goes on, or take it away by `fleet remove`"
     )]
     Unfinished(PathBuf),
+    /// The file cannot be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
+    /// The file is not a description of this version, or is out of bounds.
     #[error("{0} is no description of a fleet: {1}")]
     Wrong(PathBuf, String),
 }
 
 impl State {
+    /// Makes a description with VMFleet's template A1v2 and no limit of operations.
     pub fn new(name: String, nodes: Vec<Node>, workers_per_node: u32, data_bytes: u64) -> Self {
         Self {
             version: VERSION,

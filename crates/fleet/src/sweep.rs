@@ -9,10 +9,15 @@ pub const RUNS_MAX: usize = 10_000;
 /// The lists that are swept; none may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
+    /// Block sizes.
     pub block_bytes: Vec<u32>,
+    /// Threads of each target.
     pub threads: Vec<u32>,
+    /// Outstanding operations of each thread.
     pub requests: Vec<u32>,
+    /// Shares of writes, 0 to 100.
     pub write_percent: Vec<u32>,
+    /// Orders of the offsets.
     pub patterns: Vec<Pattern>,
     /// Limits of a worker; `None`: not limited.
     pub iops: Vec<Option<u32>>,
@@ -25,12 +30,19 @@ pub struct Sweep {
 /// One run of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepRun {
+    /// Block size.
     pub block_bytes: u32,
+    /// Threads of each target.
     pub threads: u32,
+    /// Outstanding operations of each thread.
     pub requests: u32,
+    /// Share of writes, 0 to 100.
     pub write_percent: u32,
+    /// Order of the offsets.
     pub pattern: Pattern,
+    /// Limit of a worker, in operations per second; `None`: not limited.
     pub iops: Option<u32>,
+    /// Percent of the workers that run where their volume is.
     pub alignment_percent: u32,
     /// Such as `b4t1o32w0pr`: unique in the sweep.
     pub label: String,

@@ -9,12 +9,17 @@ use serde::Serialize;
 /// One node's rates in a second; a node that does not answer has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
+    /// Reads per second.
     pub read_iops: f64,
+    /// Writes per second.
     pub write_iops: f64,
+    /// Bytes read per second.
     pub read_bytes_per_s: f64,
+    /// Bytes written per second.
     pub write_bytes_per_s: f64,
     /// From a request's arrival at the node to its answer.
     pub read_ms: Option<f64>,
+    /// Mean time of writes, measured in the same way.
     pub write_ms: Option<f64>,
     /// Mean time of reads and writes together.
     pub volume_ms: Option<f64>,
@@ -32,9 +37,11 @@ impl Rates {
 /// A row: the node and its rates; `None`: the node did not answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
+    /// Name of the node, or `Total`.
     pub node: String,
     /// From when to when, by the node's own clock: microseconds since it was started.
     pub between_us: Option<[u64; 2]>,
+    /// Rates in that time.
     pub rates: Option<Rates>,
 }
 

@@ -19,6 +19,7 @@ pub struct Telling {
 }
 
 impl Telling {
+    /// Begins a thread that reports to the dashboards of `nodes`; without it nothing is reported.
     pub fn begin(nodes: Vec<Node>) -> Self {
         // One that waits while another one is on its way.
         let (sender, progress) = sync_channel(1);
@@ -27,6 +28,7 @@ impl Telling {
         Self { progress: is_begun.then_some(sender), told_unix_ms: Cell::new(0) }
     }
 
+    /// Reports progress, unless the last report is too recent or still on its way.
     pub fn tell(&self, live: &FleetProgress) {
         if live.updated_unix_ms.saturating_sub(self.told_unix_ms.get()) < TELL_EVERY_MS {
             return;

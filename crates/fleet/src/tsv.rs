@@ -10,13 +10,16 @@ const COLUMNS_MAX: usize = 256;
 pub struct TsvError {
     /// From 1.
     pub line: usize,
+    /// Fault of the line.
     pub why: &'static str,
 }
 
 /// A header and rows of as many values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
+    /// Names of the columns, from the header.
     pub columns: Vec<String>,
+    /// Rows, each with as many values as there are columns.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -16,14 +16,17 @@ const HOT: [(u32, u64); 2] = [(95, 5), (4, 10)];
 /// The order of a worker's offsets, as `Start-FleetSweep -p` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pattern {
+    /// Each offset is chosen at random.
     #[default]
     Random,
+    /// Each thread of a target proceeds from an offset of its own.
     Sequential,
     /// All threads of a target share one offset.
     Interlocked,
 }
 
 impl Pattern {
+    /// Returns the letters of the pattern in labels and on the command line.
     pub fn letters(self) -> &'static str {
         match self {
             Self::Random => "r",
@@ -41,8 +44,11 @@ impl Pattern {
 /// Seconds of a run's parts. The defaults are `Get-FleetProfileXml`'s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
+    /// Load before measuring.
     pub warm_up_s: u32,
+    /// Measured time.
     pub duration_s: u32,
+    /// Load after measuring.
     pub cool_down_s: u32,
 }
 
@@ -53,6 +59,7 @@ impl Default for Times {
 }
 
 impl Times {
+    /// Returns the whole time of a run.
     pub fn total_s(self) -> u64 {
         u64::from(self.warm_up_s) + u64::from(self.duration_s) + u64::from(self.cool_down_s)
     }
@@ -70,13 +77,21 @@ impl Times {
 /// Changes of a named profile; `None` fields stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
+    /// Block size.
     pub block_bytes: Option<u32>,
+    /// Share of writes, 0 to 100.
     pub write_percent: Option<u32>,
+    /// Threads of each target.
     pub threads: Option<u32>,
+    /// Outstanding operations of each thread.
     pub requests: Option<u32>,
+    /// Order of the offsets.
     pub pattern: Option<Pattern>,
+    /// Share of random operations, 0 to 100.
     pub random_percent: Option<u32>,
+    /// First byte that is used.
     pub base_offset_bytes: Option<u64>,
+    /// End of the bytes that are used.
     pub max_offset_bytes: Option<u64>,
 }
 
@@ -114,6 +129,7 @@ impl Changes {
 
 /// A named profile: how it is called, where it comes from.
 pub struct Named {
+    /// Name on the command line.
     pub name: &'static str,
     /// The command line that it equals, or its parts.
     pub line: &'static str,
@@ -121,6 +137,7 @@ pub struct Named {
 }
 
 impl Named {
+    /// Makes the profile, with template targets.
     pub fn profile(&self) -> Profile {
         (self.make)()
     }

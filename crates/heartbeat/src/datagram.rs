@@ -63,7 +63,9 @@ pub struct Incarnation(pub u64);
 /// One node's vote about another that it holds dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vote {
+    /// Node that the voter holds dead.
     pub node: NodeId,
+    /// Process of that node that the voter holds dead.
     pub incarnation: Incarnation,
     /// Time since the voter last granted that node a lease.
     pub granted_ago: Duration,
@@ -72,8 +74,11 @@ pub struct Vote {
 /// The last word of the receiver that reached the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
+    /// Incarnation of the receiver's process.
     pub incarnation: Incarnation,
+    /// Stamp of that word.
     pub stamp: u64,
+    /// Term of that word: granted a lease if it is later than the refused one.
     pub term: u64,
 }
 
@@ -90,10 +95,15 @@ pub struct Ways {
 /// A heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
+    /// Number of the sender.
     pub from: NodeId,
+    /// Number of the receiver.
     pub to: NodeId,
+    /// Start of the sender's process.
     pub incarnation: Incarnation,
+    /// Sender's clock, in nanoseconds since its start; rises with each datagram to a receiver.
     pub stamp: u64,
+    /// Term of the sender's lease.
     pub term: u64,
     /// The sender may answer for volumes. If not, it answers nothing, and will read the records before it does again.
     pub may_answer: bool,
@@ -102,15 +112,19 @@ pub struct Heartbeat {
     /// The sender stops, and makes its data durable: it still needs the disks of others, and the cluster's
     /// state.
     pub settles: bool,
+    /// Reach of the sender's large messages, and its vote in the cluster's state.
     pub ways: Ways,
+    /// Turns that the sender's data plane has made.
     pub turns: u64,
     /// Time for which the sender's data plane has made no turn.
     pub still: Duration,
     /// The revision of the cluster's state up to which the sender acts by the records.
     pub applied: u64,
+    /// Last word heard from the receiver; `None`: none so far.
     pub echo: Option<Echo>,
     /// The receiver's last term that is granted no lease any more.
     pub refused_term: u64,
+    /// Nodes that the sender holds dead; at most [`VOTES_MAX`] are encoded.
     pub votes: Vec<Vote>,
 }
 
@@ -124,21 +138,28 @@ pub struct Ends {
 /// Why a datagram was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// Length, magic, version or number of votes is wrong.
     #[error("it is no heartbeat")]
     Malformed,
+    /// The cluster's tag is another one.
     #[error("it is of another cluster")]
     OtherCluster,
+    /// The authentication code is not by the cluster's key.
     #[error("it is not signed with the cluster's key")]
     Signature,
+    /// The receiver is not this node, or the sender is not among its peers.
     #[error("it is for another node, or of one that is no member")]
     Stranger,
+    /// The stamp is no later than that of the sender's last word.
     #[error("it is an old one, sent again")]
     Replayed,
+    /// The stamp is further ahead of the last one than the time that went by here.
     #[error("its stamp is ahead of the time that went by")]
     Ahead,
 }
 
 impl Heartbeat {
+    /// Encodes the heartbeat and authenticates it; `cluster`: the cluster's tag.
     pub fn encode(&self, cluster: u64, key: &HeartbeatKey) -> Vec<u8> {
         let votes = &self.votes[..self.votes.len().min(VOTES_MAX)];
         let Ways { reach_most, votes: has_vote } = self.ways;

@@ -14,6 +14,7 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Returns whether the lease lasts beyond `now`.
     pub fn is_valid(&self, now: Monotonic) -> bool {
         self.valid_until.is_some_and(|until| now < until)
     }

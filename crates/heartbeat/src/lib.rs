@@ -134,44 +134,56 @@ impl Timing {
 /// This node's number and incarnation, its cluster, and the timing.
 #[derive(Clone)]
 pub struct Options {
+    /// Number of this node.
     pub me: NodeId,
     /// Another random number for each start; not 0.
     pub incarnation: Incarnation,
     /// Tells clusters apart before a signature is computed.
     pub cluster: u64,
+    /// Key that authenticates heartbeats.
     pub key: HeartbeatKey,
+    /// Times of the protocol, the same on all nodes.
     pub timing: Timing,
 }
 
 /// A peer as the records have it: a node, or the witness. All vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
+    /// Number of the peer.
     pub node: NodeId,
+    /// Address of its UDP socket for heartbeats.
     pub address: SocketAddr,
 }
 
 /// Judgement of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
+    /// The peer is heard, or was until a moment ago.
     Up {
+        /// Time of the verdict.
         since: Monotonic,
     },
     /// The peer is silent, or was held dead by fewer than a majority.
     Suspect {
+        /// Time of the verdict.
         since: Monotonic,
     },
     /// A majority holds it dead. From `lease_ends` on it answers nothing from memory.
     Down {
+        /// Time of the verdict.
         since: Monotonic,
+        /// Time by this node's clock after which the peer answers nothing from memory.
         lease_ends: Monotonic,
     },
 }
 
 impl Verdict {
+    /// Returns whether the peer is up.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up { .. })
     }
 
+    /// Returns whether a majority holds the peer dead.
     pub fn is_down(&self) -> bool {
         matches!(self, Self::Down { .. })
     }
@@ -193,6 +205,7 @@ pub enum Event {
 /// The owner that lost a volume to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormerOwner {
+    /// Number of the node that had the volume.
     pub node: NodeId,
     /// A moment of this node's clock behind the answer that the claim is committed.
     pub claimed_at: Monotonic,
@@ -237,6 +250,7 @@ struct Progress {
 }
 
 impl Membership {
+    /// Makes the state machine; it knows no peers yet, and has no lease.
     pub fn new(options: Options, now: Monotonic) -> Self {
         assert_ne!(options.incarnation.0, 0, "0 is no incarnation");
         Self {
@@ -585,6 +599,7 @@ impl Membership {
         Lease { term: self.term, valid_until }
     }
 
+    /// Returns whether this node has a lease beyond `now`.
     pub fn lease_valid(&self, now: Monotonic) -> bool {
         self.lease().is_valid(now)
     }

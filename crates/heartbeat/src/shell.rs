@@ -35,6 +35,7 @@ pub struct Surroundings {
 /// The peers as of now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers {
+    /// Verdict on each peer.
     pub verdicts: BTreeMap<NodeId, Verdict>,
     /// Those that this node cannot talk to, whether or not a majority holds them dead.
     pub cut_off: BTreeSet<NodeId>,
@@ -284,6 +285,7 @@ impl Heartbeats {
         self.link.told().lease.unwrap_or(Lease { term: 0, valid_until: None })
     }
 
+    /// Returns the verdicts and counters as of now.
     pub fn peers(&self) -> Peers {
         self.link.peers()
     }

@@ -11,6 +11,7 @@ use types::DiskId;
 /// A drive as it is planned: its place, and the data that it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedDisk {
+    /// Place of the drive.
     pub domain: FaultDomain,
     /// Without label, journal and checksums.
     pub data_bytes: u64,
@@ -27,6 +28,7 @@ pub struct Capacity {
     pub raw_bytes: u64,
     /// Kept free, so that lost copies are made anew at once.
     pub reserve_bytes: u64,
+    /// Number of drives whose size is kept free, the largest first.
     pub reserve_disks: u32,
     /// For data, beside the reserve.
     pub usable_bytes: u64,

@@ -6,10 +6,13 @@ use types::DiskId;
 /// Where a disk stands, widest first. An empty name does not separate the disk from others with an empty name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FaultDomain {
+    /// Rack, by name.
     #[serde(default)]
     pub rack: String,
+    /// Server, by name.
     #[serde(default)]
     pub node: String,
+    /// Enclosure within the server, by name.
     #[serde(default)]
     pub enclosure: String,
 }
@@ -18,9 +21,13 @@ pub struct FaultDomain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
+    /// Copies on different disks.
     Disk,
+    /// Copies in different enclosures.
     Enclosure,
+    /// Copies on different servers.
     Node,
+    /// Copies in different racks.
     Rack,
 }
 

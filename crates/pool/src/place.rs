@@ -18,6 +18,7 @@ pub enum Purpose {
     Repair,
 }
 
+/// Reason why a chunk gets no disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlaceError {
     /// Not enough disks in different fault domains, full or not.

@@ -9,27 +9,37 @@ use types::{ChunkIndex, DiskId, VolumeId};
 /// A chunk and the disks that hold a good copy of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkCopies {
+    /// Volume of the chunk.
     pub volume: VolumeId,
+    /// Place of the chunk in the volume.
     pub chunk: ChunkIndex,
     /// Copies the chunk should have.
     pub copies: u8,
+    /// Disks with a good copy.
     pub holders: Vec<DiskId>,
 }
 
 /// A copy to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair {
+    /// Volume of the chunk.
     pub volume: VolumeId,
+    /// Place of the chunk in the volume.
     pub chunk: ChunkIndex,
+    /// Disk that gets the new copy.
     pub to: DiskId,
 }
 
 /// A copy to be made on `to`, after which the one on `from` is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
+    /// Volume of the chunk.
     pub volume: VolumeId,
+    /// Place of the chunk in the volume.
     pub chunk: ChunkIndex,
+    /// Disk whose copy is given up at the end.
     pub from: DiskId,
+    /// Disk that gets the new copy.
     pub to: DiskId,
 }
 

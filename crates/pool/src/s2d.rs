@@ -7,19 +7,24 @@
 /// S2D's resiliency types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum S2dResiliency {
+    /// Two copies on different servers, from two servers on.
     TwoWayMirror,
+    /// Three copies on different servers, from three servers on.
     ThreeWayMirror,
     /// Discouraged by its documentation.
     SingleParity,
+    /// Erasure coding that survives two faults, from four servers on.
     DualParity,
     /// Two servers: two copies in each.
     NestedMirror,
     /// Two servers: parity in each, and a nested mirror of this many percent in front.
     NestedParity {
+        /// Share of the mirror in front, 0 to 100.
         mirror_percent: u32,
     },
     /// Three-way mirror in front of dual parity; this many percent are mirror.
     MirrorAcceleratedParity {
+        /// Share of the mirror in front, 0 to 100.
         mirror_percent: u32,
     },
 }

@@ -6,11 +6,16 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use types::DiskId;
 
+/// A disk as placement sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskView {
+    /// Id of the disk.
     pub id: DiskId,
+    /// Slabs that the disk has.
     pub total_slabs: u64,
+    /// Slabs that no volume has.
     pub free_slabs: u64,
+    /// Place of the disk, by which copies are kept apart.
     pub domain: FaultDomain,
     /// May be given chunks: healthy, reachable, not retired.
     pub usable: bool,
@@ -19,6 +24,7 @@ pub struct DiskView {
 }
 
 impl DiskView {
+    /// Returns the slabs that volumes have.
     pub fn used_slabs(&self) -> u64 {
         self.total_slabs.saturating_sub(self.free_slabs)
     }
@@ -61,14 +67,17 @@ impl PoolView {
         Self { disks, reserve_slabs, promised_slabs: 0 }
     }
 
+    /// Returns the disks, by their ids.
     pub fn disks(&self) -> &[DiskView] {
         &self.disks
     }
 
+    /// Finds a disk by its id.
     pub fn disk(&self, id: DiskId) -> Option<&DiskView> {
         self.disks.binary_search_by_key(&id, |disk| disk.id).ok().map(|at| &self.disks[at])
     }
 
+    /// Finds a disk by its id, to change it.
     pub fn disk_mut(&mut self, id: DiskId) -> Option<&mut DiskView> {
         self.disks.binary_search_by_key(&id, |disk| disk.id).ok().map(|at| &mut self.disks[at])
     }

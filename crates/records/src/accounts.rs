@@ -26,6 +26,7 @@ pub const PASSWORD_CHARS_MAX: usize = 256;
 /// here, and the hashes of old ones are not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PasswordPolicy {
+    /// Least number of characters; 1 permits any password.
     pub characters_min: u32,
 }
 
@@ -58,12 +59,16 @@ impl PasswordPolicy {
 /// A user of the server's own account database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
+    /// Name with which the user logs on, unique among users and groups ignoring case.
     pub name: String,
+    /// Security identifier; it stays if the user is renamed.
     pub sid: Sid,
+    /// A disabled user cannot log on.
     pub enabled: bool,
     /// For people; may be empty.
     #[serde(default)]
     pub full_name: String,
+    /// Time at which the password was set last.
     pub password_set_unix_s: u64,
     /// The user came with an imported pool and without the key that opens the password: nobody can log on
     /// as this user until a password is set.
@@ -74,6 +79,7 @@ pub struct User {
 /// A user with the hash that a logon is checked against.
 #[derive(Clone)]
 pub struct UserSecret {
+    /// The user without its secret.
     pub user: User,
     /// MD4 of the UTF-16LE password (MS-NLMP 3.3.1 NTOWFv1).
     pub nt_hash: Zeroizing<[u8; 16]>,
@@ -82,7 +88,9 @@ pub struct UserSecret {
 /// A local group. Well-known ones (BUILTIN) have their own fixed SIDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
+    /// Name of the group, unique among users and groups ignoring case.
     pub name: String,
+    /// Security identifier of the group.
     pub sid: Sid,
     /// Users or groups, by SID.
     pub members: Vec<Sid>,
@@ -124,6 +132,7 @@ pub struct Accounts<'a, S> {
 }
 
 impl<'a, S: BlockingState> Accounts<'a, S> {
+    /// Makes the accounts of a state; `key` seals hashes; any password is permitted.
     pub fn new(state: &'a S, key: &'a SealKey) -> Self {
         Self { state, key, policy: PasswordPolicy::ANY }
     }

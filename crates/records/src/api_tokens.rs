@@ -31,8 +31,10 @@ pub enum Role {
 }
 
 impl Role {
+    /// All roles, from the least rights to the most.
     pub const ALL: [Self; 3] = [Self::Reader, Self::Operator, Self::Administrator];
 
+    /// Returns the role's word, as requests and records spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -53,6 +55,7 @@ impl fmt::Display for Role {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
+    /// Computes the hash of a token's text.
     pub fn of(text: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, text).as_ref());
@@ -63,10 +66,13 @@ impl TokenHash {
 /// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiToken {
+    /// Name of the token, unique ignoring case.
     pub name: String,
+    /// Rights of the token's holder.
     pub role: Role,
     /// SHA-256 of the token's text, in hexadecimal digits.
     pub sha256: String,
+    /// Time at which the token was made.
     pub created_unix_s: u64,
     /// `None`: it is good until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,6 +80,7 @@ pub struct ApiToken {
 }
 
 impl ApiToken {
+    /// Returns whether the token's time is over.
     pub fn is_expired(&self, now_unix_s: u64) -> bool {
         self.expires_unix_s.is_some_and(|expires| expires <= now_unix_s)
     }

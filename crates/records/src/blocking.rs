@@ -5,12 +5,15 @@ use crate::{Answer, Record, Request, StateError, Transaction};
 /// A record as read: its value and the revision to compare with when writing it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored<R> {
+    /// Revision at which the record was written last.
     pub revision: u64,
+    /// The record, parsed.
     pub value: R,
 }
 
 /// A state whose answer can be waited for. Not for the data plane's thread.
 pub trait BlockingState {
+    /// Waits for the answer to a request; see [`StateError`] for its faults.
     fn call(&self, request: Request) -> Result<Answer, StateError>;
 }
 

@@ -39,6 +39,7 @@ impl From<RedbState> for State {
 }
 
 impl State {
+    /// Makes the handle with the engine that answers from now on.
     pub fn new(engine: impl EngineState) -> Self {
         let board = Arc::new(Board::default());
         if let Some(shared) = engine.shared() {

@@ -1,5 +1,6 @@
 //! Bytes as hexadecimal digits, as records, tokens and fingerprints have them.
 
+/// Writes bytes as pairs of lower-case digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

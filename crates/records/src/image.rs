@@ -30,6 +30,7 @@ const GROWTH_BYTES: usize = 32;
 /// Which copy is newer: an import begins a new generation, since it begins a new cluster state too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageVersion {
+    /// Number of the pool's imports at the time.
     pub generation: u32,
     /// Revision of the cluster state from which the copy was taken.
     pub revision: u64,
@@ -38,8 +39,11 @@ pub struct ImageVersion {
 /// Origin of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
+    /// Form of the records behind the header: 1 a line each, 2 packed.
     pub form: u32,
+    /// Pool of the records.
     pub pool: PoolId,
+    /// Version by which copies are compared.
     pub version: ImageVersion,
     /// The history in the pool's record: copies of one generation and different histories come from two
     /// servers.
@@ -49,6 +53,7 @@ pub struct ImageHeader {
     /// The server's name, for people.
     #[serde(default)]
     pub host: String,
+    /// Time at which the copy was taken.
     pub written_unix_s: u64,
     /// The server exported the pool in an orderly way.
     #[serde(default)]
@@ -61,6 +66,7 @@ pub struct ImageHeader {
 /// A pool's records as of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolImage {
+    /// Origin of the copy.
     pub header: ImageHeader,
     /// Key and value, the most important first.
     pub entries: Vec<(String, Vec<u8>)>,
@@ -69,10 +75,13 @@ pub struct PoolImage {
 /// Why bytes are no such copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
+    /// The disk has no copy.
     #[error("the disk carries no copy of the pool's records")]
     Absent,
+    /// The copy has a form of a later release.
     #[error("the disk's copy of the records has form {0}, newer than this program's {PACKED}")]
     Newer(u32),
+    /// The copy does not parse; with the reason.
     #[error("the disk's copy of the records does not parse: {0}")]
     Malformed(String),
 }

@@ -36,8 +36,11 @@ use uuid::Uuid;
 /// A labelled disk, as it was found.
 #[derive(Debug, Clone)]
 pub struct FoundDisk {
+    /// Path at which the disk was found.
     pub path: String,
+    /// Id of the disk, by its label.
     pub disk: DiskId,
+    /// Pool of the disk, by its label.
     pub pool: PoolId,
     /// The image on the disk, or why it cannot be read.
     pub image: Result<PoolImage, String>,
@@ -61,13 +64,19 @@ pub struct Wanted {
 /// A pool that can be imported.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Record of the pool, as it will be after the import.
     pub pool: PoolRecord,
+    /// Version of the copy that was chosen.
     pub version: ImageVersion,
+    /// The copy that was chosen.
     pub image: PoolImage,
+    /// Disks of the pool that were found, with their present paths.
     pub disks: Vec<DiskRecord>,
     /// Recorded and not found.
     pub missing: Vec<DiskRecord>,
+    /// Volumes of the pool, without owners and with epochs raised to the disks' promises.
     pub volumes: Vec<VolumeRecord>,
+    /// Deleted volumes that may still have slabs.
     pub deleted: Vec<DeletedVolume>,
     /// Remarks for the administrator.
     pub notes: Vec<String>,
@@ -76,14 +85,19 @@ pub struct Plan {
 /// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Names of the imported volumes; a taken name got a number.
     pub volumes: Vec<String>,
+    /// Names of the imported shares.
     pub shares: Vec<String>,
+    /// Names of the imported users.
     pub users: Vec<String>,
     /// Of the users, those whose password has to be set anew.
     pub passwords_lost: Vec<String>,
+    /// Disks that were not found: path and id of each.
     pub missing_disks: Vec<String>,
     /// The members of Administrators, now that the pool is here.
     pub administrators: Vec<String>,
+    /// Records that were left out or renamed, and other remarks.
     pub notes: Vec<String>,
 }
 
@@ -94,42 +108,53 @@ pub const EPOCHS_AHEAD_MAX: u64 = 1 << 24;
 /// Why a pool is not imported; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
+    /// No labelled disk was found in the places that were searched.
     #[error("no disk of a pool was found in {0}; say where they are (--disk PATH, --search DIRECTORY)")]
     Nothing(String),
+    /// The disks found are of several pools, and the request names none of them alone.
     #[error("the disks found belong to several pools: {0}; say which one to import")]
     Several(String),
+    /// No disk found is of the pool with this name; with the pools that there are.
     #[error("none of the disks found belongs to pool '{0}'; there are: {1}")]
     NotFound(String, String),
+    /// No disk of the pool has a copy that can be read; with the reason of each.
     #[error("no disk of pool {0} carries its records: {1}")]
     NoRecords(PoolId, String),
+    /// The `disks` of `pool` carry copies of two servers that went on apart.
     #[error(
         "two servers had pool '{pool}' apart from each other, or one went on from an older copy of its state: {disks}; give only the disks \
          of the one whose data you want"
     )]
     TwoHistories { pool: String, disks: String },
+    /// `server` had `pool` last and did not export it, and the request does not confirm.
     #[error(
         "pool '{pool}' was not exported: server {server} had it last. Where that server still runs, both would write to the \
          same disks and destroy the pool. Make sure that it does not, then repeat with --yes '{pool}'"
     )]
     NotExported { pool: String, server: String },
+    /// Too few disks of `pool` carry its records: `found` of `all`; others are `missing`.
     #[error(
         "{found} of the {all} disks of pool '{pool}' were found, no majority; missing: {missing}. A missing disk may hold what \
          was written last. Bring them back; or, where they are lost, go on without what only they hold: --accept-missing"
     )]
     TooFewDisks { pool: String, found: usize, all: usize, missing: String },
+    /// The disk at `path` promised an epoch that no owner of `volume` can have come to.
     #[error(
         "disk {path} has promised epoch {promised} to volume '{volume}', and the pool's records have {recorded}: no server that ran the pool can have come so \
          far. Nothing was changed, since the volume could not be served by such an epoch for long. Import the pool by its other disks (--disk PATH for each, \
          with --accept-missing if they are no majority), then erase this one and add it anew"
     )]
     Beyond { path: String, volume: String, promised: Epoch, recorded: Epoch },
+    /// `disk` was found several times, and nothing tells which of the `copies` is newer.
     #[error(
         "disk {disk} was found more than once, and nothing tells which copy has what was written last: {copies}. Nothing was changed. Detach the copies that are \
          not to count, or name each disk that is (--disk PATH)"
     )]
     Copies { disk: DiskId, copies: String },
+    /// The records of this pool do not parse, or lack the pool; with the reason.
     #[error("the records of pool '{0}' are damaged: {1}")]
     Damaged(String, String),
+    /// `record` cannot be one that a server writes, because of `why`.
     #[error(
         "record {record} on the disks is none that a server writes: {why}. Nothing was changed: the pool was not imported, since somebody may have \
          made up what its disks carry"

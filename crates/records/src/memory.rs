@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Fate of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
+    /// Applied and answered.
     None,
     /// Not applied, answered `Unknown`.
     Lost,
@@ -77,6 +78,7 @@ pub struct MemoryState {
 }
 
 impl MemoryState {
+    /// Makes an empty state without faults.
     pub fn new() -> Self {
         Self::default()
     }

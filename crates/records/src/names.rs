@@ -25,12 +25,17 @@ const ACCOUNTS_FORBID: &str = r#""/\[]:;|=,+*?<>@%"#;
 const STORAGE_FORBIDS: &str = r#"/\"'"#;
 
 impl NameRule {
+    /// Of users: at most 64 characters.
     pub const USER: Self = Self::name("user", 64, ACCOUNTS_FORBID);
+    /// Of groups: at most 64 characters.
     pub const GROUP: Self = Self::name("group", 64, ACCOUNTS_FORBID);
+    /// Of tokens of the API: at most 64 characters.
     pub const TOKEN: Self = Self::name("token", 64, ACCOUNTS_FORBID);
     /// MS-SRVS 2.2.4.23 by way of NNLEN.
     pub const SHARE: Self = Self::name("share", 80, r#""/\[]:|<>+=;,*?"#);
+    /// Of pools: at most 64 characters.
     pub const POOL: Self = Self::name("pool", 64, STORAGE_FORBIDS);
+    /// Of volumes: at most 64 characters.
     pub const VOLUME: Self = Self::name("volume", 64, STORAGE_FORBIDS);
     /// A rack, a server or an enclosure that disks share.
     pub const FAULT_DOMAIN: Self =
@@ -128,8 +133,11 @@ impl fmt::Display for NameFault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{}' is not a name for a {kind}: {fault}", shown(.name))]
 pub struct UnfitName {
+    /// Kind of the name, in a word.
     pub kind: &'static str,
+    /// The name, as it was given.
     pub name: String,
+    /// Fault of the name.
     pub fault: NameFault,
 }
 
@@ -137,7 +145,9 @@ pub struct UnfitName {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this cannot be a {what}: {fault}")]
 pub struct UnfitText {
+    /// Kind of the text, in words.
     pub what: &'static str,
+    /// Fault of the text.
     pub fault: NameFault,
 }
 

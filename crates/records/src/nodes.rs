@@ -33,8 +33,11 @@ const HEARTBEAT_KEY_BYTES: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{name}' is not a name for a {kind}: {why}")]
 pub struct BadName {
+    /// Kind of the name: a server's or a cluster's.
     pub kind: &'static str,
+    /// First 64 characters of the name.
     pub name: String,
+    /// Fault of the name, in words.
     pub why: &'static str,
 }
 
@@ -76,7 +79,9 @@ pub struct Sealed(pub String);
 /// The cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterRecord {
+    /// Name of the cluster.
     pub name: String,
+    /// Id of the cluster, by which its certificates and heartbeats are told apart.
     pub id: Uuid,
     /// Certificate of the cluster's own authority, in PEM form.
     pub authority_certificate: String,
@@ -86,16 +91,19 @@ pub struct ClusterRecord {
     pub heartbeat_key: Sealed,
     /// The number that the next server gets.
     pub next_node: NodeId,
+    /// Time at which the cluster was made.
     pub created_unix_s: u64,
     /// Certificates that are no longer good although their time is not over.
     #[serde(default)]
     pub revoked: Vec<RevokedCertificate>,
 }
 
+/// A certificate that admits nobody any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokedCertificate {
     /// Serial number in hexadecimal digits.
     pub serial: String,
+    /// Time at which the certificate was revoked.
     pub since_unix_s: u64,
 }
 
@@ -174,6 +182,7 @@ pub enum NodeState {
 /// A server's member of etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtcdMember {
+    /// Name of the member in etcd.
     pub name: String,
     /// `https://ADDRESS:PORT`, for the other members.
     pub peer_url: String,
@@ -184,14 +193,18 @@ pub struct EtcdMember {
 /// A certificate that a server had before its present one. Both are good: it shows the new one once it has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierCertificate {
+    /// SHA-256 of the certificate (DER), in hexadecimal digits.
     pub sha256: String,
+    /// Serial number of the certificate, in hexadecimal digits.
     pub serial: String,
 }
 
 /// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
+    /// Number of the server.
     pub id: NodeId,
+    /// Name of the server, unique in the cluster ignoring case.
     pub name: String,
     /// ServerGuid of MS-SMB2 2.2.4: clients tell servers apart by it.
     pub server_guid: Uuid,
@@ -208,6 +221,7 @@ pub struct NodeRecord {
     pub cluster: SocketAddr,
     /// Heartbeats, UDP.
     pub heartbeat: SocketAddr,
+    /// The member of etcd that the server runs; `None`: none.
     #[serde(default)]
     pub etcd: Option<EtcdMember>,
     /// The server's public key, as [`crate::authority::ProvenKey`] has it.
@@ -222,13 +236,17 @@ pub struct NodeRecord {
     /// The last few before that, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_certificates: Vec<EarlierCertificate>,
+    /// Rack that holds the server; empty: not named.
     #[serde(default)]
     pub rack: String,
+    /// Chassis that holds the server; empty: not named.
     #[serde(default)]
     pub chassis: String,
     /// Version of the server's program.
     pub version: String,
+    /// Time at which the server became part of the cluster.
     pub joined_unix_s: u64,
+    /// Whether the server serves, drains or was removed.
     pub state: NodeState,
     /// A witness votes, and has neither disks nor an SMB server: `smb` is its cluster port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

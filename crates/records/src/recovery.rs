@@ -13,6 +13,7 @@ use types::{DiskId, Epoch, NodeId, VolumeId};
 /// The last recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
+    /// Time of the recovery.
     pub unix_s: u64,
     /// The volumes' epochs at that time.
     pub epochs: Vec<(VolumeId, Epoch)>,

@@ -17,6 +17,7 @@ pub struct RoomyState {
 }
 
 impl RoomyState {
+    /// Makes the state; `bytes_max`: space for records on each disk of a pool.
     pub fn new(state: State, bytes_max: usize) -> Self {
         Self { state, bytes_max }
     }

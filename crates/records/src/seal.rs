@@ -21,18 +21,23 @@ const PRIVATE: u32 = 0o077;
 /// Why a key file or a sealed value cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
+    /// The key file at `path` cannot be read or made, because of `source`.
     #[error("key file {path}: {source}")]
     Io { path: String, source: std::io::Error },
+    /// The key file at `path` has a `mode` by which others can read it.
     #[error("key file {path} has mode {mode:03o}, so others can read it: chmod 600 {path}")]
     TooOpen { path: String, mode: u32 },
+    /// The key file at `path` has another length than a key.
     #[error(
         "key file {path} is not {KEY_BYTES} bytes long: it is damaged or not a key file; restore it from a backup"
     )]
     WrongSize { path: String },
+    /// The sealed value of `of` does not open with this key.
     #[error(
         "the sealed password of {of} does not open with this key file: it belongs to another server or is damaged"
     )]
     DoesNotOpen { of: String },
+    /// The system has no random numbers.
     #[error("no random numbers from the system")]
     Random,
 }

@@ -9,10 +9,12 @@ use types::Sid;
 /// The first relative identifier given to an account, as Windows has it.
 pub const FIRST_RELATIVE_ID: u32 = 1000;
 
+/// Facts that stay the same for the server's whole life, and the next identifier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSettings {
     /// S-1-5-21-X-Y-Z: the server's own account domain.
     pub domain_sid: Sid,
+    /// Relative identifier that the next account gets.
     pub next_relative_id: u32,
     /// ServerGuid of MS-SMB2 2.2.4.
     pub server_guid: uuid::Uuid,

@@ -28,8 +28,11 @@ pub enum ShareDurability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareAccess {
+    /// Read files and list directories.
     Read,
+    /// Read, write, make and delete files.
     Change,
+    /// Everything, permissions included.
     Full,
 }
 
@@ -44,19 +47,25 @@ impl ShareAccess {
     }
 }
 
+/// A share and its options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
+    /// Name of the share, unique ignoring case.
     pub name: String,
+    /// Volume with the share's directory.
     pub volume: VolumeId,
     /// Directory of the volume that is the share's root, `\` between names; empty: the volume's root.
     #[serde(default)]
     pub path: String,
+    /// Remark that clients see beside the name; may be empty.
     #[serde(default)]
     pub comment: String,
     /// The rights of users and groups; nobody else has access.
     pub access: Vec<(Sid, ShareAccess)>,
+    /// The moment at which writes are durable.
     #[serde(default)]
     pub durability: ShareDurability,
+    /// Clients change nothing through the share.
     #[serde(default)]
     pub read_only: bool,
     /// Handles, leases and locks survive the server; writes are durable when answered.
@@ -69,6 +78,7 @@ pub struct Share {
     /// Only encrypted sessions reach it.
     #[serde(default)]
     pub encrypt: bool,
+    /// Listings leave out entries that the user may not read.
     #[serde(default)]
     pub access_based_enumeration: bool,
     /// Oplocks and leases are granted.

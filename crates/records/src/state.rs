@@ -9,27 +9,34 @@ use std::path::PathBuf;
 pub struct Versioned {
     /// The revision of the whole state at which this key was last written; never 0.
     pub revision: u64,
+    /// Bytes of the value, which the state does not look into.
     pub value: Vec<u8>,
 }
 
 /// A condition under which a transaction is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
+    /// Key that is compared.
     pub key: String,
     /// The revision the key must still have; 0: the key must not exist.
     pub revision: u64,
 }
 
+/// A change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
+    /// Writes `value` under `key`, whether or not the key exists.
     Put { key: String, value: Vec<u8> },
+    /// Removes `key`, whether or not it exists.
     Delete { key: String },
 }
 
 /// Compare-and-swap of a set of keys: all conditions hold and all changes are applied, or nothing is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
+    /// Conditions, all of which must hold.
     pub conditions: Vec<Condition>,
+    /// Changes, in order.
     pub changes: Vec<Change>,
 }
 
@@ -41,12 +48,14 @@ impl Transaction {
         self
     }
 
+    /// Adds the change that `key` gets `value`.
     #[must_use]
     pub fn put(mut self, key: impl Into<String>, value: Vec<u8>) -> Self {
         self.changes.push(Change::Put { key: key.into(), value });
         self
     }
 
+    /// Adds the change that `key` is removed.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
         self.changes.push(Change::Delete { key: key.into() });
@@ -66,6 +75,7 @@ impl Transaction {
     }
 }
 
+/// A request to the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Answers `Value`.
@@ -76,13 +86,16 @@ pub enum Request {
     Commit(Transaction),
 }
 
+/// Answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
+    /// The value, or `None` if the key does not exist.
     Value(Option<Versioned>),
     /// Entries in key order.
     Listed(Vec<(String, Versioned)>),
     /// Applied and durable; all keys put have this revision.
     Committed {
+        /// Revision of the transaction.
         revision: u64,
     },
     /// A condition did not hold: nothing was applied.
@@ -91,9 +104,12 @@ pub enum Answer {
     Unknown,
 }
 
+/// An answer, with the token of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateCompletion {
+    /// Token that the request was submitted with.
     pub token: u64,
+    /// Answer to that request.
     pub answer: Answer,
 }
 
@@ -150,6 +166,7 @@ impl std::error::Error for StateError {}
 /// Everything in the state as of one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateDump {
+    /// Revision that the dump shows.
     pub revision: u64,
     /// Key and value, in key order.
     pub entries: Vec<(String, Vec<u8>)>,
@@ -194,8 +211,10 @@ impl fmt::Display for StatePlace {
 /// Why an engine does not answer, or not as it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateTrouble {
+    /// Place of the engine that does not answer.
     pub place: StatePlace,
     /// The error, and why the last try to get over it failed.
     pub why: String,
+    /// Time of the first failure.
     pub since_unix_s: u64,
 }

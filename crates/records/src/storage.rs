@@ -14,14 +14,17 @@ pub trait Record: Serialize + DeserializeOwned {
     /// The part of the record's key behind the prefix.
     fn id(&self) -> String;
 
+    /// Returns the record's key: prefix and id.
     fn key(&self) -> String {
         Self::key_of(&self.id())
     }
 
+    /// Returns the key of the record with this id.
     fn key_of(id: &str) -> String {
         format!("{}{id}", Self::PREFIX)
     }
 
+    /// Writes the record as JSON.
     fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -38,12 +41,16 @@ pub trait Record: Serialize + DeserializeOwned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resiliency {
+    /// One copy.
     Simple,
+    /// Two copies, in different fault domains.
     TwoWay,
+    /// Three copies, in different fault domains.
     ThreeWay,
 }
 
 impl Resiliency {
+    /// Returns the number of copies: 1, 2 or 3.
     pub const fn copies(self) -> u8 {
         match self {
             Self::Simple => 1,
@@ -61,6 +68,7 @@ impl Resiliency {
     }
 }
 
+/// The time at which a volume takes its slabs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provisioning {
@@ -73,6 +81,7 @@ pub enum Provisioning {
 /// A disk that missed writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StaleDisk {
+    /// The disk that missed writes.
     pub disk: DiskId,
     /// The lowest epoch of a write it may have missed: regions last written in this epoch or a later one are copied when it
     /// returns (I4).
@@ -87,17 +96,24 @@ pub struct StaleDisk {
 pub struct Home {
     /// As the disks' fault domains name it.
     pub node: String,
+    /// Disks of that node.
     pub disks: Vec<DiskId>,
 }
 
 /// A virtual disk. Its coordinator alone changes it, by compare-and-swap of the whole record (I2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRecord {
+    /// Id of the volume, by which slabs and shares name it.
     pub id: VolumeId,
+    /// Pool with the volume's slabs.
     pub pool: PoolId,
+    /// Name of the volume, unique ignoring case.
     pub name: String,
+    /// Number of copies of each chunk.
     pub resiliency: Resiliency,
+    /// Size that clients see.
     pub size_bytes: u64,
+    /// The time at which slabs are taken.
     pub provisioning: Provisioning,
     /// Writes are refused if fewer in-sync copies can be reached.
     pub min_copies: u8,
@@ -229,7 +245,9 @@ impl VolumeRecord {
 /// return does, and the claim fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
+    /// Node that the life is of.
     pub node: NodeId,
+    /// Random number of the process's start, as heartbeats carry it.
     pub incarnation: u64,
 }
 
@@ -243,7 +261,9 @@ impl Record for NodeLease {
 /// A volume that was deleted and may still have slabs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedVolume {
+    /// Id of the volume that is gone.
     pub id: VolumeId,
+    /// Pool that had the volume's slabs.
     pub pool: PoolId,
     /// Disks that have nothing of it any more, as far as their nodes have said so; only in a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -257,12 +277,16 @@ impl Record for DeletedVolume {
     }
 }
 
+/// A pool of disks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRecord {
+    /// Id of the pool, which its disks' labels carry.
     pub id: PoolId,
+    /// Name of the pool, unique ignoring case.
     pub name: String,
     /// Space kept free for repair, in disks: the size of that many of the largest.
     pub reserve_disks: u32,
+    /// Time at which the pool was made.
     pub created_unix_s: u64,
     /// How often the pool was imported: records of an earlier generation no longer count.
     #[serde(default)]
@@ -302,9 +326,11 @@ impl Record for PoolRecord {
     }
 }
 
+/// State of a disk, as records have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskState {
+    /// Serves, as far as is known.
     Healthy,
     /// Cannot be reached.
     Missing,
@@ -314,19 +340,26 @@ pub enum DiskState {
     Retired,
 }
 
+/// A disk of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRecord {
+    /// Id of the disk, which its label carries.
     pub id: DiskId,
+    /// Pool of the disk.
     pub pool: PoolId,
     /// The node that has it; `None`: the one server that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Path at which the disk was last found, on its node.
     pub path: String,
+    /// Whole size of the file or device.
     pub size_bytes: u64,
+    /// Size of the disk's slabs.
     pub slab_bytes: u64,
+    /// Place of the disk, by which copies are kept apart.
     #[serde(default)]
     pub fault_domain: FaultDomain,
+    /// State of the disk since `since_unix_s`.
     pub state: DiskState,
     /// When the state began: seconds since 1970-01-01 00:00 UTC.
     pub since_unix_s: u64,
@@ -347,20 +380,27 @@ impl Record for DiskRecord {
 /// write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskDamage {
+    /// Disk with the damage.
     pub disk: DiskId,
+    /// Corrupt blocks that the disk could not read.
     #[serde(default)]
     pub medium_errors: u64,
+    /// Pages and blocks whose write the disk acknowledged and lost.
     #[serde(default)]
     pub lost_writes: u64,
+    /// Blocks whose checksum failed, for any reason.
     #[serde(default)]
     pub corrupt_blocks: u64,
+    /// Corrupt blocks that were written again from another copy.
     #[serde(default)]
     pub repaired_blocks: u64,
     /// The part of these that an administrator has acknowledged.
     #[serde(default)]
     pub acknowledged_medium_errors: u64,
+    /// Lost writes among those acknowledged.
     #[serde(default)]
     pub acknowledged_lost_writes: u64,
+    /// Corrupt blocks among those acknowledged.
     #[serde(default)]
     pub acknowledged_corrupt_blocks: u64,
     /// Place of the last fault, in words; may be empty.
@@ -395,7 +435,9 @@ impl Record for DiskDamage {
 /// Blocks of a volume that have no intact copy, as far as they were met. They are compared again before anybody relies on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostBlocks {
+    /// Volume of the blocks.
     pub volume: VolumeId,
+    /// Time at which the first of them was met.
     pub since_unix_s: u64,
     /// First block and number of blocks, in order.
     pub ranges: Vec<(u64, u64)>,
@@ -431,6 +473,7 @@ pub struct JobNumbers {
 }
 
 impl JobNumbers {
+    /// Returns the id of a server's record; `None`: of a single server.
     pub fn id_of(server: Option<NodeId>) -> String {
         server.map_or_else(|| "single".to_owned(), |server| server.to_string())
     }

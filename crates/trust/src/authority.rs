@@ -43,12 +43,16 @@ const SERIAL_BYTES: usize = 16;
 /// Why a certificate was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
+    /// The library refuses the names or the key.
     #[error("the certificate cannot be made: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// The public key does not parse, or the proof is not by its private key.
     #[error("the public key is none, or whoever sent it does not hold the private one")]
     NotItsKey,
+    /// The authority's sealed key does not parse.
     #[error("the cluster's authority has a damaged key: {0}")]
     Key(String),
+    /// The authority's key does not open, or cannot be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -58,6 +62,7 @@ pub enum AuthorityError {
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
+    /// Computes the fingerprint of a certificate in DER form.
     pub fn of(certificate: &[u8]) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
@@ -81,7 +86,9 @@ impl FromStr for Fingerprint {
 /// A certificate as the authority made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
+    /// Certificate in PEM form.
     pub pem: String,
+    /// SHA-256 of the certificate in DER form.
     pub fingerprint: Fingerprint,
     /// Serial number in hexadecimal digits.
     pub serial: String,
@@ -144,7 +151,9 @@ fn proof_message(context: &str) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvenKey {
+    /// Uncompressed point of P-256, in hexadecimal digits.
     pub public_key: String,
+    /// ECDSA signature with SHA-256 in ASN.1 form, in hexadecimal digits.
     pub proof: String,
 }
 
@@ -178,6 +187,7 @@ pub struct Authority {
 
 /// An authority that was just made.
 pub struct NewAuthority {
+    /// The authority, able to sign.
     pub authority: Authority,
     /// The authority's certificate in PEM form.
     pub certificate: String,

@@ -18,8 +18,10 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 /// Why a node has no means to prove itself.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
+    /// The text of this certificate is not one in PEM form; with the reason.
     #[error("the {0} is no certificate: {1}")]
     NoCertificate(&'static str, String),
+    /// The node's key is not one in PEM form.
     #[error(transparent)]
     Key(#[from] AuthorityError),
 }
@@ -33,13 +35,17 @@ pub enum NotProven {
     NotItsCertificate,
     /// The certificate ran out, or the authority did not make it.
     BadCertificate,
+    /// The signature is not by the certificate's key.
     BadSignature,
 }
 
 /// A node's own certificate and key, in PEM form.
 pub struct OwnPapers<'a> {
+    /// The node's certificate.
     pub certificate: &'a str,
+    /// Certificate of the cluster's authority.
     pub authority: &'a str,
+    /// Private key of the node's certificate.
     pub key: &'a str,
 }
 
@@ -94,10 +100,12 @@ impl NodeTrust {
         })
     }
 
+    /// Returns the cluster's id.
     pub fn cluster(&self) -> Uuid {
         self.cluster
     }
 
+    /// Returns the number of this node.
     pub fn own(&self) -> NodeId {
         self.own
     }

@@ -3,6 +3,7 @@
 use super::Confirmation;
 use clap::{Args, Subcommand, ValueEnum};
 
+/// The moment from which a write through a share survives a crash or power loss.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Durability {
     /// Before the write is answered
@@ -44,6 +45,7 @@ pub struct ShareOptions {
     pub caching: Option<bool>,
 }
 
+/// Subcommands of `cenote share`.
 #[derive(Debug, Subcommand)]
 pub enum Share {
     /// List shares
@@ -93,6 +95,7 @@ pub struct Password {
     pub password_stdin: bool,
 }
 
+/// Subcommands of `cenote user`.
 #[derive(Debug, Subcommand)]
 pub enum User {
     /// List users
@@ -144,6 +147,7 @@ pub enum User {
     },
 }
 
+/// Subcommands of `cenote group`.
 #[derive(Debug, Subcommand)]
 pub enum Group {
     /// List groups and their members
@@ -173,6 +177,7 @@ pub enum Group {
     },
 }
 
+/// Subcommands of `cenote acl`, which work on one file or directory of a share.
 #[derive(Debug, Subcommand)]
 pub enum Acl {
     /// Show a file's owner and access entries

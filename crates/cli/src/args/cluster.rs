@@ -7,6 +7,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Subcommands of `cenote cluster`.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
     /// Make this server the first of a new cluster; its data, accounts and shares stay
@@ -78,6 +79,7 @@ impl JoinTokenArgs {
     }
 }
 
+/// Subcommands of `cenote node`.
 #[derive(Debug, Subcommand)]
 pub enum Node {
     /// List the servers of the cluster
@@ -115,12 +117,14 @@ pub enum Node {
     },
 }
 
+/// Subcommands of `cenote witness`.
 #[derive(Debug, Subcommand)]
 pub enum Witness {
     /// Run the witness, which votes when one of two servers dies; it has no disks and serves no files
     Serve(WitnessServe),
 }
 
+/// Options of `cenote witness serve`.
 #[derive(Debug, Clone, Args)]
 pub struct WitnessServe {
     /// Address and port by which the cluster's servers reach it, such as 10.1.0.13:9447 (TCP, and UDP for heartbeats)

@@ -78,6 +78,7 @@ pub enum Own {
 /// Options to recover a server whose cluster is lost.
 #[derive(Debug)]
 pub struct Recovery {
+    /// The etcd to start; `None`: the one in PATH.
     pub etcd_program: Option<PathBuf>,
     /// The cluster's name, typed already.
     pub yes: Option<String>,
@@ -174,12 +175,14 @@ pub struct Watch {
     pub watch: bool,
 }
 
+/// Subcommands of `cenote alert`.
 #[derive(Debug, Subcommand)]
 pub enum Alert {
     /// Send a test notice to the webhook and the mail addresses of the configuration; exit status 1 if one refuses it
     Test,
 }
 
+/// Subcommands of `cenote session`.
 #[derive(Debug, Subcommand)]
 pub enum Session {
     /// List sessions
@@ -191,6 +194,7 @@ pub enum Session {
     },
 }
 
+/// Subcommands of `cenote file`.
 #[derive(Debug, Subcommand)]
 pub enum File {
     /// List open files
@@ -202,6 +206,7 @@ pub enum File {
     },
 }
 
+/// Subcommands of `cenote job`.
 #[derive(Debug, Subcommand)]
 pub enum Job {
     /// List running jobs and those that ended last
@@ -223,6 +228,7 @@ pub enum Job {
     },
 }
 
+/// Options of `cenote perf`.
 #[derive(Debug, Clone, Args)]
 pub struct Perf {
     /// Seconds between two samples
@@ -233,6 +239,7 @@ pub struct Perf {
     pub count: u64,
 }
 
+/// Options of `cenote dashboard`.
 #[derive(Debug, Clone, Args)]
 pub struct Dashboard {
     /// Print the link only
@@ -240,6 +247,7 @@ pub struct Dashboard {
     pub no_open: bool,
 }
 
+/// Subcommands of `cenote config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Print a configuration with every key documented

@@ -4,6 +4,7 @@ use super::{Confirmation, Password};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+/// Subcommands of `cenote smb`, for files of any SMB server.
 #[derive(Debug, Subcommand)]
 pub enum Smb {
     /// List a directory
@@ -68,6 +69,7 @@ pub enum Smb {
     },
 }
 
+/// Transport of the messages to an SMB server.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum SmbTransport {
     /// SMB Direct if the server has it, else TCP
@@ -117,6 +119,7 @@ pub struct SmbOptions {
     pub seal: bool,
 }
 
+/// Subcommands of `cenote rdma`.
 #[derive(Debug, Subcommand)]
 pub enum Rdma {
     /// List interfaces, devices, listeners and connections, and whether each has RDMA or why not
@@ -138,6 +141,7 @@ pub enum Rdma {
     },
 }
 
+/// Options of `cenote rdma ping`.
 #[derive(Debug, Clone, Args)]
 pub struct RdmaPing {
     /// HOST or HOST:PORT; the port is 5445 if none is given

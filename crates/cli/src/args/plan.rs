@@ -19,8 +19,11 @@ pub enum DriveType {
 /// Equal drives: how many, how large, of which type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drives {
+    /// Number of equal drives, 1 to 1000.
     pub count: u32,
+    /// Size of each, 1 GiB to 1 PiB.
     pub size_bytes: u64,
+    /// Type of the drives, by which speeds are estimated.
     pub drive: DriveType,
 }
 
@@ -69,6 +72,7 @@ pub enum Protection {
     Encrypted,
 }
 
+/// Options of `cenote plan`: drives that may be bought, or changes of a running pool.
 #[derive(Debug, Clone, Args)]
 pub struct Plan {
     /// Nodes with the drives of --drives

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use types::size::{Bound, parse_bound};
 
+/// Subcommands of `cenote quota`.
 #[derive(Debug, Subcommand)]
 pub enum Quota {
     /// List a volume's quotas and how much each user owns
@@ -28,6 +29,7 @@ pub enum Quota {
     },
 }
 
+/// Options of `cenote quota set`, for one user or for all without own limits.
 #[derive(Debug, Args)]
 pub struct QuotaSet {
     /// The volume's name
@@ -45,6 +47,7 @@ pub struct QuotaSet {
     pub mode: Option<QuotaMode>,
 }
 
+/// Whether a volume's quotas are counted and enforced.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum QuotaMode {
     /// Keep no counts

@@ -49,7 +49,9 @@ pub struct Quickstart {
 /// Where something listens: one server has an address of its own choice, and servers of a trial cluster have one each already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenPlace {
+    /// A port, for a single server at an address of its own choice.
     Port(u16),
+    /// An address and port, for a server of a trial cluster.
     Socket(SocketAddr),
 }
 
@@ -91,6 +93,7 @@ impl ListenPlace {
     }
 }
 
+/// Options of `cenote serve`.
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
     /// Configuration file (TOML); `cenote config show` prints one with every key and its default

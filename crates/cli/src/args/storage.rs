@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use types::size::parse_size;
 
+/// Subcommands of `cenote disk`.
 #[derive(Debug, Subcommand)]
 pub enum Disk {
     /// List disks
@@ -96,6 +97,7 @@ pub struct Place {
     pub enclosure: String,
 }
 
+/// Subcommands of `cenote pool`.
 #[derive(Debug, Subcommand)]
 pub enum Pool {
     /// List pools
@@ -174,6 +176,7 @@ pub enum Pool {
     },
 }
 
+/// Number of copies of each byte of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Resiliency {
     /// One copy: the loss of a disk loses the volume
@@ -194,6 +197,7 @@ impl From<Resiliency> for api::model::Resiliency {
     }
 }
 
+/// Subcommands of `cenote volume`.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
     /// List volumes

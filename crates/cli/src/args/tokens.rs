@@ -6,6 +6,7 @@ use std::time::Duration;
 const MINUTE_S: u64 = 60;
 const DAY_S: u64 = 24 * 3600;
 
+/// The rights of a token's holder, each role with those of the ones before.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Role {
     /// Sees everything but secrets, and changes nothing
@@ -16,6 +17,7 @@ pub enum Role {
     Administrator,
 }
 
+/// Subcommands of `cenote token`.
 #[derive(Debug, Subcommand)]
 pub enum Token {
     /// List the tokens

@@ -44,6 +44,7 @@ impl Keeper {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps a point in memory, and has the thread write it to the file.
     pub fn put(&self, span: Span, point: Point) {
         let written = self.history().put(span, point);
         if let Some(writer) = &self.writer {
@@ -52,6 +53,7 @@ impl Keeper {
         }
     }
 
+    /// Returns the points of a span that ends at `now_unix_s`.
     pub fn columns(&self, span: Span, now_unix_s: u64) -> Columns {
         self.history().columns(span, now_unix_s)
     }

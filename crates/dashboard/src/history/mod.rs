@@ -45,9 +45,11 @@ pub const SERIES: [&str; 21] = [
     "network_sent_bytes_per_s",
 ];
 
+/// Bytes of a point in the file: time, values and checksum.
 pub const POINT_BYTES: usize = point_bytes(SERIES.len());
 /// Number of series in version 1.
 const SERIES_V1: usize = 16;
+/// Bytes of the file's header.
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"CenoHist";
 const VERSION: u32 = 2;
@@ -62,14 +64,19 @@ const fn point_bytes(series: usize) -> usize {
 /// A stretch of time up to now, and the time between its points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
+    /// One point per second.
     Hour,
+    /// One point per ten seconds.
     Day,
+    /// One point per five minutes, for 30 days.
     Month,
 }
 
 impl Span {
+    /// All spans, in the order of their points in the file.
     pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Month];
 
+    /// Returns the seconds between two points.
     pub const fn step_s(self) -> u64 {
         match self {
             Self::Hour => 1,
@@ -78,6 +85,7 @@ impl Span {
         }
     }
 
+    /// Returns the number of points that are kept.
     pub const fn points(self) -> usize {
         match self {
             Self::Hour => 3600,
@@ -98,6 +106,7 @@ impl Span {
         (at_unix_s / self.step_s()) as usize % self.points()
     }
 
+    /// Finds a span by its word in a request: `hour`, `day` or `month`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "hour" => Some(Self::Hour),
@@ -111,12 +120,14 @@ impl Span {
 /// Rates in the time that ends at the point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
+    /// End of the time of the rates, in seconds since 1970-01-01 00:00 UTC.
     pub at_unix_s: u64,
     /// Values by [`SERIES`]; NaN: none.
     pub values: [f32; SERIES.len()],
 }
 
 impl Point {
+    /// Makes the point of a sample; figures that the machine does not report are NaN.
     pub fn new(at_unix_s: u64, sample: &Sample) -> Self {
         let Sample { read, write, metadata, machine, .. } = sample;
         let optional = |value: Option<f64>| value.unwrap_or(f64::NAN);
@@ -190,8 +201,11 @@ impl Default for History {
 /// A span's points as columns, the oldest first.
 #[derive(Debug, Default, Serialize)]
 pub struct Columns {
+    /// Seconds between two points.
     pub step_s: u64,
+    /// Names of the series, units included ([`SERIES`]).
     pub series: &'static [&'static str],
+    /// Times of the points; points that are missing are left out.
     pub at_unix_s: Vec<u64>,
     /// Values by series; `null`: none.
     pub values: Vec<Vec<Option<f32>>>,
@@ -222,10 +236,12 @@ impl History {
         history
     }
 
+    /// Returns the header of a file in the present version.
     pub fn header() -> [u8; HEADER_BYTES] {
         Self::header_of(VERSION, SERIES.len())
     }
 
+    /// Returns the header of a file in version 1, which is read and not written.
     pub fn header_v1() -> [u8; HEADER_BYTES] {
         Self::header_of(1, SERIES_V1)
     }

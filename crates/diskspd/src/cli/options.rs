@@ -4,6 +4,7 @@
 pub struct OptionText {
     /// As the user types it.
     pub form: &'static str,
+    /// Meaning in the usage text and the manual page.
     pub meaning: &'static str,
 }
 

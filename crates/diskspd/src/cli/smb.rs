@@ -1,22 +1,31 @@
 //! The options that DiskSpd does not have: how SMB targets are reached.
 
+/// Transport of sessions at SMB servers (`--smb-transport`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SmbTransport {
+    /// SMB Direct if the server has it, else TCP.
     #[default]
     Auto,
+    /// TCP only.
     Tcp,
+    /// SMB Direct only.
     Rdma,
 }
 
+/// Options for targets on SMB shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmbOptions {
+    /// File with the user's name and password; `None`: those of the environment.
     pub credentials: Option<String>,
+    /// Transport of all sessions.
     pub transport: SmbTransport,
     /// SMB Direct by this RDMA device, or by whichever leads to the server (`auto`); in software otherwise.
     pub rdma_device: Option<String>,
     /// Connections per session, 1 to 32.
     pub channels: u8,
+    /// Require signed messages.
     pub sign: bool,
+    /// Require encrypted messages.
     pub seal: bool,
     /// SMB Direct in software: no CRC if the server does without.
     pub no_crc: bool,

@@ -21,6 +21,7 @@ impl Control {
         Arc::new(control)
     }
 
+    /// Sets the times of a run that starts at `start_ns`, by the clock of [`super::Port::now_ns`].
     pub fn set(&self, start_ns: u64, warm_up_ns: u64, duration_ns: u64, cool_down_ns: u64) {
         let from = start_ns.saturating_add(warm_up_ns);
         let to = from.saturating_add(duration_ns);
@@ -29,10 +30,12 @@ impl Control {
         self.end_ns.store(to.saturating_add(cool_down_ns), Ordering::Relaxed);
     }
 
+    /// Returns the time from which completions count.
     pub fn measure_from_ns(&self) -> u64 {
         self.measure_from_ns.load(Ordering::Relaxed)
     }
 
+    /// Returns the time until which completions count.
     pub fn measure_to_ns(&self) -> u64 {
         self.measure_to_ns.load(Ordering::Relaxed)
     }
@@ -54,6 +57,7 @@ impl Control {
         self.stop(now_ns);
     }
 
+    /// Whether a thread has failed.
     pub fn is_failed(&self) -> bool {
         self.is_failed.load(Ordering::Relaxed)
     }
@@ -76,18 +80,23 @@ pub struct Live {
 /// A sum of [`Live`]s.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
+    /// Operations that ended.
     pub operations: u64,
+    /// Bytes that they moved.
     pub bytes: u64,
+    /// Sum of the operations' latencies.
     pub latency_ns: u64,
 }
 
 impl Live {
+    /// Replaces the thread's totals.
     pub fn publish(&self, totals: Totals) {
         self.operations.store(totals.operations, Ordering::Relaxed);
         self.bytes.store(totals.bytes, Ordering::Relaxed);
         self.latency_ns.store(totals.latency_ns, Ordering::Relaxed);
     }
 
+    /// Adds the thread's totals to `sum`.
     pub fn add_to(&self, sum: &mut Totals) {
         sum.operations += self.operations.load(Ordering::Relaxed);
         sum.bytes += self.bytes.load(Ordering::Relaxed);

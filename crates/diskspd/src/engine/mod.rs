@@ -23,11 +23,15 @@ pub use worker::{ThreadTarget, Worker, WorkerFailure, WorkerSetup};
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
+    /// Slot of the worker whose operation it is.
     pub slot: u32,
     /// Which of the thread's targets.
     pub target: u32,
+    /// Whether data is written, or else read.
     pub is_write: bool,
+    /// First byte on the target.
     pub offset: u64,
+    /// Length, from 1 on.
     pub len_bytes: u32,
 }
 
@@ -48,6 +52,7 @@ pub enum Failure {
 /// An operation that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
+    /// Slot of the worker whose operation it was.
     pub slot: u32,
     /// When it ended; each completion is timed on its own.
     pub at_ns: u64,
@@ -57,6 +62,7 @@ pub struct Done {
 
 /// Carries operations out.
 pub trait Port {
+    /// Returns the time, in nanoseconds of a clock that never goes back.
     fn now_ns(&mut self) -> u64;
 
     /// Takes an operation. Gives when it began: `now_ns`, or later if its data had to be made first.

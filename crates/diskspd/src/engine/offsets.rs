@@ -21,6 +21,7 @@ pub struct Span {
     pub cumulative: u32,
     /// In units of the alignment, from the base on.
     pub first_unit: u64,
+    /// Number of possible offsets in the range.
     pub units: u64,
 }
 

@@ -20,6 +20,7 @@ impl Random {
         Self { state }
     }
 
+    /// Returns the next 64 random bits.
     pub fn word(&mut self) -> u64 {
         let [mut a, mut b, mut c, mut d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -49,6 +50,7 @@ impl Random {
         }
     }
 
+    /// Fills a buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         let (words, tail) = bytes.as_chunks_mut::<8>();
         for word in words {

@@ -11,37 +11,52 @@ use std::sync::Arc;
 /// One target as a thread uses it.
 #[derive(Debug)]
 pub struct ThreadTarget {
+    /// Name of the target, as the user gave it.
     pub path: String,
+    /// Size of the target when it was opened.
     pub file_bytes: u64,
+    /// Length of each operation.
     pub block_bytes: u32,
+    /// Share of writes, 0 to 100.
     pub write_percent: u32,
     /// Slots of its own; 0 in a pool, if slots choose among targets by weight.
     pub slots: u32,
+    /// Weight against the thread's other targets; slots of a pool choose by it.
     pub weight: u32,
+    /// Source of the operations' offsets.
     pub offsets: Offsets,
+    /// Source of the operations' times: throttle, burst and think time.
     pub pace: Pace,
 }
 
+/// Everything that a [`Worker`] starts with, besides its port.
 pub struct WorkerSetup {
     /// Counted over all threads.
     pub thread: u32,
+    /// Random numbers of the thread alone.
     pub random: Random,
+    /// Targets of the thread, in the order of the profile.
     pub targets: Vec<ThreadTarget>,
     /// Slots that choose their target anew each time (`-O`).
     pub pool_slots: u32,
+    /// Whether durations go into the histograms (`-L`).
     pub measure_latency: bool,
     /// Length of the intervals in which completions are counted.
     pub bucket_ms: Option<u32>,
+    /// State that the thread shares with the watching one.
     pub control: Arc<Control>,
+    /// Counters that the thread publishes for the display of progress.
     pub live: Arc<Live>,
 }
 
 /// The reason why a thread ended before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerFailure {
+    /// Number of the thread, counted over all threads.
     pub thread: u32,
     /// Which target, and whether by a write; `None` if the port itself failed.
     pub operation: Option<(u32, bool)>,
+    /// Error of the operation or of the port.
     pub failure: Failure,
 }
 
@@ -53,6 +68,7 @@ struct Slot {
     started_ns: u64,
 }
 
+/// One thread's part of a run: its slots, and the results so far.
 pub struct Worker<P> {
     port: P,
     thread: u32,
@@ -76,6 +92,7 @@ pub struct Worker<P> {
 }
 
 impl<P: Port> Worker<P> {
+    /// Makes a worker with all slots idle; [`Self::run`] starts them.
     pub fn new(setup: WorkerSetup, port: P) -> Self {
         let duration_ms = setup.control.measured_ns() / 1_000_000;
         let direction = || Direction {
@@ -155,6 +172,7 @@ impl<P: Port> Worker<P> {
         self.drain(done)
     }
 
+    /// Returns the result of each target, the waits, and the port.
     pub fn results(self) -> (Vec<TargetResult>, WaitStatistics, P) {
         (self.results, self.waits, self.port)
     }

@@ -12,18 +12,24 @@ use sys::file_ring::{FileOperation, FileRing, WriteFrom};
 pub struct RingTarget {
     /// Place of the file among the ring's files.
     pub file: u32,
+    /// I/O priority of the ring's operations (ioprio_set(2)).
     pub priority: u16,
+    /// Writes are durable when they end (RWF_DSYNC).
     pub is_durable: bool,
+    /// Data of writes.
     pub content: Content,
 }
 
 /// One of the thread's targets.
 pub enum LocalTarget {
+    /// A file or block device, by the ring.
     Ring(RingTarget),
+    /// A file by its mapping.
     Mapped(MappedTarget),
 }
 
 impl LocalTarget {
+    /// Makes a target by its mapping.
     pub fn mapped(setup: MappedSetup) -> Self {
         Self::Mapped(MappedTarget::new(setup))
     }
@@ -40,6 +46,7 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
+    /// Makes the port; `ring`: of the targets that are not mapped; `slots`: operations at once.
     pub fn new(ring: Option<FileRing>, targets: Vec<LocalTarget>, random: Random, slots: u32) -> Self {
         Self { ring, targets, random, ended: Vec::with_capacity(slots as usize) }
     }

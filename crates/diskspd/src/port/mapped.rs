@@ -7,12 +7,17 @@ use crate::profile::FlushMode;
 use std::sync::Arc;
 use sys::region::{Mapping, Region};
 
+/// Parts of which a [`MappedTarget`] is made.
 pub struct MappedSetup {
+    /// The mapping of the whole target.
     pub mapping: Arc<Mapping>,
+    /// Length of each operation.
     pub block_bytes: u32,
     /// With non-temporal stores (`-Smw`).
     pub around_cache: bool,
+    /// Flush after each write; `None`: none.
     pub flush: Option<FlushMode>,
+    /// Data of writes.
     pub content: Content,
     /// Memory that writes take their data from, unless each has new random bytes.
     pub source: Arc<Region>,

@@ -36,7 +36,9 @@ impl Content {
 
 /// The port of one thread. Threads that have files and shares alike (`-F`) are refused before.
 pub enum ThreadPort {
+    /// Files and mappings.
     Local(Box<LocalPort>),
+    /// Files on shares.
     Smb(SmbPort),
 }
 

@@ -16,12 +16,17 @@ use types::IdentityMap;
 pub struct SmbPortTarget {
     /// Which of the thread's sessions.
     pub session: usize,
+    /// The open file.
     pub file: File,
+    /// Flags of SMB2 READ (MS-SMB2 2.2.19).
     pub read_flags: u8,
+    /// Flags of SMB2 WRITE (MS-SMB2 2.2.21).
     pub write_flags: u32,
     /// Memory that writes take their data from; `None`: new random bytes each time.
     pub source: Option<Buf>,
+    /// Distance of the places in `source` that a write may begin at.
     pub step_bytes: usize,
+    /// Number of these places.
     pub steps: u64,
 }
 
@@ -55,6 +60,7 @@ struct Session {
     slots: IdentityMap<Token, (u32, bool)>,
 }
 
+/// The port of a thread whose targets are on shares.
 pub struct SmbPort {
     engine: Engine,
     sessions: Vec<Session>,
@@ -64,6 +70,7 @@ pub struct SmbPort {
 }
 
 impl SmbPort {
+    /// Makes the port; `slots`: operations in flight at once.
     pub fn new(
         engine: Engine,
         clients: Vec<Client>,

@@ -11,10 +11,15 @@ use std::fmt::Write;
 
 /// All that a report says.
 pub struct Report<'a> {
+    /// The command line, as it is repeated in the report.
     pub command_line: &'a str,
+    /// The profile that was run.
     pub profile: &'a Profile,
+    /// The machine that ran it.
     pub system: &'a SystemInformation,
+    /// Results by time span.
     pub spans: &'a [SpanResult],
+    /// Version of DiskSpd whose layout the report has.
     pub style: ReportStyle,
 }
 

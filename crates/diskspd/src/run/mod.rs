@@ -25,8 +25,11 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Options of a run beside its profile.
 pub struct RunOptions<'a> {
+    /// Targets whose data may be overwritten (`--yes-overwrite`).
     pub overwrite: &'a [String],
+    /// Options for targets on SMB shares.
     pub smb: &'a SmbOptions,
+    /// Events that start and stop the run.
     pub events: &'a Events,
     /// Measure latency even if the profile does not ask for it (`--histogram`).
     pub latency: bool,
@@ -41,6 +44,7 @@ pub struct RunOptions<'a> {
 /// Reason why a run has no results, as printed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
+    /// A target cannot be made, measured or opened.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// An operation, or a thread, failed.
@@ -56,6 +60,7 @@ pub enum RunError {
 pub struct Outcome {
     /// One for each time span that began.
     pub spans: Vec<SpanResult>,
+    /// Whether it was ended before its time; the results are those up to then.
     pub is_interrupted: bool,
 }
 

@@ -14,6 +14,7 @@ const MARK: &str = "user.diskspd.created";
 pub const STREAM: &str = ":diskspd.created";
 /// Places read in a file without mark, and bytes at each.
 const SAMPLES: u64 = 64;
+/// Bytes read at each of these places.
 pub const SAMPLE_BYTES: usize = 4096;
 
 /// Remembers that `-c` made the file, of this size.

@@ -69,7 +69,9 @@ fn number(error: &io::Error) -> i32 {
 /// Facts about a target before its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
+    /// Size of the file or device.
     pub size_bytes: u64,
+    /// Whether the target is a block device.
     pub is_block_device: bool,
 }
 

@@ -17,6 +17,7 @@ pub enum TargetError {
     /// DiskSpd's own words, with errno or NTSTATUS.
     #[error("Error opening file: {path} [{number}]\n{detail}")]
     Open { path: String, number: String, detail: String },
+    /// Another reason, as a whole message.
     #[error("{0}")]
     Other(String),
 }
@@ -36,6 +37,7 @@ impl TargetError {
 pub enum Place {
     /// A file, or a block device by its path.
     Local(PathBuf),
+    /// A file on an SMB share.
     Smb(Location),
 }
 

@@ -10,6 +10,7 @@ const ELEMENTS_MAX: usize = 4_000_000;
 /// One time span of a results document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SpanSummary {
+    /// Time that was measured.
     pub seconds: f64,
     /// Load of the machine while it measured; `None` if it was not measured.
     pub cpu_percent: Option<f64>,
@@ -22,10 +23,15 @@ pub struct SpanSummary {
 /// One thread on one target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetSummary {
+    /// Name of the target.
     pub path: String,
+    /// Bytes read while the run measured.
     pub read_bytes: u64,
+    /// Reads while the run measured.
     pub read_count: u64,
+    /// Bytes written while the run measured.
     pub write_bytes: u64,
+    /// Writes while the run measured.
     pub write_count: u64,
 }
 

@@ -26,9 +26,11 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Files in PEM that etcd reads again for each connection, so that renewed ones need no restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
+    /// Certificate of the authority that checks members and clients.
     pub ca: PathBuf,
     /// For servers and for clients (extended key usage of both), with the address among its names.
     pub certificate: PathBuf,
+    /// Private key of that certificate.
     pub key: PathBuf,
     /// Certificates that were revoked, in PEM or DER.
     pub revoked: Option<PathBuf>,
@@ -54,12 +56,15 @@ pub struct EtcdProcessOptions {
     pub directory: PathBuf,
     /// The member's name, unique in its cluster.
     pub name: String,
+    /// Address for the other members.
     pub peer: SocketAddr,
+    /// Address for clients.
     pub client: SocketAddr,
     /// `None`: without TLS, for tests.
     pub tls: Option<TlsFiles>,
     /// Keeps members of different clusters apart at their first start.
     pub token: String,
+    /// How the member finds its cluster at its first start.
     pub start: EtcdStart,
     /// Most bytes of the database; above, etcd takes no commits until it is made smaller.
     pub quota_bytes: u64,
@@ -74,10 +79,12 @@ impl EtcdProcessOptions {
         format!("{scheme}://{address}")
     }
 
+    /// Returns the URL for the other members.
     pub fn peer_url(&self) -> String {
         self.url(self.peer)
     }
 
+    /// Returns the URL for clients.
     pub fn client_url(&self) -> String {
         self.url(self.client)
     }
@@ -112,14 +119,18 @@ pub fn free_ports(address: IpAddr) -> io::Result<(u16, u16)> {
 /// Why etcd cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdProcessError {
+    /// The program is not installed.
     #[error(
         "etcd is not installed: there is no program '{0}'; install the package etcd-server, or name the program in the configuration"
     )]
     Missing(String),
+    /// `program` does not report its version, because of `why`.
     #[error("{program} does not tell its version: {why}")]
     Version { program: String, why: String },
+    /// `directory` cannot be made or used, because of `why`.
     #[error("etcd's directory {directory}: {why}", directory = .directory.display())]
     Directory { directory: PathBuf, why: io::Error },
+    /// The process cannot be started.
     #[error("etcd cannot be started: {0}")]
     Start(io::Error),
 }
@@ -127,15 +138,19 @@ pub enum EtcdProcessError {
 /// State of the child process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdProcessState {
+    /// The process runs.
     Running {
+        /// Number of the process.
         pid: u32,
     },
     /// The process ended by itself, and is started again.
     Restarting {
+        /// Reason why the process ended, from its status or log.
         why: String,
     },
     /// The cluster removed this member; the process is not started again.
     Removed,
+    /// The process was stopped by this program, or was not started yet.
     Stopped,
 }
 
@@ -182,10 +197,12 @@ impl EtcdProcess {
         &self.version
     }
 
+    /// Returns the options that etcd was started with.
     pub fn options(&self) -> &EtcdProcessOptions {
         &self.options
     }
 
+    /// Returns the present state of the process.
     pub fn state(&self) -> EtcdProcessState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -14,6 +14,7 @@ use std::process::Command;
 /// Where the parts lie in the machine.
 pub const FLEET: &str = "bin/fleet";
 const DISKSPD: &str = "bin/diskspd";
+/// Directory of the kernel's modules.
 pub const MODULES: &str = "modules";
 /// PCI devices, the network, and the port that jobs come by.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];

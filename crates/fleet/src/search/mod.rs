@@ -31,23 +31,30 @@ const RUNS_MAX: usize = 64;
 /// Reason why the search may not build on a result, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cutoff {
+    /// No bound is exceeded.
     #[default]
     No,
     /// Faster than its limit: the measurement is at fault.
     Surge,
     /// Slower than its limit.
     Scale,
+    /// The machine's CPU use is beyond its limit.
     Cpu,
+    /// The mean latency of reads is beyond its limit.
     ReadLatency,
+    /// The mean latency of writes is beyond its limit.
     WriteLatency,
 }
 
 /// Which part of the search a run belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RunType {
+    /// Anchor without limits, or infill.
     #[default]
     Default,
+    /// A profile with a limit of its own, as it is.
     Baseline,
+    /// Growing and halved loads of a limited profile with several targets.
     AnchorSearch,
 }
 
@@ -64,6 +71,7 @@ const RUN_TYPES: [(RunType, &str); 3] =
     [(RunType::Default, "Default"), (RunType::Baseline, "Baseline"), (RunType::AnchorSearch, "AnchorSearch")];
 
 impl Cutoff {
+    /// Reads the word of result.tsv.
     pub fn parse(text: &str) -> Option<Self> {
         CUTOFFS.iter().find(|(_, word)| *word == text).map(|(one, _)| *one)
     }
@@ -76,6 +84,7 @@ impl fmt::Display for Cutoff {
 }
 
 impl RunType {
+    /// Reads the word of result.tsv.
     pub fn parse(text: &str) -> Option<Self> {
         RUN_TYPES.iter().find(|(_, word)| *word == text).map(|(one, _)| *one)
     }
@@ -90,35 +99,46 @@ impl fmt::Display for RunType {
 /// Bounds of a good result; `None`: no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
+    /// CPU use of the workers' machines.
     pub cpu_percent: Option<f64>,
+    /// Mean latency of reads.
     pub read_ms: Option<f64>,
+    /// Mean latency of writes.
     pub write_ms: Option<f64>,
 }
 
 /// The part of a result that the search uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
+    /// Part of the search that the run belonged to.
     pub run_type: RunType,
+    /// Bound that the result exceeded, if any.
     pub cutoff: Cutoff,
     /// The limit of one worker; 0: none was set by the search.
     pub qos: u64,
     /// IOPS of all workers together.
     pub iops: f64,
+    /// CPU use of the workers' machines.
     pub cpu_percent: f64,
 }
 
 /// Figures of a run that cutoffs judge; latencies are `None` if there was no such operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
+    /// IOPS of all workers together.
     pub iops: f64,
+    /// CPU use of the workers' machines.
     pub cpu_percent: f64,
+    /// Mean latency of reads.
     pub read_ms: Option<f64>,
+    /// Mean latency of writes.
     pub write_ms: Option<f64>,
 }
 
 /// A run to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial {
+    /// Part of the search that the run belongs to.
     pub run_type: RunType,
     /// The limit of one worker; 0: none.
     pub qos: u64,
@@ -126,8 +146,10 @@ pub struct Trial {
     pub is_search: bool,
 }
 
+/// Next step of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
+    /// Makes this run and records its result.
     Run(Trial),
     /// Nothing more is to be measured; the reason in words.
     Done(String),
@@ -136,10 +158,13 @@ pub enum Step {
 /// The shape of a profile, as far as the search goes by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
+    /// The profile has a limit of its own.
     pub is_limited: bool,
+    /// Number of its targets.
     pub targets: usize,
 }
 
+/// State of a search: its results so far, and the part that it is in.
 pub struct Search {
     shape: Shape,
     /// Without a sweep one run is all.
@@ -162,6 +187,7 @@ impl Search {
         Self { shape, is_sweep, workers, limits, results, is_anchor_search, closes: false, is_closed: false }
     }
 
+    /// Returns the results in the order in which they were recorded.
     pub fn results(&self) -> &[Measured] {
         &self.results
     }
