@@ -44,14 +44,19 @@ pub struct Applicant {
     pub name: String,
     /// Version of the server's program.
     pub version: String,
+    /// ServerGuid of the applicant's SMB server (MS-SMB2 2.2.4).
     pub server_guid: Uuid,
     /// The preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Address of the SMB server by TCP.
     pub smb: SocketAddr,
+    /// Address of SMB Direct; `None`: the applicant serves none.
     pub rdma: Option<SocketAddr>,
     pub api: SocketAddr,
     pub cluster: SocketAddr,
+    /// Address of heartbeats, by UDP.
     pub heartbeat: SocketAddr,
+    /// Addresses for a member of etcd; `None`: the applicant runs none.
     pub etcd: Option<EtcdAddresses>,
     pub rack: String,
     pub chassis: String,

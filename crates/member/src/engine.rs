@@ -135,6 +135,7 @@ pub struct EnginePlaces {
     pub file: PathBuf,
     /// etcd's; empty: `etcd` in PATH.
     pub program: PathBuf,
+    /// An etcd that somebody else runs; without endpoints: the servers run their own.
     pub other: OtherEtcd,
 }
 
@@ -159,6 +160,7 @@ pub enum EngineError {
     Carry(#[from] CarryError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The process of etcd keeps ending; the text is the last reason.
     #[error("etcd does not run: {0}")]
     Ends(String),
     #[error("this server is in a cluster already")]
