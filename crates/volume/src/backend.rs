@@ -681,12 +681,14 @@ pub enum Event {
 
 /// The file layer as a server sees it. Nothing blocks; time is an argument.
 pub trait Backend {
+    /// Begins an operation; an [`Event::Done`] of the same id, from a later poll, answers it.
     fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic);
     /// Ends a waiting operation with STATUS_CANCELLED; no effect if it is past waiting.
     fn cancel(&mut self, operation: OperationId);
     /// Judges every open and every create that waits, by its standing. A [`Ruling::Close`] is in force at the return: nothing
     /// more happens through the open, and it cannot be found again.
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic);
+    /// Appends the events since the last call to `out`.
     fn poll(&mut self, out: &mut Vec<Event>);
     /// Counts the byte-range locks that an open holds; where there are no files there are none.
     fn lock_count(&self, _open: OpenId) -> usize {
