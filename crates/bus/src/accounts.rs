@@ -148,7 +148,9 @@ impl NodeAccounts {
 
 /// A directory with the nodes and the share `bus$` beside its own content.
 pub struct WithNodes<D> {
+    /// Accounts and shares for clients; no node and no `bus$` among them.
     pub inner: D,
+    /// The other nodes' accounts, and the share `bus$` that only they may use.
     pub nodes: NodeAccounts,
 }
 

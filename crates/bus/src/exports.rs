@@ -162,6 +162,7 @@ impl<L> Clone for Exports<L> {
 }
 
 impl<L: LocalDisks> Exports<L> {
+    /// Makes the backend of `bus$` over a node's own disks, without any open.
     pub fn new(disks: L) -> Self {
         let inner = Inner {
             disks,

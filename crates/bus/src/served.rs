@@ -6,7 +6,9 @@ use volume::backend::{Backend, Event, OpenId, Operation, OperationId, Ruling, St
 
 /// One of an SMB server's backends: a volume `B`, or the share `bus$` over the disks `L`.
 pub enum Served<B, L> {
+    /// Volume with a file system.
     Volume(B),
+    /// Disks of this node, for the coordinators of other nodes.
     Bus(Exports<L>),
 }
 

@@ -18,79 +18,124 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::size::deserialize_size;
 
+/// The whole configuration; a missing section or key has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Section `[server]`.
     pub server: Server,
+    /// Section `[smb]`.
     pub smb: Smb,
+    /// Section `[api]`.
     pub api: ApiSection,
+    /// Section `[health]`.
     pub health: HealthSection,
+    /// Section `[cluster]`.
     pub cluster: ClusterSection,
+    /// Section `[disks]`.
     pub disks: Disks,
+    /// Section `[accounts]`.
     pub accounts: AccountKeys,
+    /// Section `[limits]`.
     pub limits: LimitKeys,
+    /// Section `[log]`.
     pub log: Log,
 }
 
+/// Section `[server]`: the server itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
+    /// Data directory, of mode 0700.
     pub data_dir: PathBuf,
+    /// NetBIOS-style name: at most 15 letters, digits and `-`.
     pub name: String,
+    /// Seconds that requests in work have to end in after SIGTERM.
     pub drain_s: u64,
 }
 
+/// Section `[smb]`: listeners, and demands on clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Smb {
+    /// Addresses and ports of SMB by TCP.
     pub listen: Vec<SocketAddr>,
+    /// Addresses and ports of SMB Direct over iWARP in software.
     pub rdma_listen: Vec<SocketAddr>,
+    /// `auto`, or addresses with ports, of SMB Direct by RDMA devices; none: no such device.
     pub rdma_devices: Vec<String>,
+    /// SMB Direct in software has a CRC in every frame.
     pub rdma_crc: bool,
+    /// Interfaces or subnets that clients learn of for multichannel; none: all.
     pub interfaces: Vec<String>,
+    /// Requests that are not signed are refused.
     pub require_signing: bool,
+    /// Further names by which clients reach this server; `*`: any.
     pub names: Vec<String>,
+    /// Logons for servers of other names are refused.
     pub refuse_other_names: bool,
+    /// Clients that do not encrypt are refused.
     pub require_encryption: bool,
 }
 
+/// Section `[disks]`: places of disks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Disks {
+    /// Directories, files and devices in which labelled disks are searched.
     pub search: Vec<PathBuf>,
+    /// Directories in which files may be disks for operators too.
     pub directories: Vec<PathBuf>,
 }
 
+/// Section `[accounts]`: rules for passwords.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountKeys {
+    /// Fewest characters of a new password.
     pub password_characters_min: u32,
 }
 
+/// Section `[limits]`: bounds on clients, memory and disks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitKeys {
+    /// Connections at a time, by TCP and by SMB Direct each.
     pub connections: u32,
+    /// Connections at a time of one address, or IPv6 network of 64 bits.
     pub connections_per_host: u32,
+    /// Sessions at a time.
     pub sessions: u32,
+    /// Opens at a time, durable ones whose clients are away included.
     pub opens: u32,
+    /// Byte-range locks that one open holds or waits for.
     pub locks_per_open: u32,
+    /// Requests in work of one connection; the most credits that it is granted.
     pub requests_per_connection: u32,
+    /// Bytes of requests and answers in work over all connections.
     #[serde(deserialize_with = "deserialize_size")]
     pub bytes_in_flight: u64,
+    /// Bytes of RAM for cached reads, buffered writes and metadata.
     #[serde(deserialize_with = "deserialize_size")]
     pub cache_bytes: u64,
+    /// Milliseconds in which a disk must answer.
     pub disk_timeout_ms: u64,
+    /// Seconds that a disk may be away before its data is made anew on others.
     pub repair_delay_s: u64,
+    /// Seconds in which every block is verified once; 0: never.
     pub scrub_period_s: u64,
+    /// Bytes a second that a scrub reads at most.
     #[serde(deserialize_with = "deserialize_size")]
     pub scrub_bytes_per_s: u64,
+    /// Microseconds, at most 10,000, for which the loop polls before it sleeps; 0: none.
     pub busy_poll_us: u64,
 }
 
+/// Section `[log]`: the log on standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
+    /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
 }
 
@@ -280,6 +325,7 @@ impl Default for Log {
 /// Keys of a file that was read again and differ from those in effect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TakenUp {
+    /// Keys, as `section.key`, whose new values are in force now.
     pub in_force: Vec<&'static str>,
     /// In force after a restart.
     pub restart: Vec<&'static str>,
@@ -288,10 +334,13 @@ pub struct TakenUp {
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// The file at `path` cannot be read.
     #[error("configuration file {path}: {source}")]
     Read { path: String, source: std::io::Error },
+    /// The file is not TOML, or has an unknown key or a wrong type; `line` says where.
     #[error("configuration file {path}, {line}: {why}")]
     Parse { path: String, line: String, why: String },
+    /// The value of `key` is out of range or contradicts another.
     #[error("configuration key {key}: {why}")]
     Value { key: &'static str, why: String },
 }
@@ -428,6 +477,7 @@ impl Config {
         text
     }
 
+    /// Returns the limits in the units that the data plane works with.
     pub fn limits(&self) -> Limits {
         let keys = &self.limits;
         Limits {
@@ -493,10 +543,12 @@ impl Config {
         }
     }
 
+    /// Returns the rule for new passwords.
     pub fn password_policy(&self) -> PasswordPolicy {
         PasswordPolicy { characters_min: self.accounts.password_characters_min }
     }
 
+    /// Returns the SMB server's demands; the interfaces are added later.
     pub fn smb_policy(&self) -> SmbPolicy {
         SmbPolicy {
             server_name: self.server.name.clone(),

@@ -40,46 +40,63 @@ pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 pub enum Command {
     /// Returns everything that can be shown, except clients' opens.
     Figures {
+        /// Sender of everything that can be shown.
         reply: oneshot::Sender<Box<Snapshot>>,
     },
     /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`.
     Opens {
+        /// Number of the last open that the asker has; `None`: from the first.
         after: Option<u64>,
+        /// Most opens of the answer.
         most: usize,
+        /// Sender of the part, with whether there are more.
         reply: Reply<OpensPage>,
     },
     /// The last protocol events of a connection over SMB Direct.
     RdmaTrace {
+        /// Number of the connection, as listings show it.
         connection: u64,
+        /// Sender of the events; `NotFound` for another kind of connection.
         reply: Reply<RdmaTrace>,
     },
     /// Ends the session and its opens.
     CloseSession {
+        /// SessionId, as listings show it.
         session: u64,
+        /// Sender of the outcome; `NotFound` if there is no such session.
         reply: Reply<()>,
     },
+    /// Ends the open, as its client's CLOSE would.
     CloseOpen {
+        /// Number of the open, as listings show it.
         open: u64,
+        /// Sender of the outcome; `NotFound` if there is no such open.
         reply: Reply<()>,
     },
     /// Takes up changed shares or accounts. Replies when the change is in force for all connected clients.
     DirectoryChanged {
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Returns the outcome of an administrator's change through a named pipe.
     AnswerPipe {
+        /// Open of the pipe, as the change named it.
         pipe: u64,
+        /// Answer to the client's call, or the reason why it is refused.
         outcome: Result<RpcDone, RpcRefusal>,
     },
     /// Sets the interfaces that clients learn of from now on.
     Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
     Drain {
+        /// Time after which requests in work are given up.
         within: Duration,
+        /// Sender that reports the end of all work.
         reply: oneshot::Sender<()>,
     },
     /// Commands about the node's disks, pools and volumes.
     Storage(StorageCommand),
+    /// Commands about the files on a volume.
     Files(FileCommand),
     /// Commands about the cluster, for its nodes only.
     Cluster(ClusterCommand),
@@ -111,6 +128,7 @@ impl From<ClusterCommand> for Command {
 
 /// Options that make a server a node of a cluster.
 pub struct ClusterOptions {
+    /// Number of this node in the cluster.
     pub node: NodeId,
     /// Name of the node in the fault domains of its disks.
     pub name: String,
@@ -156,81 +174,116 @@ impl From<DiskCommand> for Command {
 /// Commands about disks, pools and volumes.
 #[derive(Debug)]
 pub enum StorageCommand {
+    /// Commands about disks.
     Disk(DiskCommand),
     /// Writes labels to disks that hold nothing, and makes them a pool.
     CreatePool {
+        /// Name of the pool, unique among pools.
         name: String,
+        /// Disks of the pool, at least one.
         disks: Vec<NewDisk>,
         /// Disks' worth of space kept for repair; `None`: by the usual rule.
         reserve_disks: Option<u32>,
+        /// Sender of the new pool's id.
         reply: Reply<PoolId>,
     },
     /// Closes the pool's volumes, releases its disks, and forgets pool, disks, volumes and shares.
     ExportPool {
+        /// Pool to release.
         pool: PoolId,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Forgets a pool without volumes, and erases its disks; answers the paths of those whose labels are still there.
     DeletePool {
+        /// Pool to forget.
         pool: PoolId,
+        /// Sender of the paths of disks that could not be erased.
         reply: Reply<Vec<String>>,
     },
     /// Opens a pool that was just recorded; answers the names of volumes that are not served, and why.
     AdoptPool {
+        /// Pool that was recorded.
         pool: PoolId,
+        /// Sender of each unserved volume's name with the reason.
         reply: Reply<Vec<String>>,
     },
     /// Keeps this many disks' worth of the pool's space for repair.
     SetReserve {
+        /// Pool whose reserve changes.
         pool: PoolId,
+        /// Disks' worth of space to keep for repair.
         reserve_disks: u32,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// A step in evening out the fill of the pool's disks.
     Rebalance {
+        /// Step, of this server's part or of the job for all servers.
         step: RebalanceStep,
+        /// Sender of the job.
         reply: Reply<RebalanceJob>,
     },
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     CreateVolume {
+        /// Name, pool, size and resiliency of the volume.
         volume: NewVolume,
+        /// Sender of the new volume's id.
         reply: Reply<VolumeId>,
     },
     /// Grows the volume.
     ResizeVolume {
+        /// Volume to grow.
         volume: VolumeId,
+        /// New size in bytes; a smaller one than now is refused.
         size_bytes: u64,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Sets the fill level, in percent, from which health warns.
     WarnAt {
+        /// Volume whose warning changes.
         volume: VolumeId,
+        /// Fill level in percent.
         percent: u8,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Gives all slabs of the volume back. Its data is gone.
     DeleteVolume {
+        /// Volume to delete.
         volume: VolumeId,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Compares metadata, allocation and copies; answers with the job's id.
     CheckVolume {
+        /// Volume to check.
         volume: VolumeId,
+        /// Damage that can be repaired is repaired.
         repair: bool,
+        /// Sender of the job's number.
         reply: Reply<u64>,
     },
     /// Lists data without an intact copy, by file.
     VolumeDamage {
+        /// Volume to search.
         volume: VolumeId,
+        /// Sender of the damaged files and ranges.
         reply: Reply<VolumeDamage>,
     },
+    /// Ends a job before its end; a job of a volume may be resumed.
     CancelJob {
+        /// Number of the job.
         job: u64,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Resumes a job that was stopped.
     ResumeJob {
+        /// Number of the job.
         job: u64,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
 }
@@ -240,46 +293,71 @@ pub enum StorageCommand {
 pub enum FileCommand {
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
     QuerySecurity {
+        /// Volume that has the file.
         volume: VolumeId,
+        /// Path from the volume's root.
         path: String,
+        /// Sender of the descriptor.
         reply: Reply<Described>,
     },
     /// Makes the directory, and those it is in, if they are missing.
     MakeDirectory {
+        /// Volume to make the directory on.
         volume: VolumeId,
+        /// Path from the volume's root, `\` between names.
         path: String,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Hands a directory's entries down; answers the job's id, if there is a directory at `path`.
     PropagateAcl {
+        /// Volume that has the directory.
         volume: VolumeId,
+        /// Path from the volume's root, `\` between names.
         path: String,
+        /// Fate of the own entries of files below the directory.
         own: OwnEntries,
+        /// Sender of the job's number; `None`: no directory is there.
         reply: Reply<Option<u64>>,
     },
     /// The quotas of one user, or of all.
     VolumeQuotas {
+        /// Volume whose quotas are shown.
         volume: VolumeId,
+        /// User to show; `None`: all.
         user: Option<Sid>,
+        /// Sender of settings and users.
         reply: Reply<node::QuotaReport>,
     },
+    /// Changes mode and default limits of a volume's quotas.
     SetQuotas {
+        /// Volume whose quotas change.
         volume: VolumeId,
+        /// New settings, of which absent ones stay.
         request: SetQuotas,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Gives a user limits; without any the volume's defaults apply.
     SetQuota {
+        /// Volume on which the limits hold.
         volume: VolumeId,
+        /// User who gets them.
         user: Sid,
+        /// Limits of the user; `None`: the volume's defaults.
         limits: Option<QuotaLimits>,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
     /// Replaces owner, group and DACL, as far as the descriptor has them.
     SetSecurity {
+        /// Volume that has the file.
         volume: VolumeId,
+        /// Path from the volume's root, `\` between names.
         path: String,
+        /// Self-relative descriptor (MS-DTYP 2.4.6).
         descriptor: Vec<u8>,
+        /// Sender of the outcome.
         reply: Reply<()>,
     },
 }
@@ -299,11 +377,17 @@ impl From<StorageCommand> for Command {
 /// A volume that is to be made.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
+    /// Name of the volume, unique among volumes.
     pub name: String,
+    /// Pool that the volume's slabs come from.
     pub pool: PoolId,
+    /// Number of copies of each chunk.
     pub resiliency: Resiliency,
+    /// Whether slabs are taken at once (fixed) or when first written (thin).
     pub provisioning: Provisioning,
+    /// Size in bytes, rounded up to whole slabs.
     pub size_bytes: u64,
+    /// Fill level in percent from which health warns; `None`: by the usual rule.
     pub warn_at_percent: Option<u8>,
 }
 
@@ -319,11 +403,13 @@ fn ended() -> CommandError {
 pub struct SmbPolicy {
     /// NetBIOS-style name of the server, as NTLM and srvsvc show it.
     pub server_name: String,
+    /// Requests that are neither signed nor encrypted are refused.
     pub require_signing: bool,
     /// Further names of the server.
     pub names: Vec<String>,
     /// Logons for servers of other names are refused also if signing is required.
     pub refuse_other_names: bool,
+    /// Clients that do not encrypt are refused.
     pub require_encryption: bool,
     /// iWARP in software does without CRC if the client does.
     pub rdma_crc_optional: bool,
@@ -349,10 +435,15 @@ pub struct DataPlaneOptions {
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.
     pub server_guid: [u8; 16],
+    /// Demands of the SMB server on its clients.
     pub smb: SmbPolicy,
+    /// Bounds on clients, memory and disks.
     pub limits: Limits,
+    /// Accounts and shares in force, exchanged by the control plane.
     pub directory: SharedDirectory,
+    /// Way of failed and refused logons to the audit log.
     pub logon_lines: LogonLines,
+    /// Way of administrators' changes through named pipes.
     pub pipe_changes: PipeChanges,
     /// Beats once a turn of the loop.
     pub pulse: Pulse,
@@ -361,6 +452,7 @@ pub struct DataPlaneOptions {
 /// A running data plane, as `dataplane::start(DataPlaneOptions, OnLoop) -> Result<DataPlane, CommandError>` answers it once every
 /// recorded volume that can be served is open.
 pub struct DataPlane {
+    /// Way to the data plane; clones share it.
     pub control: ControlHandle,
     /// Ends after [`Command::Drain`], or with the reason why it cannot continue.
     pub thread: JoinHandle<Result<(), CommandError>>,

@@ -51,36 +51,51 @@ const AUDIT_FILE: &str = "audit.log";
 /// Why a server does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// The data directory at `path` cannot be made or opened.
     #[error("data directory {path}: {source}; make it, or choose another")]
     DataDirectory { path: String, source: io::Error },
+    /// Another process has the lock of the data directory.
     #[error(
         "data directory {path} is in use by another cenote process: stop that one first, or choose another directory"
     )]
     InUse { path: String },
+    /// A port cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// A socket cannot be handed to the runtime.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The certificate or key of the API cannot be used.
     #[error("API over TLS: {0}")]
     Tls(#[from] api::tls::TlsError),
+    /// The key file cannot be read or written.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// Accounts or shares in the records cannot be used.
     #[error("{0}")]
     Account(#[from] AccountError),
+    /// The records cannot be opened or read.
     #[error("{0}")]
     State(#[from] records::StateError),
+    /// The operating system refuses `what`.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
+    /// The files of the cluster cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The engine of the records does not start.
     #[error(transparent)]
     Engine(#[from] member::EngineError),
+    /// Certificate and key of the server cannot be used for TLS.
     #[error(transparent)]
     ClusterTls(#[from] member::ClusterTlsError),
+    /// Heartbeats do not begin.
     #[error(transparent)]
     Liveness(#[from] cluster_side::LivenessError),
+    /// The data plane does not start, or ended with an error.
     #[error(transparent)]
     DataPlane(#[from] CommandError),
+    /// The first setting up failed, for the reason named.
     #[error("{0}")]
     Setup(String),
 }
@@ -119,10 +134,12 @@ impl DataDirectory {
         }
     }
 
+    /// Returns the path of the directory, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns the path of `name` within the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -155,9 +172,11 @@ fn close_to_others(directory: &Path) -> io::Result<()> {
 
 /// The sockets of a server, bound before anything else is touched.
 pub struct Listeners {
+    /// SMB by TCP.
     pub smb: Vec<TcpListener>,
     /// SMB Direct over iWARP.
     pub rdma: Vec<TcpListener>,
+    /// The API for this machine, without TLS.
     pub api: TcpListener,
     /// The API for others than this machine.
     pub api_tls: Option<TlsListeners>,
@@ -167,7 +186,9 @@ pub struct Listeners {
 
 /// Sockets of the API, and its certificate on them.
 pub struct TlsListeners {
+    /// Bound sockets, at least one.
     pub listeners: Vec<TcpListener>,
+    /// Certificate and key that they show.
     pub identity: Arc<api::tls::Identity>,
 }
 
@@ -307,12 +328,15 @@ impl Daemon {
         })
     }
 
+    /// Returns the part that carries out the API's requests.
     pub fn manager(&self) -> &Arc<Manager> {
         &self.manager
     }
+    /// Returns the way to the data plane.
     pub fn control(&self) -> &ControlHandle {
         &self.data_plane.control
     }
+    /// Returns the locked data directory.
     pub fn directory(&self) -> &DataDirectory {
         &self.directory
     }

@@ -69,10 +69,12 @@ impl Directory {
         self.tokens.get(&hash)
     }
 
+    /// Returns all users, disabled ones included.
     pub fn users(&self) -> impl Iterator<Item = &User> {
         self.users.values().map(|secret| &secret.user)
     }
 
+    /// Returns all groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
@@ -90,9 +92,11 @@ impl Directory {
     pub fn share(&self, name: &str) -> Option<&Arc<Share>> {
         self.shares.get(&fold(name))
     }
+    /// Returns all shares.
     pub fn shares(&self) -> impl Iterator<Item = &Arc<Share>> {
         self.shares.values()
     }
+    /// Returns the SID of this server's own accounts' domain.
     pub fn domain_sid(&self) -> &Sid {
         &self.domain
     }
@@ -195,15 +199,18 @@ fn fold(name: &str) -> String {
 pub struct SharedDirectory(Arc<RwLock<Arc<Directory>>>);
 
 impl SharedDirectory {
+    /// Makes the first version.
     pub fn new(directory: Directory) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(directory))))
     }
 
+    /// Returns the version in force; it stays as it is while it is held.
     pub fn current(&self) -> Arc<Directory> {
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Puts another version in force, for all threads.
     pub fn replace(&self, directory: Directory) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
     }

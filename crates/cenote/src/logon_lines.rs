@@ -32,6 +32,7 @@ impl LogonLines {
         Self(sync_channel(0).0)
     }
 
+    /// Hands lines on; those that do not fit are lost, and counted in the log.
     pub fn send(&self, lines: Vec<LogonLine>) {
         let lost = lines.into_iter().filter_map(|line| self.0.try_send(line).err()).count();
         if lost > 0 {

@@ -66,6 +66,7 @@ pub struct Manager {
 }
 
 impl Manager {
+    /// Makes the manager of a data plane that runs.
     pub fn new(
         state: State,
         key: Arc<SealKey>,
@@ -91,6 +92,7 @@ impl Manager {
         }
     }
 
+    /// Returns the health of disks as their devices report it.
     pub fn devices(&self) -> Arc<DeviceHealths> {
         self.devices.clone()
     }

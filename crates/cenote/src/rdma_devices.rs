@@ -16,6 +16,7 @@ pub const AUTO: &str = "auto";
 /// Addresses to listen on by their devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RdmaDevices {
+    /// Addresses and ports that devices serve.
     pub listen: Vec<SocketAddr>,
     /// Why addresses that the configuration names are not listened on.
     pub refused: Vec<String>,

@@ -26,6 +26,7 @@ pub struct InEffect {
 }
 
 impl InEffect {
+    /// Begins with the configuration that the server started with.
     pub fn new(config: Config) -> Arc<Self> {
         let receivers = watch::Sender::new(config.health.receivers());
         Arc::new(Self { config: RwLock::new(config), receivers })

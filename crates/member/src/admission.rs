@@ -33,7 +33,9 @@ const ATTEMPTS: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdAddresses {
+    /// Address and port of the member for other members (peer URL).
     pub peer: SocketAddr,
+    /// Address and port of the member for the servers (client URL).
     pub client: SocketAddr,
 }
 
@@ -41,19 +43,29 @@ pub struct EtcdAddresses {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Applicant {
+    /// Name of the server, unique in the cluster.
     pub name: String,
     /// Version of the server's program.
     pub version: String,
+    /// ServerGuid of the applicant's SMB server (MS-SMB2 2.2.4).
     pub server_guid: Uuid,
     /// The preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Address of the SMB server by TCP.
     pub smb: SocketAddr,
+    /// Address of SMB Direct; `None`: the applicant serves none.
     pub rdma: Option<SocketAddr>,
+    /// Address on which its management API listens.
     pub api: SocketAddr,
+    /// Address of the cluster's port, by TCP.
     pub cluster: SocketAddr,
+    /// Address of heartbeats, by UDP.
     pub heartbeat: SocketAddr,
+    /// Addresses for a member of etcd; `None`: the applicant runs none.
     pub etcd: Option<EtcdAddresses>,
+    /// Rack that the server is in; empty: not named.
     pub rack: String,
+    /// Chassis that the server is in; empty: not named.
     pub chassis: String,
     /// A witness votes only: it has no disks, and `smb` is its cluster port.
     #[serde(default)]
@@ -75,7 +87,9 @@ pub fn proof_context(cluster_or_token: &str) -> String {
 /// A server that is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
+    /// Record of the cluster, as of the admission.
     pub cluster: ClusterRecord,
+    /// Record of the server, with the number that it got.
     pub node: NodeRecord,
     /// The node's certificate in PEM form.
     pub certificate: String,
@@ -84,65 +98,87 @@ pub struct Admitted {
 /// Why a cluster was not founded, a server not let in, or not removed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
+    /// The server that is asked is in no cluster.
     #[error("this server is in no cluster; `cenote cluster create --name NAME` makes one of it")]
     NoCluster,
+    /// The server is in the named cluster.
     #[error("this server is in cluster {0} already")]
     InCluster(String),
+    /// The name of the cluster or server breaks a rule for names.
     #[error(transparent)]
     Name(#[from] BadName),
+    /// The token of the join does not let its holder in.
     #[error(transparent)]
     Token(#[from] TokenRefused),
+    /// Another server, number `id` at `address`, has the name.
     #[error(
         "there is a server '{name}' (number {id}, at {address}) in the cluster already; give this one another name (server.name)"
     )]
     NameTaken { name: String, id: NodeId, address: SocketAddr },
+    /// Server `name` has the address.
     #[error(
         "server '{name}' of the cluster has address {address} already; each server has addresses of its own"
     )]
     AddressTaken { name: String, address: SocketAddr },
+    /// The addresses cannot be used, for the reason named.
     #[error("{0}")]
     Address(String),
+    /// The applicant's clock is `off_s` seconds off, more than [`CLOCK_SKEW_MAX_S`].
     #[error(
         "its clock is {off_s} s {direction} the cluster's, and {CLOCK_SKEW_MAX_S} s are allowed; set it by NTP, then join again"
     )]
     Clock { off_s: u64, direction: &'static str },
+    /// The applicant's version of the program does not work with the cluster's.
     #[error("it runs version {theirs}, and the cluster version {ours}; install the same on both")]
     Version { theirs: String, ours: String },
+    /// The cluster has [`NODES_MAX`] servers.
     #[error("the cluster has {NODES_MAX} servers already, as many as there may be")]
     Full,
+    /// No server of the cluster has the name.
     #[error("there is no server '{0}' in the cluster; `cenote node list` shows those there are")]
     NoSuchNode(String),
+    /// The named server is the only one: it is not removed.
     #[error("server '{0}' is the last of the cluster and stays")]
     LastNode(String),
+    /// The cluster has a witness, by the name given.
     #[error(
         "the cluster has a witness already, '{0}'; one is enough (`cenote node remove {0}` on a server takes it out)"
     )]
     WitnessTaken(String),
+    /// Enough members run etcd without a witness.
     #[error(
         "the cluster's state has {ETCD_MEMBERS} members already, and goes on without one of them: it needs no witness, which is for two servers"
     )]
     NoWitnessNeeded,
+    /// The witness has no program of etcd.
     #[error("a witness runs a member of etcd: install the package etcd-server there")]
     WitnessWithoutEtcd,
+    /// The cluster uses an etcd of somebody else, and the applicant's configuration names none.
     #[error(
         "the cluster's state is in an etcd that its servers' configurations name (cluster.etcd), and this one's does not: set cluster.etcd and its \
          TLS files as on the others"
     )]
     OtherEtcdMissing,
+    /// The applicant's configuration names an etcd, and the cluster runs its own.
     #[error(
         "this server's configuration names an etcd (cluster.etcd), and the cluster's servers run their own: take cluster.etcd out of it"
     )]
     OtherEtcdUnknown,
+    /// The named server is the witness, which cannot drain.
     #[error("'{0}' is the witness, which has nothing to move away: `cenote node remove {0}` takes it out")]
     IsWitness(String),
+    /// Volumes of the named server would have no owner.
     #[error(
         "no other server of the cluster would take the volumes of '{0}': each of them drains, or is the witness"
     )]
     NobodyElse(String),
+    /// The cluster's authority cannot be read, or issues no certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// The authority's key cannot be sealed or unsealed.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// The records cannot be read or changed.
     #[error(transparent)]
     State(#[from] StateError),
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 pub struct ClusterKeys {
     /// `server.name`.
     pub name: String,
+    /// ServerGuid of the SMB server (MS-SMB2 2.2.4), the same from start to start.
     pub server_guid: Uuid,
     /// `cluster.listen`; `None`: no cluster.
     pub listen: Option<SocketAddr>,
@@ -19,9 +20,13 @@ pub struct ClusterKeys {
     pub addresses: Vec<IpAddr>,
     /// Addresses and ports of the SMB server and of SMB Direct, as they are listened on.
     pub smb: Vec<SocketAddr>,
+    /// Addresses and ports of SMB Direct, as they are listened on; none: no SMB Direct.
     pub rdma: Vec<SocketAddr>,
+    /// Address and port on which the management API listens.
     pub api: SocketAddr,
+    /// `cluster.rack`; empty: not named.
     pub rack: String,
+    /// `cluster.chassis`; empty: not named.
     pub chassis: String,
     /// Whether the server only votes, without an SMB server.
     pub is_witness: bool,

@@ -76,11 +76,17 @@ pub struct ClusterControl {
 
 /// Everything that a [`ClusterControl`] works with.
 pub struct ClusterParts {
+    /// Data directory of the server, which holds the identity.
     pub data: PathBuf,
+    /// This server's part in a cluster, as configured.
     pub keys: ClusterKeys,
+    /// Handle of the records, the same before and after a founding or a join.
     pub state: State,
+    /// Key that seals the secrets in the records.
     pub key: Arc<SealKey>,
+    /// Engine that keeps the records now.
     pub engine: Arc<dyn Engine>,
+    /// The rest of this server: disks, heartbeats, and its readiness to join.
     pub server: Arc<dyn OwnServer>,
 }
 

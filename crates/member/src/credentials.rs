@@ -34,6 +34,7 @@ impl Credentials {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the facts of the identity that are no secret, as last written.
     pub fn facts(&self) -> Facts {
         self.shown().identity.facts.clone()
     }

@@ -135,6 +135,7 @@ pub struct EnginePlaces {
     pub file: PathBuf,
     /// etcd's; empty: `etcd` in PATH.
     pub program: PathBuf,
+    /// An etcd that somebody else runs; without endpoints: the servers run their own.
     pub other: OtherEtcd,
 }
 
@@ -151,18 +152,25 @@ impl EnginePlaces {
 /// Reason why the state cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// The records cannot be opened or read.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The process of this server's member of etcd cannot be started.
     #[error(transparent)]
     Process(#[from] EtcdProcessError),
+    /// The records could not be copied from the file to etcd.
     #[error("the records of this server could not be moved to etcd: {0}")]
     Carry(#[from] CarryError),
+    /// The files of the cluster cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The process of etcd keeps ending; the text is the last reason.
     #[error("etcd does not run: {0}")]
     Ends(String),
+    /// A cluster is to be founded, and the server is in one.
     #[error("this server is in a cluster already")]
     InCluster,
+    /// A recovery was begun and not finished: the records are incomplete.
     #[error(
         "a recovery of the cluster was begun on this server (`cenote cluster recover`) and was interrupted, so its records \
          are incomplete: give the command again to finish it, then start the server"

@@ -17,13 +17,17 @@ use trust::authority::{AuthorityError, NodeKey, Unrecorded};
 use types::NodeId;
 use uuid::Uuid;
 
+/// Directory of the identity, below the data directory.
 pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
 /// Rest of a founding that was taken back, on its way to be removed.
 const ABANDONED: &str = "cluster.old";
 const FACTS: &str = "identity.json";
+/// File of the server's private key, in PEM form, mode 0600.
 pub const KEY: &str = "node.key";
+/// File of the server's certificate, in PEM form.
 pub const CERTIFICATE: &str = "node.pem";
+/// File of the certificate of the cluster's authority, in PEM form.
 pub const AUTHORITY: &str = "authority.pem";
 /// Certificates that are no longer good, for etcd, which reads it for each connection.
 pub const REVOKED: &str = "revoked.pem";
@@ -43,12 +47,16 @@ const FOUNDING: &str = "founding";
 /// Why the cluster's files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
+    /// The operating system refuses to read or write the file or directory.
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
+    /// A file is there, and its content makes no sense.
     #[error("{path} is damaged: {why}; restore DATA/cluster from a backup, or join the cluster anew")]
     Damaged { path: String, why: String },
+    /// The sealing key cannot be read or written.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// The server's key cannot be made or read.
     #[error(transparent)]
     Key(#[from] AuthorityError),
 }
@@ -58,10 +66,13 @@ pub enum IdentityError {
 pub struct Facts {
     /// The cluster's name.
     pub cluster: String,
+    /// UUID of the cluster, drawn when it was founded.
     pub id: Uuid,
+    /// Number of this server in the cluster.
     pub node: NodeId,
     /// The server's name.
     pub name: String,
+    /// ServerGuid of the SMB server (MS-SMB2 2.2.4).
     pub server_guid: Uuid,
     /// Addresses of this server's own member of etcd, if it runs one.
     #[serde(default)]
@@ -100,11 +111,15 @@ pub struct Known {
 
 /// Everything that a server keeps of its cluster.
 pub struct Identity {
+    /// Content of the file that is no secret.
     pub facts: Facts,
+    /// Directory that the files are in.
     pub directory: PathBuf,
     /// PEM.
     pub certificate: String,
+    /// Certificate of the cluster's authority in PEM form.
     pub authority: String,
+    /// Private key of the server in PEM form; wiped when dropped.
     pub key: zeroize::Zeroizing<String>,
 }
 
@@ -150,8 +165,11 @@ pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
 
 /// Certificates that the cluster gives a server, in PEM.
 pub struct Papers<'a> {
+    /// The server's own certificate.
     pub certificate: &'a str,
+    /// Certificate of the cluster's authority.
     pub authority: &'a str,
+    /// Certificates that are no longer good, for etcd.
     pub revoked: &'a str,
 }
 

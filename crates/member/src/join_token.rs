@@ -37,7 +37,9 @@ const PREFIX: &str = "cenote1-";
 pub struct JoinTokenRecord {
     /// The token's id in hexadecimal digits.
     pub id: String,
+    /// SHA-256 of the secret part in hexadecimal digits: the records do not hold the secret.
     pub secret_sha256: String,
+    /// Unix time in seconds after which the token lets nobody in.
     pub expires_unix_s: u64,
     /// The name of the server that joined by it.
     #[serde(default)]
@@ -54,7 +56,9 @@ impl Record for JoinTokenRecord {
 /// A token as its holder has it: the secret part wipes itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
+    /// Public part, which names the token's record.
     pub id: TokenId,
+    /// Secret part, which proves that the holder was given the token.
     pub secret: TokenSecret,
     /// Fingerprint of the cluster's authority.
     pub authority: Fingerprint,
@@ -62,13 +66,16 @@ pub struct JoinToken {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// Random name of a token: 8 bytes, shown in hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenId(pub [u8; ID_BYTES]);
 
+/// Random secret of a token: 16 bytes, wiped when dropped and not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct TokenSecret([u8; SECRET_BYTES]);
 
 impl TokenSecret {
+    /// Returns the secret in hexadecimal digits, as a joining server sends it.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
@@ -103,8 +110,10 @@ fn hash_of(secret: &[u8]) -> String {
 /// Why a text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
+    /// The text does not have the form of a token.
     #[error("this is no token for joining; `cenote cluster token`, on a server of the cluster, prints one")]
     NotOne,
+    /// The text's check sum fails.
     #[error("the token was not copied whole, or was changed; copy it again")]
     Incomplete,
 }
@@ -112,12 +121,15 @@ pub enum BadToken {
 /// Why a token does not let its holder in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
+    /// No record has the token's id, or the secret is another one.
     #[error(
         "the token is not one of this cluster's; `cenote cluster token`, on one of its servers, prints one"
     )]
     Unknown,
+    /// The token is older than [`LIFE_S`].
     #[error("the token has expired: it was good for an hour; `cenote cluster token` prints a new one")]
     Expired,
+    /// The named server has joined by the token.
     #[error("the token was used already, by server {0}; `cenote cluster token` prints a new one for each")]
     Used(String),
 }

@@ -13,7 +13,9 @@ pub struct OtherEtcd {
     pub endpoints: Vec<String>,
     /// In PEM form: the authority of its members, and a certificate and key by which they know this server.
     pub authority: PathBuf,
+    /// File of the certificate by which the members know this server, in PEM form.
     pub certificate: PathBuf,
+    /// File of that certificate's private key, in PEM form.
     pub key: PathBuf,
 }
 
@@ -54,6 +56,7 @@ pub(crate) fn may_start(identity: &Identity) -> bool {
     begins
 }
 
+/// Makes the options to run this server's member of etcd; `program` `None`: `etcd` in PATH.
 pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdProcessOptions {
     let facts = &identity.facts;
     let file = |name: &str| identity.directory.join(name);
@@ -90,6 +93,7 @@ pub fn tls_identity(identity: &Identity) -> TlsIdentity {
     }
 }
 
+/// Makes the options to ask etcd with: this server's own member first, then those known.
 pub fn etcd_options(identity: &Identity) -> EtcdOptions {
     let tls = tls_identity(identity);
     let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));

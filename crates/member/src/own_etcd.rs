@@ -20,6 +20,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(3);
 /// The state of this server's member of etcd, by its process and by its own answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnAnswer {
+    /// State of the process that this server runs.
     pub process: EtcdProcessState,
     /// Or the reason why there is no answer.
     pub status: Result<EtcdStatus, String>,
@@ -30,6 +31,7 @@ pub struct OwnAnswer {
 pub enum OwnMember {
     /// Not started: there is none, or it has no data.
     Absent,
+    /// Started, or about to be: a process is kept alive.
     Runs,
     /// Removed by the other members, and ended.
     Removed,

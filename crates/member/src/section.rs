@@ -13,16 +13,27 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
+    /// `ADDRESS:PORT` of the cluster's port; empty: a single server.
     pub listen: String,
+    /// Further addresses of this server, the preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Rack that the server is in; empty: not named.
     pub rack: String,
+    /// Chassis that the server is in; empty: not named.
     pub chassis: String,
+    /// Other servers' disks are reached by SMB Direct if those serve it.
     pub bus_by_rdma: bool,
+    /// Connections to each other server's disks, at most 16; 0: by its addresses, at most 4.
     pub bus_channels: u32,
+    /// Path of etcd's program; empty: `etcd` in PATH.
     pub etcd_program: PathBuf,
+    /// `https://ADDRESS:PORT` of each member of an etcd that somebody else runs; usually none.
     pub etcd: Vec<String>,
+    /// File of the authority of that etcd's members, in PEM form.
     pub etcd_ca_file: PathBuf,
+    /// File of the certificate by which that etcd knows this server, in PEM form.
     pub etcd_certificate: PathBuf,
+    /// File of that certificate's private key, in PEM form.
     pub etcd_key: PathBuf,
 }
 

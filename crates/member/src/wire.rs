@@ -75,7 +75,9 @@ pub struct Errand {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrandBy {
+    /// Name of the token of the API.
     pub token: String,
+    /// Role of that token, which bounds the task.
     pub role: Role,
 }
 
@@ -83,9 +85,13 @@ pub struct ErrandBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
+    /// Name of the server.
     pub name: String,
+    /// Address of its cluster port.
     pub cluster: SocketAddr,
+    /// Address of its SMB server; of a witness, of its cluster port.
     pub smb: SocketAddr,
+    /// Address of SMB Direct; `None`: it serves none.
     pub rdma: Option<SocketAddr>,
 }
 
@@ -93,20 +99,29 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Tell {
+    /// Answer to [`Ask::Join`]: the applicant is in.
     Admitted(Box<Admission>),
+    /// Answer to [`Ask::Facts`] and [`Ask::Examine`].
     Facts(Box<Facts>),
+    /// Answer to [`Ask::Probe`], in the order of the targets.
     Probed(Vec<Probed>),
     /// To a server that is, or was, of the cluster. When it was removed, as far as that is on record.
     Standing {
+        /// The server is in the cluster still.
         is_member: bool,
+        /// Unix time in seconds of its removal; `None`: not removed, or not on record.
         removed_unix_s: Option<u64>,
     },
     /// The answer to an errand: HTTP's status, and JSON.
     Done {
+        /// Status code of HTTP (RFC 9110, section 15).
         status: u16,
+        /// Body of the answer in JSON.
         body: Secret,
     },
+    /// The question is not answered as asked.
     Refused {
+        /// Reason in words for the asker's administrator.
         reason: String,
     },
 }
@@ -115,8 +130,11 @@ pub enum Tell {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
+    /// Name of the cluster.
     pub cluster: String,
+    /// UUID of the cluster, drawn when it was founded.
     pub id: uuid::Uuid,
+    /// Record of the new server, with its number.
     pub node: NodeRecord,
     /// PEM.
     pub certificate: String,
@@ -136,7 +154,9 @@ pub struct Admission {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
+    /// Number of disks on record.
     pub disks: u32,
+    /// Sum of the disks' sizes in bytes.
     pub size_bytes: u64,
     /// Paths of those that fail or are gone.
     pub failing: Vec<String>,
@@ -146,15 +166,21 @@ pub struct Storage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
+    /// Name of the server.
     pub name: String,
     /// The cluster's name.
     pub cluster: String,
+    /// Version of the server's program.
     pub version: String,
+    /// Unix time of the server's clock in milliseconds.
     pub unix_ms: u64,
+    /// Process id of the server: another one after a restart.
     pub pid: u32,
     /// The largest packet of the interface that has its cluster address, if known.
     pub mtu: Option<u32>,
+    /// Bytes to which a TCP receive buffer may grow (net.ipv4.tcp_rmem), if known.
     pub receive_buffer_max: Option<u64>,
+    /// Version of its program of etcd; `None`: it cannot run a member.
     pub etcd: Option<String>,
     /// Storage of a server that is in the cluster and may have disks.
     pub storage: Option<Storage>,
@@ -166,6 +192,7 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probed {
+    /// Name of the server that was to be reached.
     pub name: String,
     /// Microseconds for a connection by TCP to its SMB port; else why there was none.
     pub tcp: Result<f64, String>,

@@ -28,6 +28,7 @@ pub trait Heartbeats {
     /// loop when that may have changed.
     fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool;
 
+    /// Forgets the wait of an opening for this volume, whose claim is no longer asked for.
     fn forget_claim(&self, volume: VolumeId);
 
     /// Volumes that another node had claimed up to this revision of the cluster's state are withdrawn.

@@ -36,12 +36,16 @@ pub struct VolumeDamage {
 pub struct DamagedFile {
     /// Path from the volume's root, `\` between names; a named stream behind a colon.
     pub path: String,
+    /// Ranges of the file or stream that cannot be read, by rising offset.
     pub ranges: Vec<DamagedRange>,
 }
 
+/// Range of a file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DamagedRange {
+    /// First byte of the range in the file or stream.
     pub offset_bytes: u64,
+    /// Bytes of the range.
     pub length_bytes: u64,
 }
 

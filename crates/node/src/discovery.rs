@@ -69,6 +69,7 @@ fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
 /// The disks that were found: each path with one, so a disk and its copies are all there.
 #[derive(Debug, Default)]
 pub struct Discovery {
+    /// Disks with a label that this program can read.
     pub disks: Vec<FoundDisk>,
     /// Paths that were named or carry a label, and why they are no disks of ours.
     pub skipped: Vec<String>,

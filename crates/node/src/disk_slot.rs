@@ -44,8 +44,11 @@ pub enum Condition {
 ///
 /// Invariant: `why` is empty while the disk is present, and names the reason once a try has failed.
 pub struct DiskSlot {
+    /// Record of the disk as it is known here.
     pub record: DiskRecord,
+    /// Counters of the disk's operations; kept while the disk comes and goes.
     pub counters: Rc<Counters>,
+    /// Whether the disk can be used now.
     pub condition: Condition,
     /// Why it is not there; empty if it is, or while nothing is known yet of the first try.
     pub why: String,
@@ -73,6 +76,7 @@ pub struct DiskSlot {
     pub(crate) host: HostFile,
     /// How it compares with its peers.
     pub(crate) pace: Pace,
+    /// Pauses between attempts to write the disk's state down.
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes so far, and the seconds without another one.

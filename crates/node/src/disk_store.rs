@@ -19,6 +19,7 @@ const FREE_TOKEN: u64 = u64::MAX;
 pub struct DiskStore(Rc<RefCell<Store<CountedDisk>>>);
 
 impl DiskStore {
+    /// Takes over an open store.
     pub fn new(store: Store<CountedDisk>) -> Self {
         Self(Rc::new(RefCell::new(store)))
     }

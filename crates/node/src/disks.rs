@@ -50,11 +50,13 @@ pub struct Disks {
 }
 
 impl Disks {
+    /// Makes an empty set; `timeout` is the time after which a silent disk is reported.
     pub fn new(neighbours: Rc<Neighbours>, timeout: Duration, now: Monotonic) -> Self {
         let supervise_at = Cell::new(now);
         Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at, neighbours }
     }
 
+    /// Returns every recorded disk of this server; no disk can be changed meanwhile.
     pub fn slots(&self) -> Ref<'_, BTreeMap<DiskId, DiskSlot>> {
         self.slots.borrow()
     }

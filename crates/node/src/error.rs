@@ -28,7 +28,9 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
+    /// Class of the error, by which programs react.
     pub kind: ErrorKind,
+    /// Event, its object and the next step, for people.
     pub message: String,
 }
 
@@ -36,6 +38,7 @@ pub struct Error {
 pub type Done<T> = Result<T, Error>;
 
 impl Error {
+    /// Makes an error; the message has no full stop at its end.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

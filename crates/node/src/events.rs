@@ -65,6 +65,7 @@ impl Events {
         log.push_back((unix_s, event));
     }
 
+    /// Returns the last events with their Unix seconds, oldest first.
     pub fn log(&self) -> Ref<'_, VecDeque<(u64, LocalEvent)>> {
         self.log.borrow()
     }

@@ -21,6 +21,7 @@ pub struct NewDisk {
     pub path: PathBuf,
     /// The size of a sparse file to make if there is none at `path`; `None` if it must exist.
     pub create_size_bytes: Option<u64>,
+    /// Enclosure, node and rack that the disk fails with, recorded as tags of its label.
     pub fault_domain: FaultDomain,
 }
 

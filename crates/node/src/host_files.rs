@@ -20,8 +20,11 @@ const ROOM_AGAIN_BYTES: u64 = 64 << 20;
 /// A host file system that refuses to let a disk's file grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFull {
+    /// Mount point of the file system.
     pub mounted_at: PathBuf,
+    /// Bytes that the file system had free when it was last checked.
     pub available_bytes: u64,
+    /// Unix seconds since which the file system is full.
     pub since_unix_s: u64,
 }
 

@@ -11,6 +11,7 @@ use types::{DiskId, VolumeId};
 /// Ended jobs that are still listed.
 const ENDED_MAX: usize = 100;
 
+/// Work of a storage job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
     /// A returned copy receives the writes that it missed.
@@ -34,26 +35,39 @@ pub enum JobKind {
     Takeover,
 }
 
+/// State of a storage job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
+    /// The job is under way.
     Running,
+    /// An administrator stopped the job; it continues once it is resumed.
     Suspended,
+    /// The job has come to its end without an error.
     Completed,
+    /// The job has ended with an error, which its message names.
     Failed,
+    /// An administrator ended the job.
     Cancelled,
 }
 
 /// A storage job.
 #[derive(Debug, Clone)]
 pub struct Job {
+    /// Number of the job, by which administrators name it.
     pub id: JobId,
+    /// Work of the job.
     pub kind: JobKind,
     /// The name of the thing that it works on.
     pub target: String,
+    /// State of the job; final once it has ended.
     pub state: JobState,
+    /// Bytes done so far.
     pub done_bytes: u64,
+    /// Bytes of the whole work, as far as it is known; may grow.
     pub total_bytes: u64,
+    /// Unix seconds at which the job began.
     pub started_unix_s: u64,
+    /// Unix seconds at which the job ended; `None`: it has not.
     pub ended_unix_s: Option<u64>,
     /// `None`: unknown.
     pub remaining_s: Option<u64>,
@@ -81,17 +95,24 @@ impl Job {
 /// The identity of a space's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobName {
+    /// Volume that the job works on.
     pub volume: VolumeId,
+    /// Kind of the job.
     pub kind: SpaceJob,
+    /// Disk that a resync brings back; `None` for jobs that concern several disks.
     pub disk: Option<DiskId>,
 }
 
 /// [`records::JobKind`], ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceJob {
+    /// Copies writes that a disk missed.
     Resync,
+    /// Makes copies anew that are missing.
     Rebuild,
+    /// Moves copies so that disks are filled evenly.
     Rebalance,
+    /// Reads and verifies copies.
     Scrub,
 }
 
@@ -105,6 +126,7 @@ impl SpaceJob {
         }
     }
 
+    /// Returns the kind as the space names it.
     pub fn cluster_kind(self) -> records::JobKind {
         match self {
             Self::Resync => records::JobKind::Resync,

@@ -29,6 +29,7 @@ pub struct Membership {
     pub lease: Duration,
     /// Whether this node may answer for its volumes.
     pub heartbeats: Rc<dyn Heartbeats>,
+    /// Makes the transport to other nodes' disks, one for each pool.
     pub transport: MakeTransport,
 }
 
@@ -44,6 +45,7 @@ const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 
 /// A node that no connection of the bus reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
+    /// Time since which no connection reaches the node.
     pub since: Monotonic,
     /// Address of the last try.
     pub address: Option<SocketAddr>,
@@ -103,6 +105,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
+    /// Makes the neighbours of a node, or with `None` of a single server, which has none.
     pub fn new(membership: Option<Membership>) -> Self {
         let neighbours = Self::default();
         if let Some(membership) = membership {

@@ -54,6 +54,7 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// Most opens of one volume by clients.
     pub opens: usize,
+    /// Byte-range locks that one open holds or waits for at most.
     pub locks_per_open: usize,
     /// A disk that does not answer an operation within it is taken out.
     pub disk_timeout: Duration,
@@ -67,10 +68,15 @@ pub struct Settings {
 
 /// Parts from which a node is made.
 pub struct Options {
+    /// Driver of the loop's I/O; wakes it.
     pub driver: Driver,
+    /// Makes a disk of an opened file, which does its I/O through the driver.
     pub on_loop: OnLoop,
+    /// Records of the server or cluster.
     pub state: records::State,
+    /// Server through which clients reach volumes.
     pub front: Box<dyn Front>,
+    /// Settings as configured.
     pub settings: Settings,
     /// Places to look for disks that are not where they were.
     pub search: Vec<PathBuf>,
@@ -86,28 +92,50 @@ pub struct Options {
 /// once a second. Commands are futures of the public parts, and run while [`Node::poll`] runs the task
 /// that awaits them.
 pub struct Node {
+    /// Futures of commands and of upkeep, and the time of the turn.
     pub tasks: Rc<Tasks>,
+    /// Last events, for the log and for people.
     pub events: Rc<Events>,
+    /// Recorded disks of this server.
     pub disks: Rc<Disks>,
+    /// Recorded pools with their virtual disks.
     pub pools: Rc<Pools>,
+    /// Recorded volumes, served and not.
     pub volumes: Rc<Volumes>,
+    /// Known damage of disks and volumes.
     pub damage: Rc<DamageBook>,
+    /// Storage jobs that run, are stopped, or ended lately.
     pub jobs: Rc<RefCell<Jobs>>,
+    /// Upkeep of the records' copies on the disks.
     pub keeper: Rc<Keeper>,
+    /// Files that lost data, as last found.
     pub damaged_files: Rc<DamagedFiles>,
+    /// Keeps known damage in the cluster state.
     pub damage_keeper: DamageKeeper,
+    /// Searches for files that lost data.
     pub damage_search: DamageSearch,
+    /// Commands on disks, and upkeep of their records.
     pub disk_care: DiskCare,
+    /// Commands on pools.
     pub pool_care: PoolCare,
+    /// Commands that make, resize and delete volumes.
     pub volume_care: VolumeCare,
+    /// Other nodes with their disks and volumes; empty on a single server.
     pub neighbours: Rc<Neighbours>,
+    /// Commands that name files by path.
     pub volume_paths: VolumePaths,
+    /// Begins to hand access entries down.
     pub acl_propagations: AclPropagations,
+    /// Commands on quotas.
     pub volume_quotas: VolumeQuotas,
+    /// Lists, stops and resumes jobs.
     pub job_control: JobControl,
+    /// Begins checks of volumes.
     pub checks: Checks,
+    /// Erases disks that belong to no pool here.
     pub erasing: Erasing,
     disk_files: DiskFiles,
+    /// Has disks forget promises that no owner can reach.
     pub promises: Promises,
     pub(crate) slow_disks: SlowDisks,
     retirements: Retirements,
@@ -133,6 +161,7 @@ pub struct Node {
 const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
+    /// Makes a node without pools, disks and volumes; they come from the records in later turns.
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
         let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));

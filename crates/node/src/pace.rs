@@ -25,8 +25,11 @@ const WINDOWS_WELL: u8 = 3;
 /// Kinds of operations of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
+    /// Reads of any length.
     Read,
+    /// Writes of any length.
     Write,
+    /// Flushes of the disk's cache.
     Flush,
 }
 
@@ -37,10 +40,13 @@ impl Asked {
 /// A disk that is much slower than its peers, as of the last window that showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slow {
+    /// Kind of operation that is slow.
     pub asked: Asked,
+    /// Mean time of the disk's operations of that kind in the window.
     pub mean: Duration,
     /// The median of its peers' means.
     pub peers: Duration,
+    /// Unix seconds at which the disk began to count as slow.
     pub since_unix_s: u64,
 }
 

@@ -26,8 +26,11 @@ pub(crate) type PoolVolume = VolumeHandle<DiskStore, KeptClient>;
 
 /// A pool.
 pub struct PoolEntry {
+    /// Record of the pool as it is known here.
     pub record: PoolRecord,
+    /// Bytes of a slab on each of the pool's disks.
     pub slab_bytes: u64,
+    /// Virtual disks of the pool; clones share them.
     pub space: PoolSpace,
 }
 
@@ -65,6 +68,7 @@ impl Pools {
         }
     }
 
+    /// Returns every recorded pool; no pool comes or goes meanwhile.
     pub fn entries(&self) -> Ref<'_, BTreeMap<PoolId, PoolEntry>> {
         self.entries.borrow()
     }
@@ -109,6 +113,7 @@ impl Pools {
         self.superseded.borrow_mut().remove(&pool);
     }
 
+    /// Finds a pool's virtual disks; `None`: the pool is not known.
     pub fn space(&self, pool: PoolId) -> Option<PoolSpace> {
         self.entries.borrow().get(&pool).map(|entry| entry.space.clone())
     }
@@ -156,6 +161,7 @@ impl Pools {
         self.answering.permit(self.entries.borrow().values().map(|entry| entry.space.clone()))
     }
 
+    /// Returns the bytes of a slab on each of the pool's disks; `None`: the pool is not known.
     pub fn slab_bytes(&self, pool: PoolId) -> Option<u64> {
         self.entries.borrow().get(&pool).map(|entry| entry.slab_bytes)
     }

@@ -39,9 +39,13 @@ const FORGET_PATIENCE: Duration = Duration::from_secs(10);
 /// A promise that no owner of the volume can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beyond {
+    /// Volume that the promise was made to.
     pub volume: VolumeId,
+    /// Name of the volume, for people.
     pub name: String,
+    /// Epoch that the disk promised.
     pub promised: Epoch,
+    /// Epoch of the volume's record, too far below the promise.
     pub recorded: Epoch,
 }
 

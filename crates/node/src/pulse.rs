@@ -13,6 +13,7 @@ impl Pulse {
         self.0.store(self.turns().wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Returns the number of turns so far; two readings show whether the loop turns.
     pub fn turns(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

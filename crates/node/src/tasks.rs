@@ -31,6 +31,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
+    /// Makes an empty list; `wall_clock` is the time of day at `now`.
     pub fn new(waker: Waker, now: Monotonic, wall_clock: FileTime) -> Self {
         Self {
             running: RefCell::default(),
@@ -57,6 +58,7 @@ impl Tasks {
         self.wall_clock.set((now, wall_clock));
     }
 
+    /// Returns the time of the present turn.
     pub fn now(&self) -> Monotonic {
         self.now.get()
     }
@@ -87,10 +89,12 @@ impl Tasks {
         self.wake_at.get()
     }
 
+    /// Runs a task from the next poll of tasks on.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         self.spawned.borrow_mut().push(Box::pin(task));
     }
 
+    /// Whether no task is left.
     pub fn is_empty(&self) -> bool {
         self.running.borrow().is_empty() && self.spawned.borrow().is_empty()
     }

@@ -34,9 +34,13 @@ const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 /// A volume that is to be made.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
+    /// Name of the volume, unique among all volumes of the records.
     pub name: String,
+    /// Pool that the volume's slabs come from.
     pub pool: PoolId,
+    /// Number of copies of each chunk.
     pub resiliency: Resiliency,
+    /// Whether slabs are taken at once (fixed) or when first written (thin).
     pub provisioning: Provisioning,
     /// Rounded up to whole slabs.
     pub size_bytes: u64,

@@ -31,6 +31,7 @@ const SHARE_ALL: u32 = 7;
 pub struct Described {
     /// Owner, group and DACL, self-relative (MS-DTYP 2.4.6).
     pub descriptor: Vec<u8>,
+    /// The file is a directory, which hands entries down.
     pub directory: bool,
 }
 

@@ -19,9 +19,11 @@ const REST: Duration = Duration::from_millis(1);
 /// The quotas of a volume.
 #[derive(Debug, Clone)]
 pub struct QuotaReport {
+    /// Mode and default limits of the volume.
     pub settings: QuotaSettings,
     /// Quotas are on, and files are still being counted: no limit holds yet.
     pub is_counting: bool,
+    /// Users asked for, by rising identifier; at most 10,000.
     pub users: Vec<QuotaUser>,
     /// There are more users than are listed.
     pub is_truncated: bool,

@@ -41,9 +41,11 @@ pub trait Front {
 
 /// A volume that is served, or why it is not.
 pub struct VolumeEntry {
+    /// Pool that the volume's slabs are in.
     pub pool: PoolId,
     /// The record as it was when the volume was opened.
     pub record: VolumeRecord,
+    /// Volume as clients reach it; `None`: it is not served here.
     pub served: Option<ServedVolume>,
     /// The volume is being opened or made, or commands on it end.
     pub opening: bool,
@@ -51,6 +53,7 @@ pub struct VolumeEntry {
     pub is_hidden: bool,
     /// Another node has it, or is to have it.
     pub is_elsewhere: bool,
+    /// Reason why the volume is not served; `None`: it is, or no attempt has failed.
     pub failure: Option<String>,
     /// The volume is being deleted.
     leaving: bool,
@@ -106,10 +109,12 @@ impl Volumes {
         Self { entries: RefCell::default(), front, let_go: LetGo::default(), cache_bytes, service }
     }
 
+    /// Returns every recorded volume; no volume comes or goes meanwhile.
     pub fn entries(&self) -> Ref<'_, BTreeMap<VolumeId, VolumeEntry>> {
         self.entries.borrow()
     }
 
+    /// Lists the recorded volumes by rising id.
     pub fn ids(&self) -> Vec<VolumeId> {
         self.entries.borrow().keys().copied().collect()
     }
@@ -155,6 +160,7 @@ impl Volumes {
         Error::new(ErrorKind::Unavailable, why)
     }
 
+    /// Whether clients of this server reach the volume.
     pub fn is_served(&self, volume: VolumeId) -> bool {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.served.is_some())
     }

@@ -26,16 +26,22 @@ pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 /// The simulator's worlds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
+    /// Coordinators, replicas and the cluster state over a network: [`space_world`].
     Space,
+    /// One node from the volume's backend down to the store: [`stack`].
     Stack,
+    /// Persistent handles over restarts of a server: [`lasting`].
     Lasting,
 }
 
 /// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Finding {
+    /// World of the run.
     pub world: World,
+    /// Seed that decided the run.
     pub seed: u64,
+    /// Promises that were broken, in words; empty: the run is good.
     pub violations: Vec<String>,
     /// The scenario, in words.
     pub scenario: String,
@@ -44,6 +50,7 @@ pub struct Finding {
 }
 
 impl World {
+    /// Every world, in the order in which they are listed.
     pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::Lasting];
 
     /// The world's name on the command line.
@@ -55,10 +62,12 @@ impl World {
         }
     }
 
+    /// Finds a world by its name on the command line.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|world| world.name() == name)
     }
 
+    /// Runs one seed in this world, to its end or its first violation.
     pub fn run(self, seed: u64) -> Finding {
         match self {
             Self::Space => {

@@ -15,7 +15,9 @@ pub struct Limits {
     pub sessions: usize,
     /// SESSION_SETUP exchanges in progress: when there are more, one that was left alone ends.
     pub setups: usize,
+    /// SESSION_SETUP exchanges in progress of one host: beyond, one of that host ends.
     pub setups_per_host: usize,
+    /// SESSION_SETUP exchanges in progress on one connection: beyond, one of them ends.
     pub setups_per_connection: usize,
     /// A SESSION_SETUP exchange that lasts longer ends.
     pub setup_timeout: Duration,
@@ -40,17 +42,23 @@ pub struct Limits {
     /// Bytes held by requests that were answered STATUS_PENDING, and by pipes: a request that would need
     /// more gets STATUS_INSUFFICIENT_RESOURCES. A user holds no more of the total than is free.
     pub parked_bytes: usize,
+    /// Bytes of one session among these.
     pub parked_bytes_per_session: usize,
+    /// Bytes of one connection among these.
     pub parked_bytes_per_connection: usize,
     /// Create contexts of one CREATE: STATUS_INVALID_PARAMETER. A security descriptor and extended attributes of 64 KiB each fit.
     pub create_context_bytes: usize,
     /// Largest READ, WRITE and other payload; multiples of 64 KiB.
     pub read_bytes: u32,
+    /// MaxWriteSize of NEGOTIATE (MS-SMB2 2.2.4), in bytes.
     pub write_bytes: u32,
+    /// MaxTransactSize of NEGOTIATE (MS-SMB2 2.2.4), in bytes.
     pub transact_bytes: u32,
     /// Server-side copy (MS-SMB2 3.3.3: ServerSideCopyMax*).
     pub copy_chunks: u32,
+    /// Largest chunk in bytes (ServerSideCopyMaxChunkSize).
     pub copy_chunk_bytes: u32,
+    /// Largest sum of one request's chunks in bytes (ServerSideCopyMaxDataSize).
     pub copy_total_bytes: u32,
     /// The time after which a connection without a session is closed.
     pub negotiation_timeout: Duration,
@@ -122,11 +130,15 @@ impl Limits {
 /// The server's identity and its demands on clients.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// ServerGuid of NEGOTIATE (MS-SMB2 2.2.4).
     pub server_guid: Guid,
     /// NetBIOS-style name, as NTLM and srvsvc show it.
     pub server_name: String,
+    /// Oldest dialect that the server agrees to.
     pub dialect_min: Dialect,
+    /// Newest dialect that the server agrees to.
     pub dialect_max: Dialect,
+    /// Requests of every session have to be signed or encrypted.
     pub require_signing: bool,
     /// Names by which clients reach the server, besides its own and the addresses that they connected to; `*`: any.
     pub further_names: Vec<String>,
@@ -136,9 +148,11 @@ pub struct Config {
     pub require_encryption: bool,
     /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
     pub ciphers: Vec<u16>,
+    /// A session may be bound to several connections (SMB2_GLOBAL_CAP_MULTI_CHANNEL).
     pub multichannel: bool,
     /// The interfaces that FSCTL_QUERY_NETWORK_INTERFACE_INFO lists. If there are none, the FSCTL is not supported.
     pub interfaces: Vec<NetworkInterface>,
+    /// Bounds on memory and counts that clients can take up.
     pub limits: Limits,
 }
 

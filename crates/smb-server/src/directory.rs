@@ -9,17 +9,22 @@ use volume::backend::{AccessToken, ShareOptions};
 /// An account that a client names.
 #[derive(Debug, Clone)]
 pub struct Account {
+    /// Name as the directory spells it.
     pub name: String,
     /// MD4 of the UTF-16LE password.
     pub nt_hash: [u8; 16],
+    /// Whether the account may log on.
     pub enabled: bool,
+    /// User, groups and privileges that a session of the account acts with.
     pub token: Arc<AccessToken>,
 }
 
 /// A node of this server's cluster, which logs on by its certificate.
 #[derive(Debug, Clone)]
 pub struct NodeAccount {
+    /// Name under which the node's sessions are listed.
     pub name: String,
+    /// User, groups and privileges that a session of the node acts with.
     pub token: Arc<AccessToken>,
 }
 
@@ -61,11 +66,15 @@ impl Subject {
 /// A name under which clients reach a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
+    /// Name of the share, as clients spell it in a tree connect.
     pub name: String,
+    /// Remark that share lists show (MS-SRVS 2.2.4.23); may be empty.
     pub comment: String,
+    /// Volume that has the share's root.
     pub volume: VolumeId,
     /// Directory of the volume that is the share's root, `\` between names; empty: the volume's root.
     pub path: String,
+    /// Terms of the share: durability, caching, access-based enumeration.
     pub options: ShareOptions,
     /// Whether only encrypted requests reach it.
     pub encrypt: bool,
@@ -90,6 +99,7 @@ pub trait Directory {
     fn account(&self, domain: &str, user: &str) -> Option<Account>;
     /// Finds a share by its name, ignoring case.
     fn share(&self, name: &str) -> Option<Arc<Share>>;
+    /// Lists all shares, those that the caller may not reach included.
     fn shares(&self) -> Vec<Arc<Share>>;
     /// The SID of this server's own accounts' domain (S-1-5-21-...).
     fn domain_sid(&self) -> Sid;

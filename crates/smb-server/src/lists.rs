@@ -13,11 +13,15 @@ use volume::backend::{Backend, CacheGrant, LeaseState, OplockLevel, WideString};
 /// The state of the server at this moment, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gauges {
+    /// Transport connections, those without a session included.
     pub connections: usize,
+    /// Sessions, of clients and of other nodes.
     pub sessions: usize,
     /// SESSION_SETUP exchanges in progress.
     pub setups: usize,
+    /// Opens of files, disks and pipes.
     pub opens: usize,
+    /// Requests that were taken in and are not answered.
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
     pub in_flight_bytes: usize,
@@ -28,55 +32,85 @@ pub struct Gauges {
 /// A session, as `session list` shows it.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
+    /// SessionId (MS-SMB2 2.2.1.2).
     pub id: u64,
     /// Another node of the cluster has it, and no client.
     pub is_nodes: bool,
+    /// Connections that carry the session's channels, the oldest first.
     pub connections: Vec<ConnectionInfo>,
+    /// Account name as the directory spells it.
     pub user: String,
+    /// Security identifier of the account.
     pub user_sid: Sid,
+    /// Dialect's name, such as `3.1.1`.
     pub dialect: &'static str,
+    /// Carrier of the first connection.
     pub transport: Transport,
     /// Every request has to be signed.
     pub signing_required: bool,
+    /// Signing algorithm of the first connection.
     pub signing: SigningAlgorithm,
     /// The cipher that it can be encrypted with.
     pub cipher: Option<CipherId>,
+    /// Every request has to be encrypted.
     pub encryption_required: bool,
+    /// Names of the shares that the session has tree connects to.
     pub shares: Vec<String>,
+    /// Number of opens of the session.
     pub opens: usize,
+    /// Time since the session was made.
     pub age: Duration,
+    /// Seconds since the session's last request.
     pub idle_s: u64,
+    /// READ requests that succeeded.
     pub reads: u64,
+    /// WRITE requests that succeeded.
     pub writes: u64,
+    /// Payload read, in bytes.
     pub read_bytes: u64,
+    /// Payload written, in bytes.
     pub written_bytes: u64,
 }
 
 /// An open, as `file list` shows it.
 #[derive(Debug, Clone)]
 pub struct OpenInfo {
+    /// Volatile part of the open's FileId (MS-SMB2 2.2.14.1), by which it can be closed.
     pub id: u64,
+    /// SessionId of the session that has the open.
     pub session: u64,
     /// Whether another node of the cluster has the open, which is of a disk.
     pub is_nodes: bool,
+    /// Account name of the session; empty if the session is gone.
     pub user: String,
+    /// Name of the share; empty if the tree connect is gone.
     pub share: String,
     /// `None`: a pipe.
     pub volume: Option<VolumeId>,
+    /// Path below the share's root, or the pipe's name.
     pub path: WideString,
+    /// Access mask that CREATE granted (MS-SMB2 2.2.13.1).
     pub granted_access: u32,
+    /// Oplock or lease that the open has now.
     pub caching: Caching,
+    /// The open outlasts its connection.
     pub durable: bool,
+    /// The open is of a directory.
     pub directory: bool,
+    /// Seconds since the open was made.
     pub age_s: u64,
+    /// Payload read through the open, in bytes.
     pub read_bytes: u64,
+    /// Payload written through the open, in bytes.
     pub written_bytes: u64,
 }
 
 /// The caching that a client was granted for an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
+    /// Oplock of the open itself.
     Oplock(OplockLevel),
+    /// State of the lease that the open shares with others of the same key.
     Lease(LeaseState),
 }
 

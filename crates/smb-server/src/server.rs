@@ -58,6 +58,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.clock.set(now, wall);
     }
 
+    /// Returns the configuration in force.
     pub fn config(&self) -> &Config {
         &self.state.config
     }
@@ -67,10 +68,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.config.interfaces = interfaces;
     }
 
+    /// Returns the accounts and shares that the server asks.
     pub fn directory(&self) -> &D {
         &self.state.directory
     }
 
+    /// Returns the accounts and shares for a change; [`Self::directory_changed`] applies it.
     pub fn directory_mut(&mut self) -> &mut D {
         &mut self.state.directory
     }
@@ -102,10 +105,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Some(backend)
     }
 
+    /// Returns the backend of a volume; `None` if this server does not serve it.
     pub fn volume(&self, id: VolumeId) -> Option<&B> {
         self.state.volumes.by_id(id)
     }
 
+    /// Returns the backend of a volume for a change; `None` if this server does not serve it.
     pub fn volume_mut(&mut self, id: VolumeId) -> Option<&mut B> {
         self.state.volumes.by_id_mut(id)
     }
@@ -356,6 +361,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
     }
 
+    /// Returns the totals since the start.
     pub fn counters(&self) -> &Counters {
         &self.state.counters
     }
@@ -387,14 +393,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.sessions.clients.all()
     }
 
+    /// Returns the numbers of connections, sessions, opens and bytes held at this moment.
     pub fn gauges(&self) -> Gauges {
         lists::gauges(&self.state, self.requests.len())
     }
 
+    /// Lists the sessions that are valid, in no particular order.
     pub fn sessions(&self, now: Monotonic) -> Vec<SessionInfo> {
         lists::sessions(&self.state, now)
     }
 
+    /// Lists all opens, those of other nodes and of pipes included, in no particular order.
     pub fn opens(&self, now: Monotonic) -> Vec<OpenInfo> {
         lists::opens(&self.state, now)
     }

@@ -29,6 +29,7 @@ pub struct Anchor {
     pub next_generation: u64,
     /// Place from which the scrub continues.
     pub scrub_slab: u32,
+    /// Block within that slab from which the scrub continues.
     pub scrub_block: u32,
 }
 

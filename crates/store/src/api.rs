@@ -21,6 +21,7 @@ pub enum WriteClass {
 /// CRC-64/NVME of each 4 KiB block, seeded with (volume, lba) (D7). Empty if the chunk is of class `Append`.
 pub type Checksums = Vec<u64>;
 
+/// Request to a store, answered by one [`StoreCompletion`] unless the store is given up.
 #[derive(Debug)]
 pub enum StoreRequest {
     /// Durably refuses every lower epoch of the volume from now on (I3). Answers `Done`.
@@ -56,12 +57,18 @@ pub enum StoreRequest {
     SetRecords { records: Vec<u8> },
 }
 
+/// Content of an answer that is no error.
 #[derive(Debug)]
 pub enum StoreReply {
+    /// The request took effect; durable if the request says so.
     Done,
+    /// Blocks read, and their checksums in the same order.
     Data { data: Payload, checksums: Checksums },
+    /// Stamps and doubts of a chunk's regions.
     Regions(Regions),
+    /// All chunks of the volume that have a slab here.
     Chunks(Vec<ChunkEntry>),
+    /// Progress of the scrub after this step.
     Scrubbed(ScrubProgress),
 }
 
@@ -79,14 +86,18 @@ pub struct Regions {
 /// A chunk that has a slab on this disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEntry {
+    /// Number of the chunk within its volume.
     pub chunk: ChunkIndex,
     /// Allocated for class [`WriteClass::Append`].
     pub append: bool,
 }
 
+/// Findings of one scrub step, and how far the scrub is.
 #[derive(Debug, Clone, Default)]
 pub struct ScrubProgress {
+    /// Bytes that this step read and checked, also of blocks never written.
     pub checked_bytes: u64,
+    /// Bytes of all chunks on the disk, as a whole scrub goes through them.
     pub total_bytes: u64,
     /// Blocks whose checksum failed.
     pub corrupt: Vec<(VolumeId, Lba)>,
@@ -94,14 +105,17 @@ pub struct ScrubProgress {
     pub finished: bool,
 }
 
+/// Reason for which a request had no effect, or only part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
     /// These blocks' checksums fail; nothing of the read is returned.
     Corrupt {
+        /// Blocks of the volume that failed, in rising order.
         lbas: Vec<Lba>,
     },
     /// A higher epoch is promised.
     Fenced {
+        /// Highest epoch promised to the volume.
         promised: Epoch,
     },
     /// No free slab, or no space on a thin disk.
@@ -110,7 +124,9 @@ pub enum StoreError {
     NotMapped,
     /// A write or flush failed earlier: nothing is written until the store is re-verified (I9).
     Poisoned,
+    /// The disk refused or failed the operation.
     Disk(disk::DiskError),
+    /// The request breaks a rule, named by the text.
     Invalid(&'static str),
 }
 
@@ -137,6 +153,8 @@ impl std::error::Error for StoreError {}
 /// The answer to one request.
 #[derive(Debug)]
 pub struct StoreCompletion {
+    /// Number that the sender gave the request.
     pub token: u64,
+    /// Answer, or the reason that there is none.
     pub result: Result<StoreReply, StoreError>,
 }

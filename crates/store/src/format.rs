@@ -17,18 +17,22 @@ use types::{DiskId, PoolId};
 /// Parameters of a new disk.
 #[derive(Debug, Clone)]
 pub struct FormatParameters {
+    /// Identity of the new disk, drawn by the caller.
     pub disk: DiskId,
+    /// Pool that the disk is made for.
     pub pool: PoolId,
     /// Fault-domain tags, such as ("enclosure", "shelf 2").
     pub tags: Vec<(String, String)>,
     /// Slab and journal size in bytes; `None` chooses by the disk's size ([`Layout::default_sizes`]).
     pub slab_bytes: Option<u64>,
+    /// Bytes of the journal, a multiple of 4096 from 256 KiB to 1 GiB; `None` as above.
     pub journal_bytes: Option<u64>,
     /// Destroys what the disk holds.
     pub force: bool,
 }
 
 impl FormatParameters {
+    /// Makes parameters without tags, with default sizes, that refuse a used disk.
     pub fn new(disk: DiskId, pool: PoolId) -> Self {
         Self { disk, pool, tags: Vec::new(), slab_bytes: None, journal_bytes: None, force: false }
     }
@@ -37,14 +41,19 @@ impl FormatParameters {
 /// Why a disk was not formatted; nothing on it was changed except after `Disk`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
+    /// The disk has a label: it is `disk` of `pool`. Only without `force`.
     #[error("the disk belongs to pool {pool} already (disk {disk})")]
     InUse { disk: DiskId, pool: PoolId },
+    /// The disk holds something else, named by the text. Only without `force`.
     #[error("the disk holds {0}")]
     Foreign(&'static str),
+    /// A disk of `size_bytes` has no space for the structures and one slab.
     #[error("the disk is too small: {size_bytes} bytes do not hold one slab")]
     TooSmall { size_bytes: u64 },
+    /// The tags do not fit a label: see [`Label::tags_fit`].
     #[error("at most 16 tags of 255 bytes each")]
     Tags,
+    /// The disk failed a read, write or flush.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }

@@ -22,11 +22,17 @@ pub enum WriteKind {
 /// Bytes written to the disk since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WrittenBytes {
+    /// Bytes of journal batches.
     pub journal: u64,
+    /// Bytes of fresh and append data, written in place.
     pub in_place: u64,
+    /// Bytes of journaled blocks that checkpoints put in place.
     pub applied: u64,
+    /// Bytes of metadata pages.
     pub metadata: u64,
+    /// Bytes of slab table, promise table and versions of pages.
     pub tables: u64,
+    /// Bytes of anchors, records and healed labels.
     pub anchors: u64,
 }
 
@@ -42,6 +48,7 @@ impl WrittenBytes {
         } += bytes;
     }
 
+    /// Returns the sum of all kinds, in bytes.
     pub fn total(&self) -> u64 {
         self.journal + self.in_place + self.applied + self.metadata + self.tables + self.anchors
     }
@@ -52,13 +59,19 @@ impl WrittenBytes {
 pub struct StoreHealth {
     /// A write or flush failed: nothing is written until the store is opened anew.
     pub poisoned: bool,
+    /// Error that poisoned the store; `None` if the store is not poisoned.
     pub poisoned_by: Option<DiskError>,
+    /// Bytes of the journal that live batches take.
     pub journal_used_bytes: u64,
+    /// Size of the journal in bytes.
     pub journal_bytes: u64,
     /// Blocks in the journal that are not yet in place.
     pub overlay_blocks: u64,
+    /// Bytes of such blocks that are kept in RAM.
     pub overlay_kept_bytes: u64,
+    /// Metadata pages in RAM, of 4 KiB each.
     pub cached_pages: u64,
+    /// Metadata pages in RAM that are newer than those on disk.
     pub dirty_pages: u64,
     /// Blocks found corrupt by reads, scrub and replay. A damaged metadata page counts as one; the blocks whose checksums are lost with it are
     /// not at fault. Those of append chunks that do not prove themselves: by scrubs alone, since a crash
@@ -77,12 +90,17 @@ pub struct StoreHealth {
     pub damaged_metadata_leaves: u64,
     /// Writes of metadata pages that the disk acknowledged and lost: the page is older than its version. Its checksums count as lost.
     pub lost_writes: u64,
+    /// Bytes written to the disk by purpose.
     pub written: WrittenBytes,
+    /// Bytes read from the disk for any purpose.
     pub read_bytes: u64,
     /// Bytes of payload in acknowledged writes.
     pub acknowledged_bytes: u64,
+    /// Journal batches written.
     pub batches: u64,
+    /// Flushes of the disk's write cache.
     pub flushes: u64,
+    /// Checkpoints finished: their anchor is durable.
     pub checkpoints: u64,
     /// Metadata pages read because they were not in RAM.
     pub page_reads: u64,

@@ -30,7 +30,9 @@ pub struct CopyState {
 /// A volume's share of this disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeOnDisk {
+    /// Chunks of the volume that have a slab here, append chunks included.
     pub chunks: u32,
+    /// Chunks allocated for class [`WriteClass::Append`](crate::api::WriteClass::Append).
     pub append_chunks: u32,
     /// Highest epoch promised; zero if none was.
     pub promised: Epoch,
@@ -39,7 +41,9 @@ pub struct VolumeOnDisk {
 /// Content of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalOnDisk {
+    /// Batches that an opening would replay.
     pub batches: u64,
+    /// Bytes of the journal that these batches take.
     pub used_bytes: u64,
     /// Blocks that are not in place yet.
     pub blocks: u64,
@@ -50,18 +54,27 @@ pub struct JournalOnDisk {
 /// A disk as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
+    /// Path of the device or file.
     pub path: String,
+    /// Size of the device or file in bytes, as it is now.
     pub size_bytes: u64,
+    /// Newest intact label; `None` if there is none that this program can read.
     pub label: Option<Label>,
+    /// Every copy of labels, anchors and records that is not empty.
     pub copies: Vec<CopyState>,
+    /// Intact anchor with the highest sequence.
     pub anchor: Option<Anchor>,
+    /// Length in bytes of the newest intact copy of the records.
     pub records_bytes: Option<u64>,
     /// The newest intact copy of the records; empty if there is none, or none was set.
     pub records: Vec<u8>,
     /// Damaged leaves in each copy of the tables, and leaves damaged in both.
     pub damaged_table_leaves: [u64; 2],
+    /// Content of the journal; `None` if it could not be replayed.
     pub journal: Option<JournalOnDisk>,
+    /// Volumes that have chunks here or were promised an epoch.
     pub volumes: BTreeMap<VolumeId, VolumeOnDisk>,
+    /// Slabs that no chunk has; `None` if the slab table could not be read.
     pub free_slabs: Option<u32>,
     /// Damage that was found, and its meaning.
     pub problems: Vec<String>,

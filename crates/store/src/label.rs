@@ -14,8 +14,11 @@ const TAGS_MAX: usize = 16;
 /// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
+    /// Bits that a program need not know to use the disk.
     pub compat: u64,
+    /// Bits that a program must know to write to the disk.
     pub ro_compat: u64,
+    /// Bits that a program must know to use the disk at all.
     pub incompat: u64,
 }
 
@@ -56,13 +59,17 @@ impl fmt::Display for Features {
 /// Facts that a disk records about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
+    /// Features that the disk's format has.
     pub features: Features,
     /// Grows with every change of the label; the highest valid copy counts.
     pub sequence: u64,
+    /// Identity of the disk, drawn when it was formatted.
     pub disk: DiskId,
+    /// Pool that the disk belongs to.
     pub pool: PoolId,
     /// Logical block of the device when it was formatted.
     pub block_bytes: u32,
+    /// Places of all structures, computed from the sizes in the label.
     pub layout: Layout,
     /// Fault-domain tags, such as ("enclosure", "shelf 2").
     pub tags: Vec<(String, String)>,
@@ -71,14 +78,19 @@ pub struct Label {
 /// Why a block is not a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
+    /// The block does not begin with a label's magic.
     #[error("no label")]
     Absent,
+    /// Format version in the label, from a newer program.
     #[error("a label of format version {0}, newer than this program's {FORMAT_VERSION}")]
     Newer(u32),
+    /// Format version in the label, which this program no longer reads.
     #[error("a label of format version {0}, older than this program's {FORMAT_VERSION}")]
     Older(u32),
+    /// Unknown ro-compat and incompat bits of the label.
     #[error("a label with features that this program does not know: {0}")]
     UnknownFeatures(Features),
+    /// Checksum, sizes or fields of the label are wrong.
     #[error("a damaged label")]
     Damaged,
 }

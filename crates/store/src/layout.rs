@@ -43,16 +43,21 @@ const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 /// Offsets in bytes, all multiples of 4096, computed from three numbers of the label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
+    /// Usable size of the disk in bytes, at most 2^60.
     pub size_bytes: u64,
+    /// Bytes of a slab: a power of two from 1 MiB to 1 GiB.
     pub slab_bytes: u64,
+    /// Bytes of the journal: from 256 KiB to 1 GiB.
     pub journal_bytes: u64,
     /// The two copies of the slab table followed by the promise table.
     pub tables: [u64; 2],
+    /// Offset of the journal.
     pub journal: u64,
     /// The metadata pages of slab 0, followed by those of slab 1 and so on.
     pub metadata: u64,
     /// The first block of slab 0.
     pub slabs: u64,
+    /// Number of slabs on the disk.
     pub slab_count: u32,
     /// The versions of the metadata pages: at the other end of the disk.
     pub versions: u64,
@@ -101,15 +106,19 @@ impl Layout {
         Self { size_bytes, slab_bytes, journal_bytes, tables, journal, metadata, slabs, slab_count, versions }
     }
 
+    /// Returns the number of 4 KiB blocks of a slab.
     pub fn slab_blocks(&self) -> u32 {
         (self.slab_bytes / PAGE) as u32
     }
+    /// Returns the number of regions of a slab, of [`REGION_BLOCKS`] each.
     pub fn regions_per_slab(&self) -> u32 {
         self.slab_blocks() / REGION_BLOCKS
     }
+    /// Returns the number of 4 KiB pages that hold one slab's checksums and stamps.
     pub fn metadata_pages_per_slab(&self) -> u32 {
         metadata_pages(self.slab_bytes)
     }
+    /// Returns the number of 4 KiB blocks of the journal.
     pub fn journal_blocks(&self) -> u32 {
         (self.journal_bytes / PAGE) as u32
     }

@@ -17,9 +17,13 @@ pub type Words = Box<[u64; PAGE_WORDS]>;
 /// Which page: its slab, the slab's generation, its number within the slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageIdentity {
+    /// Disk that the page lies on.
     pub disk: DiskId,
+    /// Slab whose words the page holds.
     pub slab: SlabIndex,
+    /// [`SlabEntry::generation`] of the slab, so that an earlier use's page does not pass.
     pub generation: u64,
+    /// Number of the page within the slab's metadata, from 0.
     pub page: u32,
 }
 

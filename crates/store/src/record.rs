@@ -19,56 +19,89 @@ pub enum Record {
     /// The blocks' data follow the header, one block per checksum. Volume and chunk seed the checksums:
     /// replay verifies them even if the slab has changed hands later.
     Overwrite {
+        /// Slab that the blocks belong to.
         slab: SlabIndex,
+        /// First block, counted within the slab.
         first: u32,
+        /// Stamp of the write.
         stamp: Stamp,
+        /// Volume that had the slab when the write was recorded.
         volume: VolumeId,
+        /// Chunk that had the slab when the write was recorded.
         chunk: ChunkIndex,
+        /// CRC-64/NVME of each block; their number is that of the blocks.
         checksums: Vec<u64>,
     },
     /// The blocks' data lie in place, durable before this record was written. Of an append slab: the blocks' words.
     Fresh {
+        /// Slab that the blocks lie in.
         slab: SlabIndex,
+        /// First block, counted within the slab.
         first: u32,
+        /// Stamp of the write.
         stamp: Stamp,
+        /// CRC-64/NVME, or for an append slab the word, of each block.
         checksums: Vec<u64>,
     },
     /// The blocks' data go in place beside this record: it counts if they are there, or if the batch is known to have been durable with all
     /// that belongs to it. The blocks read as zeroes before.
     Placed {
+        /// Slab that the blocks lie in.
         slab: SlabIndex,
+        /// First block, counted within the slab.
         first: u32,
+        /// Stamp of the write.
         stamp: Stamp,
+        /// CRC-64/NVME of each block, by which replay sees that the data are there.
         checksums: Vec<u64>,
     },
     /// The blocks read as zeroes.
     Discard {
+        /// Slab that the blocks lie in.
         slab: SlabIndex,
+        /// First block, counted within the slab.
         first: u32,
+        /// Number of blocks.
         count: u32,
+        /// Stamp of the discard.
         stamp: Stamp,
     },
     /// The blocks of an append slab read as what lies in place.
     Append {
+        /// Slab that the blocks lie in.
         slab: SlabIndex,
+        /// First block, counted within the slab.
         first: u32,
+        /// Number of blocks.
         count: u32,
+        /// Stamp of the write.
         stamp: Stamp,
     },
+    /// The slab belongs to the chunk from here on, with all blocks unwritten.
     Allocate {
+        /// Slab that is taken.
         slab: SlabIndex,
+        /// Volume that gets the slab.
         volume: VolumeId,
+        /// Chunk of the volume that gets the slab.
         chunk: ChunkIndex,
+        /// Epoch under which the slab is allocated.
         epoch: Epoch,
+        /// The chunk is of class [`WriteClass::Append`](crate::api::WriteClass::Append).
         append: bool,
+        /// Number of this allocation, given only once on a disk.
         generation: u64,
     },
+    /// The slab belongs to no chunk any more.
     Free {
+        /// Slab that is given back.
         slab: SlabIndex,
     },
     /// Epoch 0: what was promised is forgotten.
     Promise {
+        /// Volume that gets the promise.
         volume: VolumeId,
+        /// Epoch below which requests of the volume are refused.
         epoch: Epoch,
     },
 }
@@ -233,6 +266,7 @@ pub(crate) const APPEND_LOST: u64 = 2;
 pub struct BatchHeader {
     /// One more than that of the batch before.
     pub sequence: u64,
+    /// Number of the opening of the disk under which the batch was written.
     pub incarnation: u64,
     /// The CRC of the batch before: the chain.
     pub previous: u64,
@@ -242,6 +276,7 @@ pub struct BatchHeader {
     pub header_blocks: u32,
     /// Blocks of data that follow.
     pub data_blocks: u32,
+    /// Number of records behind the header.
     pub record_count: u32,
     /// The next batch lies at the start of the journal.
     pub wrap: bool,

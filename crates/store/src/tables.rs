@@ -18,7 +18,9 @@ const FLAG_UNWRITTEN_DOUBT: u32 = 4;
 /// Use of a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlabEntry {
+    /// Volume that has the slab.
     pub volume: VolumeId,
+    /// Chunk of the volume that the slab holds.
     pub chunk: ChunkIndex,
     /// The epoch under which it was allocated.
     pub epoch: Epoch,

@@ -5,6 +5,7 @@ use types::NtStatus;
 /// Why an operation was refused: it did nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// Status of the answer; never a success.
     pub status: NtStatus,
     /// More than the status says.
     pub detail: Option<Box<RefusalDetail>>,

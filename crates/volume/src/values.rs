@@ -12,13 +12,16 @@ pub struct ExtendedAttribute {
     pub flags: u8,
     /// ASCII, case-insensitive.
     pub name: Vec<u8>,
+    /// Bytes of any content; at most 65,535.
     pub value: Vec<u8>,
 }
 
 /// The user who acts, with groups and privileges, as the logon found them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
+    /// The user's own account.
     pub user: Sid,
+    /// Primary group: the group of files that the user makes.
     pub primary_group: Sid,
     /// All groups, well-known ones included.
     pub groups: Vec<Sid>,
@@ -38,11 +41,16 @@ impl AccessToken {
 }
 
 bitflags::bitflags! {
+    /// Privileges of a token that this server gives effect to; the bit values are its own.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Privileges: u32 {
+        /// SeBackupPrivilege: reads any file if the open asks for backup intent.
         const BACKUP = 1;
+        /// SeRestorePrivilege: writes any file with backup intent, and sets any owner.
         const RESTORE = 2;
+        /// SeSecurityPrivilege: reads and changes SACLs.
         const SECURITY = 4;
+        /// SeTakeOwnershipPrivilege: grants WRITE_OWNER on any file.
         const TAKE_OWNERSHIP = 8;
     }
 }

@@ -32,6 +32,7 @@ use types::{DiskId, LatencyHistogram, Monotonic, NodeId};
 /// Another node, as its record has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
+    /// Node that the session leads to; never this node itself.
     pub node: NodeId,
     /// Name for administrators, in the log.
     pub name: String,
@@ -92,6 +93,7 @@ impl Default for RemoteOptions {
 pub enum PeerState {
     /// Lost; the next attempt follows after a pause.
     Waiting,
+    /// A connection is being made, or the session on it is being set up.
     Connecting,
     /// The session is set up and the share is connected.
     Ready,
@@ -100,6 +102,7 @@ pub enum PeerState {
 /// Counters of one peer since the process began.
 #[derive(Debug, Clone, Default)]
 pub struct PeerCounters {
+    /// Requests of coordinators, those that found no session included.
     pub requests: u64,
     /// Requests that the peer answered, with success or an error.
     pub answers: u64,
@@ -107,6 +110,7 @@ pub struct PeerCounters {
     pub unreachable: u64,
     /// Payload of writes and reads.
     pub written_bytes: u64,
+    /// Payload of reads that were answered, in bytes.
     pub read_bytes: u64,
     /// Sessions that were set up.
     pub connections: u64,
@@ -123,6 +127,7 @@ pub struct PeerCounters {
 /// Queue of one priority's requests to a peer, and its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueStatus {
+    /// Priority that the queue serves.
     pub priority: Priority,
     /// Requests that have not left.
     pub waiting: usize,
@@ -137,7 +142,9 @@ pub struct QueueStatus {
 /// One channel of the session with a peer, or one that is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelStatus {
+    /// Address of the peer that the channel leads to.
     pub address: SocketAddr,
+    /// SMB Direct carries the channel, else TCP.
     pub rdma: bool,
     /// Whether the channel carries requests.
     pub is_ready: bool,
@@ -145,16 +152,20 @@ pub struct ChannelStatus {
     pub in_flight_bytes: u64,
     /// Requests since the session was set up, and their bytes, counted in the same way.
     pub requests: u64,
+    /// Bytes of these requests in both directions, plus 64 KiB for each.
     pub moved_bytes: u64,
 }
 
 /// One peer, to be shown.
 #[derive(Debug, Clone)]
 pub struct PeerStatus {
+    /// Peer, as [`Peer::node`].
     pub node: NodeId,
+    /// Whether there is a session, or an attempt at one.
     pub state: PeerState,
     /// The address of the present connection, or of the last attempt.
     pub address: Option<SocketAddr>,
+    /// SMB Direct carries that connection, else TCP.
     pub rdma: bool,
     /// Why the last connection, or the last attempt, failed.
     pub trouble: Option<String>,
@@ -164,7 +175,9 @@ pub struct PeerStatus {
     pub in_flight: usize,
     /// Channels of the present session.
     pub channels: Vec<ChannelStatus>,
+    /// Queues of requests, one for each priority in the order of [`Priority::ALL`].
     pub queues: [QueueStatus; Priority::ALL.len()],
+    /// Totals over all sessions with the peer.
     pub counters: PeerCounters,
 }
 
@@ -175,7 +188,9 @@ pub enum BusEvent {
     PeerUp { node: NodeId },
     /// The connection is lost: all its requests are answered with [`BusError::Unreachable`].
     PeerLost {
+        /// Peer whose session is lost.
         node: NodeId,
+        /// Reason in words, for the log.
         why: String,
         /// Whether the other side ended the connection, as the kernel of a dead process does: a reason to ask
         /// whether it lives.
@@ -374,10 +389,12 @@ impl Remote {
         self.inner.borrow().unsent
     }
 
+    /// Takes the oldest event that the node has not seen; `None` if there is none.
     pub fn poll_event(&self) -> Option<BusEvent> {
         self.inner.borrow_mut().events.pop_front()
     }
 
+    /// Lists all peers set by [`Remote::set_peers`], in the order of their node ids.
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.inner.borrow().peers.values().map(PeerLink::status).collect()
     }

@@ -14,6 +14,7 @@ wire_struct! {
         promised: U64,
         /// 1: the disk's journal leaves something of the volume in doubt.
         doubtful: U32,
+        /// Zero when sent, ignored when read.
         reserved: U32,
     }
 }
@@ -67,6 +68,7 @@ pub fn parse_read(bytes: &Buf, blocks: u32) -> Result<(Payload, Checksums), Malf
 wire_struct! {
     /// One chunk of a list.
     ChunkOnWire {
+        /// Number of the chunk within its volume.
         chunk: U32,
         /// 1: of class `Append`.
         flags: U32,

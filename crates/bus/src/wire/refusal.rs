@@ -11,6 +11,7 @@ use types::{Epoch, Lba, NtStatus};
 wire_struct! {
     /// The head of ErrorData. A list follows for `Corrupt` (of block addresses) and `WentBack` (of chunks).
     Refusal {
+        /// Kind of the error, one of the numbers below.
         kind: U32,
         /// Kind of a disk's error.
         disk_kind: U32,

@@ -13,26 +13,37 @@ const VERSION: u32 = 2;
 wire_struct! {
     /// Data of the create context with which a session begins: [`Operation::Open`].
     SessionRequest {
+        /// Version of these forms; another one than this program's is refused.
         version: U32,
+        /// Zero when sent, ignored when read.
         reserved: U32,
+        /// Identity of the volume, in the byte order of [`VolumeId::to_bytes`].
         volume: [u8; 16],
+        /// Epoch of the coordinator, which the disk promises.
         epoch: U64,
+        /// Number of the session; a later one of the volume has a higher one.
         session: U64,
+        /// Lowest promise that the disk must have made before.
         least: U64,
+        /// Epoch up to which all writes are complete on all copies in sync; 0: none.
         settled: U64,
     }
 }
 
 impl SessionRequest {
+    /// Returns the volume whose coordinator begins the session.
     pub fn volume(&self) -> VolumeId {
         VolumeId::from_bytes(self.volume)
     }
+    /// Returns the epoch that the disk is to promise.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.get())
     }
+    /// Returns the number by which the disk tells the coordinator's sessions apart.
     pub fn session(&self) -> SessionId {
         SessionId(self.session.get())
     }
+    /// Returns the operation that the disk carries out: always [`Operation::Open`].
     pub fn operation(&self) -> Operation {
         Operation::Open { least: Epoch(self.least.get()), settled: Epoch(self.settled.get()) }
     }
@@ -98,7 +109,9 @@ fn checked_blocks(blocks: u64) -> Result<u32, Malformed> {
 wire_struct! {
     /// The end of a WRITE's payload.
     WriteTrailer {
+        /// Epoch of the coordinator that writes.
         epoch: U64,
+        /// Number of 4 KiB blocks at the front of the payload.
         blocks: U32,
         /// As many as blocks, or none.
         checksums: U32,
@@ -117,12 +130,17 @@ const WRITE_MARK: [u8; 7] = *b"cenote\x01";
 /// A write as it came.
 #[derive(Debug)]
 pub struct BusWrite {
+    /// Epoch of the coordinator that writes.
     pub epoch: Epoch,
+    /// Number of the change, which together with the epoch makes its stamp.
     pub number: ChangeNumber,
+    /// First block of the volume that is written.
     pub lba: Lba,
+    /// Class of the write: whether the blocks may hold acknowledged data.
     pub class: WriteClass,
     /// A part of the payload that came, not a copy.
     pub data: Payload,
+    /// CRC-64/NVME of each block; empty for class `Append`.
     pub checksums: Checksums,
 }
 

@@ -36,22 +36,31 @@ const VERDICT_STANDS: Duration = Duration::from_secs(1);
 /// Why this server cannot be a node of its cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum LivenessError {
+    /// The UDP socket of heartbeats cannot be bound to `address`.
     #[error("heartbeats (UDP) {address} cannot be listened on: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    /// The configuration names no `cluster.listen`.
     #[error("a server in a cluster needs cluster.listen in its configuration")]
     NoAddress,
+    /// A socket or thread of the heartbeats cannot be made.
     #[error("heartbeats: {0}")]
     Io(#[from] std::io::Error),
+    /// The records have no cluster, and the server's files name one.
     #[error("the state has no records of this server's cluster")]
     NoCluster,
+    /// The directory of the identity is gone.
     #[error("the files of this server's cluster are gone")]
     NoFiles,
+    /// The files of the cluster cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The server's certificate or key is refused.
     #[error(transparent)]
     Trust(#[from] TrustError),
+    /// The records cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The heartbeats' secret cannot be unsealed.
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -61,6 +70,7 @@ pub enum LivenessError {
 pub struct Shared {
     /// The nodes that may use the bus, and their certificates.
     pub accounts: NodeAccounts,
+    /// State that the heartbeats and the data plane share.
     pub link: Link,
 }
 
@@ -81,13 +91,19 @@ impl Shared {
 
 /// Everything that [`Liveness`] works with.
 pub struct LivenessParts {
+    /// Identity of the server in its cluster.
     pub facts: Facts,
     /// The data directory, whose certificate the node shows.
     pub data: PathBuf,
+    /// Records of the cluster.
     pub state: State,
+    /// Key that unseals secrets in the records.
     pub key: Arc<SealKey>,
+    /// Way to the data plane, which hears of peers and verdicts.
     pub control: ControlHandle,
+    /// Heartbeat of the data plane's loop: this server is silent when the loop hangs.
     pub pulse: Pulse,
+    /// State shared with the data plane, made before either begins.
     pub shared: Shared,
     /// Address of the cluster's port; UDP has the same.
     pub listen: SocketAddr,

@@ -22,13 +22,19 @@ use types::NodeId;
 
 /// Everything that a [`DaemonServer`] works with.
 pub struct ServerParts {
+    /// Way to the data plane.
     pub control: ControlHandle,
+    /// Records, of the server or of its cluster.
     pub state: State,
+    /// Key that seals the secrets in the records.
     pub key: Arc<SealKey>,
+    /// Heartbeat of the data plane's loop.
     pub pulse: Pulse,
+    /// State that heartbeats and data plane share.
     pub heartbeats: Shared,
     /// Address of the cluster's port, if there is to be one.
     pub listen: Option<SocketAddr>,
+    /// Other servers' disks are reached by SMB Direct if those serve it.
     pub bus_by_rdma: bool,
     /// Connections to each other server; 0: one for each way.
     pub bus_channels: u32,
@@ -63,6 +69,7 @@ pub fn cluster_options(facts: &Facts, shared: &Shared, channels: u32) -> Cluster
 }
 
 impl DaemonServer {
+    /// Makes the server's side for the cluster; heartbeats begin later.
     pub fn new(data: PathBuf, parts: ServerParts) -> Self {
         Self {
             data,

@@ -18,17 +18,27 @@ use world::LastingWorld;
 /// Events of a run, counted so that tests can require that they really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
+    /// Creates that succeeded and whose open the client keeps.
     pub creates: u64,
+    /// Byte-range locks that clients were granted.
     pub locks: u64,
+    /// Lease breaks that reached a client.
     pub breaks: u64,
+    /// Opens that came back to their client by a durable reconnect.
     pub reclaims: u64,
     /// Requests said again, of each kind.
     pub replayed_creates: u64,
+    /// LOCK requests repeated after an interruption.
     pub replayed_locks: u64,
+    /// Requests of other kinds repeated after an interruption.
     pub replayed_others: u64,
+    /// Requests that were refused.
     pub refusals: u64,
+    /// Ends of the server's process whose writes in the disks' caches stay.
     pub kills: u64,
+    /// Ends of the server's process with its disks' power.
     pub power_cuts: u64,
+    /// Connections of clients that broke while the server ran.
     pub lost_sessions: u64,
     /// Opens whose time ended while their client was away.
     pub expired: u64,
@@ -37,10 +47,13 @@ pub struct Coverage {
 /// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
+    /// Seed that decided the run.
     pub seed: u64,
+    /// Promises that were broken, in words; empty: the run is good.
     pub violations: Vec<String>,
     /// Equal for equal seeds, bit for bit.
     pub trace: u64,
+    /// Numbers of events of the run.
     pub coverage: Coverage,
 }
 

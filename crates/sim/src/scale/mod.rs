@@ -30,6 +30,7 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// Effort of published figures.
     pub const WHOLE: Self = Self { operations: 4_000, rounds: 7 };
     /// For tests: the same counts, rough times.
     pub const QUICK: Self = Self { operations: 400, rounds: 3 };
@@ -44,19 +45,27 @@ const SETTLING: u64 = 3 * SECOND;
 /// Measurements with one number of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
+    /// Number of servers in the cluster.
     pub nodes: usize,
     /// Processor time of coordinator, replicas and the simulator itself for one block, in nanoseconds.
     pub read_ns: f64,
+    /// The same of writes, in nanoseconds.
     pub write_ns: f64,
     /// Requests to disks for one operation, and of them those to other servers.
     pub read_requests: f64,
+    /// Of these, requests to other servers.
     pub read_far: f64,
+    /// Requests to disks for one write.
     pub write_requests: f64,
+    /// Of these, requests to other servers.
     pub write_far: f64,
     /// A server that has nothing to do: requests to disks and changes of the cluster state in all, heartbeats that it sends, a second.
     pub idle_requests: f64,
+    /// Changes of the cluster state by all servers in ten idle seconds.
     pub idle_changes: f64,
+    /// Heartbeats that one idle server sends in a second.
     pub heartbeats: f64,
+    /// Bytes of these heartbeats.
     pub heartbeat_bytes: f64,
     /// Requests with which a server opens its volume.
     pub opening_requests: f64,
@@ -66,7 +75,9 @@ pub struct Measured {
     pub memory_bytes: f64,
     /// Changes of the cluster state after one event, for each volume that stays where it is.
     pub disk_lost_changes: f64,
+    /// Changes after a server is lost.
     pub node_lost_changes: f64,
+    /// Changes after that server is back.
     pub node_back_changes: f64,
     /// ... and of the volume that another server takes over.
     pub takeover_changes: f64,
@@ -95,6 +106,7 @@ pub const COLUMNS: [&str; 18] = [
 ];
 
 impl Measured {
+    /// Returns the values in the order of [`COLUMNS`].
     pub fn row(&self) -> [f64; COLUMNS.len()] {
         [
             self.nodes as f64,

@@ -12,22 +12,35 @@ pub(crate) const MICROSECOND: u64 = 1_000;
 /// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
+    /// Writes that a coordinator acknowledged.
     pub acknowledged_writes: u64,
+    /// Reads that a coordinator answered with data.
     pub reads: u64,
+    /// Nodes that crashed.
     pub crashes: u64,
+    /// Coordinators that were started.
     pub openings: u64,
+    /// Disks that a committed record took out of the in-sync set.
     pub expulsions: u64,
+    /// Disks that a committed record took back into the in-sync set.
     pub joins: u64,
+    /// Coordinators that stopped because another one had a higher epoch.
     pub fenced: u64,
+    /// Blocks that reconciling copies after a takeover wrote.
     pub reconciled_blocks: u64,
+    /// Blocks written again from another copy after a checksum failed.
     pub repaired_blocks: u64,
     /// Reads of one copy that were late and asked of another one too.
     pub hedged_reads: u64,
+    /// Regions copied to a disk that came back.
     pub resynced_regions: u64,
+    /// Regions copied to make a new copy of a chunk.
     pub built_regions: u64,
+    /// Discards that a coordinator acknowledged.
     pub discards: u64,
     /// Writes refused because the pool was full.
     pub no_space: u64,
+    /// Disks added to the pool during the run.
     pub added_disks: u64,
     /// Times that all disks went at once.
     pub all_away: u64,
@@ -43,6 +56,7 @@ pub struct Coverage {
     pub passed_on: u64,
     /// Epochs that a server named and no record gave, and requests that were refused for theirs.
     pub strange_epochs: u64,
+    /// Requests that a disk refused for an epoch that no record gave.
     pub refused_epochs: u64,
     /// Times that a disk which was being retired went away for a moment.
     pub retiring_away: u64,

@@ -48,6 +48,7 @@ impl Register {
         Self { values: BTreeMap::from([(ZERO, zero)]), zeroes: vec![ZERO], strange: Vec::new() }
     }
 
+    /// Notes that a write of `value`, unique in the register, began at this virtual nanosecond.
     pub fn write_began(&mut self, value: u64, at: u64) {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
     }
@@ -77,6 +78,7 @@ impl Register {
         }
     }
 
+    /// Notes that the write of `value` was acknowledged at this virtual nanosecond.
     pub fn write_ended(&mut self, value: u64, at: u64) {
         if let Some(found) = self.values.get_mut(&value) {
             found.write.end = at;
@@ -93,6 +95,7 @@ impl Register {
         self.values.iter().any(|(name, value)| *name != ZERO && value.write.end < NEVER)
     }
 
+    /// Notes that a read from `start` to `end` returned `value`.
     pub fn read(&mut self, value: u64, start: u64, end: u64) {
         match self.values.get_mut(&value) {
             Some(found) => found.reads.push(Interval { start, end }),

@@ -18,9 +18,13 @@ const STRANGE_EPOCHS_AT: u64 = 2;
 /// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
+    /// Number of nodes.
     pub nodes: usize,
+    /// Disks of each node.
     pub disks_per_node: usize,
+    /// Copies that the volume keeps.
     pub resiliency: Resiliency,
+    /// Clients that write and read at the same time.
     pub clients: usize,
     /// Longest pause of a client between two operations, in virtual microseconds.
     pub client_pause_us: u64,
@@ -28,19 +32,29 @@ pub struct Scenario {
     pub patience_ms: u64,
     /// Virtual milliseconds of the first phase.
     pub faults_ms: u64,
+    /// Messages between nodes that are lost during faults, of 1000.
     pub message_loss: u64,
+    /// Messages that are delivered twice during faults, of 1000.
     pub message_repeat: u64,
+    /// Messages that are late during faults, of 1000.
     pub message_slow: u64,
     /// Writes are late while a disk is out: decisions made meanwhile meet writes in flight.
     pub late_writes: bool,
+    /// Requests to the cluster state, and answers of it, that are lost during faults, of 1000.
     pub state_loss: u64,
     /// Mean milliseconds between faults.
     pub fault_every_ms: u64,
+    /// Nodes crash and start again.
     pub crashes: bool,
+    /// Links between nodes, or to the cluster state, are cut and mended.
     pub partitions: bool,
+    /// Nodes fall silent, so that another one takes the volume over.
     pub takeovers: bool,
+    /// Disks hang, and fail reads and writes.
     pub disk_faults: bool,
+    /// Blocks on disks rot.
     pub corruption: bool,
+    /// A disk is retired from the pool.
     pub retirement: bool,
     /// One disk is added to the pool during the run.
     pub addition: bool,
@@ -72,6 +86,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Draws a scenario; equal seeds give equal ones.
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x5ce4_a310);
         let resiliency = match random.below(8) {

@@ -31,11 +31,15 @@ const UNSERVED_MAX: u64 = 2_200 * MILLISECOND;
 /// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
+    /// Seed that decided the run.
     pub seed: u64,
+    /// Promises that were broken, in words; empty: the run is good.
     pub violations: Vec<String>,
     /// Equal for equal seeds, bit for bit.
     pub trace: u64,
+    /// Events that the run handled.
     pub steps: u64,
+    /// Numbers of events of the run by kind.
     pub coverage: Coverage,
 }
 

@@ -40,33 +40,53 @@ pub use scenario::{Kind, Scenario, Transport, Work};
 /// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
+    /// Writes that clients were answered.
     pub writes: u64,
+    /// Reads that clients were answered.
     pub reads: u64,
+    /// Renames that clients were answered.
     pub renames: u64,
+    /// Requests that were refused, those during faults included.
     pub refusals: u64,
+    /// Checks of a client's files after a restart that came to their end.
     pub recoveries: u64,
+    /// Faults of disks or of the node that began.
     pub faults: u64,
+    /// Ends of the process with its disks' power.
     pub power_cuts: u64,
+    /// Ends of the process whose writes in the disks' caches stay.
     pub kills: u64,
+    /// Disks that left a volume's in-sync set.
     pub expulsions: u64,
+    /// Disks that came back into a volume's in-sync set.
     pub joins: u64,
+    /// Blocks that reconciling copies wrote.
     pub reconciled: u64,
+    /// Blocks written again from another copy after a checksum failed.
     pub repaired: u64,
+    /// Corrupt blocks that scrubs found.
     pub scrubbed_corrupt: u64,
     /// Blocks that a comparison found wrong after a scrub had found nothing more.
     pub left_by_scrub: u64,
+    /// Disks replaced by new ones because they could not be opened.
     pub replaced: u64,
+    /// Volumes that gave up their data in memory and were opened again.
     pub volume_failures: u64,
 }
 
 /// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
+    /// Seed that decided the run.
     pub seed: u64,
+    /// Promises that were broken, in words; empty: the run is good.
     pub violations: Vec<String>,
     /// Equal for equal seeds, bit for bit.
     pub trace: u64,
+    /// Turns of the node's loop.
     pub turns: u64,
+    /// Virtual milliseconds that the run took.
     pub virtual_ms: u64,
+    /// Numbers of events of the run by kind.
     pub coverage: Coverage,
 }

@@ -20,15 +20,23 @@ pub enum Kind {
     ReadErrors,
     /// Writes fail for a while.
     WriteErrors,
+    /// Some writes are acknowledged and never reach the medium.
     LostWrite,
+    /// Some writes land at another offset.
     MisdirectedWrite,
+    /// Some writes reach the medium in part only.
     TornWrite,
+    /// Bits of some blocks flip on the medium.
     Rot,
     /// While the process is down, the disk goes back to earlier contents.
     RollBack,
+    /// The file under the disk can grow no more for a while.
     NoSpace,
+    /// Each request takes 5 to 60 ms for a while.
     Slow,
+    /// Requests are not answered for a while.
     Hang,
+    /// The disk cannot be found for a while.
     Gone,
     /// All disks are away for a while.
     AllAway,
@@ -58,6 +66,7 @@ impl Kind {
 }
 
 impl Kind {
+    /// Every kind, with equal chances in a draw.
     pub const ALL: [Self; 14] = [
         Self::Unreadable,
         Self::ReadErrors,
@@ -79,35 +88,54 @@ impl Kind {
 /// Background work beside the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
+    /// All disks' blocks are read and verified.
     Scrub,
+    /// A volume's metadata and copies are compared, half of the times with repair.
     Check,
+    /// Slabs move until the disks are equally full.
     Rebalance,
+    /// Every store writes a checkpoint.
     Checkpoint,
     /// A disk is to be left, which is taken back at the latest when all has to become whole.
     Retire,
 }
 
+/// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone)]
 pub struct Scenario {
+    /// Number of nodes: always 1.
     pub nodes: usize,
+    /// Way from coordinators to disks.
     pub transport: Transport,
+    /// Number of disks, from 2 to 4.
     pub disks: usize,
+    /// Volumes, one for each entry, with their numbers of copies.
     pub volumes: Vec<Resiliency>,
+    /// Clients that work at the same time.
     pub clients: usize,
+    /// Bytes of a slab on every disk.
     pub slab_bytes: u64,
+    /// Lease of the node; `None`: it serves without one.
     pub lease: Option<Duration>,
+    /// Coordinators verify the checksums of reads from disks of their own node too.
     pub verify_reads: bool,
+    /// Time for which a disk may be away before its copies are made anew elsewhere.
     pub rebuild_after: Duration,
+    /// Time after which a coordinator begins a new epoch by itself.
     pub rotate_interval: Duration,
     /// Memory of the volumes' caches, of dirty data in them, and of tree pages.
     pub cache_bytes: usize,
+    /// Dirty bytes of them at most.
     pub dirty_bytes: usize,
+    /// Bytes of metadata pages in memory.
     pub page_cache_bytes: usize,
     /// Faults one after the other.
     pub faults: Vec<Kind>,
     /// Power cuts and kills, in 1000 rounds each.
     pub power_cuts: u64,
+    /// Kills of the process.
     pub kills: u64,
+    /// Background work that may begin during the run; an entry may be drawn again.
     pub background: Vec<Work>,
     /// Between a client's operations, at most.
     pub pause_us: u64,
@@ -122,6 +150,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Draws a scenario; equal seeds give equal ones.
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x5ce4_a210);
         let disks = random.between(2, 4) as usize;

@@ -17,6 +17,7 @@ const NAME_CHARACTERS_MAX: usize = 64;
 /// The fate of a logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogonAction {
+    /// The logon was answered with an error after its credential was examined.
     Failed,
     /// The password is checked later.
     Delayed,
@@ -41,11 +42,13 @@ impl LogonAction {
 /// One line for the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogonLine {
+    /// Fate of the logon.
     pub action: LogonAction,
     /// The user's name as the client wrote it; empty if it named nobody.
     pub user: String,
     /// The client's address.
     pub source: String,
+    /// Reason in words; for [`LogonAction::LeftOut`] the number of logons.
     pub detail: String,
 }
 

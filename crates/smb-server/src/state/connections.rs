@@ -18,15 +18,20 @@ use types::{Monotonic, PeerHost};
 /// Carrier of a connection's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// Direct TCP (MS-SMB2 2.1).
     Tcp,
+    /// SMB Direct over RDMA (MS-SMBD).
     SmbDirect,
 }
 
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionInfo {
+    /// Address and port of the client.
     pub peer: SocketAddr,
+    /// Address and port at which the server took the connection.
     pub local: SocketAddr,
+    /// Carrier of the connection's messages.
     pub transport: Transport,
 }
 

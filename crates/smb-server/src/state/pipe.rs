@@ -48,8 +48,10 @@ impl Pipe {
 pub struct PipeChange {
     /// The open of the pipe, as [`crate::OpenInfo::id`] has it.
     pub pipe: u64,
+    /// Name of the account whose session has the pipe.
     pub user: String,
     /// The client's address; `None`: its connection is gone.
     pub peer: Option<SocketAddr>,
+    /// Change that the client asked for by RPC.
     pub change: RpcChange,
 }

@@ -15,12 +15,15 @@ pub(crate) struct FiguresSlot(u16);
 /// Totals of one share since the server started.
 #[derive(Debug, Clone, Default)]
 pub struct ShareFigures {
+    /// Name of the share as the directory spells it.
     pub name: String,
     /// `None`: pipes, and shares beyond [`SHARES_MAX`].
     pub volume: Option<VolumeId>,
     /// Requests answered that name an open file, by [`RequestKind`].
     pub requests: [u64; RequestKind::ALL.len()],
+    /// Payload of READs that succeeded, in bytes.
     pub read_bytes: u64,
+    /// Payload of WRITEs that succeeded, in bytes.
     pub written_bytes: u64,
     /// Of reads and writes that did not wait for another client.
     pub latency: LatencyHistogram,

@@ -123,6 +123,7 @@ pub struct Opening<D: Disk> {
 }
 
 impl<D: Disk + 'static> Opening<D> {
+    /// Begins to open a formatted disk: reads its structures and replays its journal in polls.
     pub fn new(disk: D, options: StoreOptions) -> Self {
         let work = Work::new(disk, move |io| async move {
             let mut opened = examine(&io, options.pool).await?;
@@ -228,9 +229,11 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// Returns the label as it is on disk.
     pub fn label(&self) -> &Label {
         &self.label
     }
+    /// Returns path, size and block size of the disk.
     pub fn disk_info(&self) -> &disk::DiskInfo {
         self.device.info()
     }
@@ -273,6 +276,7 @@ impl<D: Disk> Store<D> {
     pub fn slab_range(&self, slab: types::SlabIndex) -> (u64, u64) {
         (self.layout.block_offset(slab, 0), self.layout.slab_bytes)
     }
+    /// Returns the number of slabs on the disk, allocated or not.
     pub fn slab_count(&self) -> u32 {
         self.layout.slab_count
     }
@@ -292,6 +296,7 @@ impl<D: Disk> Store<D> {
     pub fn table_bytes(&self) -> usize {
         self.slabs.memory_bytes() + self.pages.versions.memory_bytes()
     }
+    /// Whether a write or flush failed: nothing is written until [`Self::reverify`].
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }

@@ -12,9 +12,13 @@ use types::{ChunkIndex, DiskId, Epoch, Lba, SlabIndex, VolumeId};
 /// A chunk that has a slab on this disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkInfo {
+    /// Volume that the chunk belongs to.
     pub volume: VolumeId,
+    /// Number of the chunk within the volume.
     pub chunk: ChunkIndex,
+    /// Slab that holds the chunk's copy.
     pub slab: SlabIndex,
+    /// Allocated for class [`WriteClass::Append`](crate::api::WriteClass::Append).
     pub append: bool,
     /// The epoch under which it was allocated.
     pub epoch: Epoch,

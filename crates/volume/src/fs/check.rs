@@ -35,13 +35,17 @@ const LOOKUP_WORK: u64 = 4;
 /// Findings of a check so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
+    /// Keys of the metadata tree examined, in the first pass only.
     pub keys: u64,
+    /// Files and directories whose inode was examined.
     pub files: u64,
+    /// Extents of file data examined, in the first pass only.
     pub extents: u64,
     /// Blocks that extents point to.
     pub blocks: u64,
     /// The first hundred, in words.
     pub problems: Vec<String>,
+    /// Number of problems found, those beyond `problems` included.
     pub problem_count: u64,
     /// Allocation was compared with the extents: nothing was allocated or freed meanwhile.
     pub allocation_compared: bool,
@@ -51,6 +55,7 @@ pub struct CheckReport {
     pub files_not_summed: u64,
     /// Of the problems, users whose counted use of space is not that of their files.
     pub wrong_quotas: u64,
+    /// Everything has been examined and compared: the other fields are final.
     pub finished: bool,
 }
 
@@ -108,6 +113,7 @@ impl Check {
         }
     }
 
+    /// Returns the findings up to now; final once [`Check::step`] has returned true.
     pub fn report(&self) -> &CheckReport {
         &self.report
     }

@@ -20,6 +20,7 @@ pub struct DirectoryCursor {
 }
 
 impl DirectoryCursor {
+    /// Makes a cursor at the start of a directory, with no cookie given out.
     pub fn new() -> Self {
         Self::default()
     }

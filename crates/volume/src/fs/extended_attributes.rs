@@ -21,6 +21,7 @@ const FULL_HEAD_BYTES: usize = 9;
 pub struct EaName(Box<[u8]>);
 
 impl EaName {
+    /// Makes the form of `name` that is compared, with ASCII letters in upper case.
     pub fn new(name: &[u8]) -> Self {
         Self(name.to_ascii_uppercase().into())
     }

@@ -42,6 +42,7 @@ pub struct OwnerSearch {
 }
 
 impl OwnerSearch {
+    /// Begins a search for the streams that have `blocks`, at the first file of the volume.
     pub fn new(blocks: impl IntoIterator<Item = Lba>) -> Self {
         Self {
             blocks: blocks.into_iter().collect(),

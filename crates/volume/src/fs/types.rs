@@ -21,6 +21,7 @@ pub const DEPTH_MAX: usize = 8192;
 /// A data stream of a file. Never reused within its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId {
+    /// File that has the stream.
     pub file: FileId,
     /// 0: the unnamed stream.
     pub index: u32,
@@ -36,23 +37,33 @@ impl StreamId {
 /// Names something that is kept of opens which outlive the server. No two of one name are kept.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OpenStateKey {
+    /// Record of an open, under the number of its `OpenId`.
     Open(u64),
     /// A byte-range lock of an open.
     Lock {
+        /// Number of the `OpenId` that holds the lock.
         open: u64,
+        /// First byte of the locked range.
         offset: u64,
+        /// Bytes of the locked range.
         len_bytes: u64,
+        /// The lock is shared, not exclusive.
         shared: bool,
     },
     /// A lease: the client and the key that it chose.
     Lease {
+        /// ClientGuid of the lease's holder (MS-SMB2 2.2.3).
         client: [u8; 16],
+        /// LeaseKey of the client's choice (MS-SMB2 2.2.13.2.8).
         key: [u8; 16],
     },
     /// A name, ignoring case, that goes with the last open of its file.
     DeletedLink {
+        /// File that loses the name with its last open.
         file: FileId,
+        /// Directory that has the name.
         parent: FileId,
+        /// The name itself, compared ignoring case.
         name: WideString,
     },
     /// A named stream that goes with its last open.
@@ -66,31 +77,43 @@ pub enum FsError {
     /// changed: run the whole operation again after the next [`FsEvent::Retry`].
     #[error("not in memory yet")]
     Miss,
+    /// No file, stream or directory entry is found under the name or id.
     #[error("no such file, stream or entry")]
     NotFound,
+    /// Another entry or stream has the name, and it is not to be replaced.
     #[error("the name is taken")]
     Exists,
+    /// A directory is needed, and the file is none.
     #[error("not a directory")]
     NotDirectory,
+    /// A file is needed, and a directory was named.
     #[error("a directory")]
     IsDirectory,
+    /// The directory to be removed still has entries.
     #[error("the directory is not empty")]
     NotEmpty,
+    /// Empty, longer than 255 UTF-16 units, `.` or `..`, or with a forbidden character.
     #[error("not a name a file can have")]
     NameInvalid,
+    /// The new parent of a directory lies below that directory.
     #[error("a directory cannot be moved below itself")]
     Loop,
+    /// The file has [`LINKS_MAX`](super::LINKS_MAX) links, or a shared block `u32::MAX` references.
     #[error("the file has as many links as it can have")]
     TooManyLinks,
+    /// The file has [`NAMED_STREAMS_MAX`](super::NAMED_STREAMS_MAX) named streams.
     #[error("the file has as many named streams as it can have")]
     TooManyStreams,
+    /// The virtual disk has no free space for the data or its metadata.
     #[error("the volume is full")]
     NoSpace,
+    /// The change would take the file's owner beyond the quota limit.
     #[error("the file's owner may not have more on the volume")]
     QuotaExceeded,
     /// A file size, an attribute or a descriptor beyond what a volume can hold.
     #[error("larger than a volume can hold")]
     TooLarge,
+    /// The caller's arguments break a rule, named by the text.
     #[error("{0}")]
     Invalid(&'static str),
     /// Structures or data that no copy of the virtual disk has intact.
@@ -102,6 +125,7 @@ pub enum FsError {
     /// Another coordinator owns the volume: this instance must stop.
     #[error("another coordinator owns the volume")]
     Fenced,
+    /// Too few copies can be reached at present: the operation may succeed later.
     #[error("too few copies of the volume can be reached")]
     Unavailable,
     /// The virtual disk carries no volume of this format.
@@ -138,18 +162,25 @@ impl FsError {
 /// Attributes of a file, as clients see them: sizes and times include changes that are not durable yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
+    /// File or directory that the attributes are those of.
     pub file: FileId,
+    /// The file is a directory.
     pub directory: bool,
     /// FILE_ATTRIBUTE_* (MS-FSCC 2.6) as stored; DIRECTORY, SPARSE_FILE and REPARSE_POINT are kept right by the file layer.
     pub attributes: u32,
+    /// Time of creation, as stored or set by a client.
     pub created: FileTime,
+    /// Time of the last access.
     pub accessed: FileTime,
+    /// Time of the last write of data.
     pub written: FileTime,
+    /// Time of the last change of data, attributes or names.
     pub changed: FileTime,
     /// Of the unnamed stream, in bytes.
     pub end_of_file: u64,
     /// Of the unnamed stream, in bytes.
     pub allocation_bytes: u64,
+    /// Names of the file in directories; 0 once the last one is removed.
     pub link_count: u32,
     /// 0: no reparse point.
     pub reparse_tag: u32,
@@ -166,9 +197,13 @@ pub struct SecurityId(pub u64);
 /// Changes of attributes; `None` keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttributeChange {
+    /// New time of creation.
     pub created: Option<FileTime>,
+    /// New time of the last access.
     pub accessed: Option<FileTime>,
+    /// New time of the last write of data.
     pub written: Option<FileTime>,
+    /// New time of the last change of data or attributes.
     pub changed: Option<FileTime>,
     /// FILE_ATTRIBUTE_*: only those a client may set are taken.
     pub attributes: Option<u32>,
@@ -177,6 +212,7 @@ pub struct AttributeChange {
 /// A file about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFile<'a> {
+    /// A directory is made, not a file.
     pub directory: bool,
     /// FILE_ATTRIBUTE_*: only those a client may set are taken.
     pub attributes: u32,
@@ -191,30 +227,38 @@ pub struct NewFile<'a> {
 pub struct Entry {
     /// As it was given at creation.
     pub name: WideString,
+    /// File or directory that the name leads to.
     pub file: FileId,
+    /// The entry is a directory.
     pub directory: bool,
 }
 
 /// A name of a file, in the directory that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
+    /// Directory that has the name.
     pub parent: FileId,
+    /// The name in the case in which it was given.
     pub name: WideString,
 }
 
 /// One data stream of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInformation {
+    /// The stream's identity, by which it is read and written.
     pub stream: StreamId,
     /// Empty: the unnamed stream.
     pub name: WideString,
+    /// Length of the stream in bytes.
     pub end_of_file: u64,
+    /// Bytes of blocks allocated to the stream.
     pub allocation_bytes: u64,
 }
 
 /// Outcome for a file whose name was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlinked {
+    /// File that lost the name.
     pub file: FileId,
     /// The removed name was the last one: [`super::FileSystem::reclaim`] gives the file's space back.
     pub last: bool,
@@ -232,7 +276,9 @@ pub struct Statistics {
     pub available_bytes: u64,
     /// Everything that grows is refused for lack of space for metadata, which free space for data is not.
     pub lacks_metadata_room: bool,
+    /// Bytes of file data in memory, dirty ones included.
     pub cache_bytes: u64,
+    /// Bytes in memory that have not been written to the virtual disk yet.
     pub dirty_bytes: u64,
     /// Bytes of metadata journal that opening would replay.
     pub journal_bytes: u64,
@@ -245,9 +291,13 @@ pub struct Statistics {
 /// Identity and label of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
+    /// Volume's GUID, drawn when the volume is formatted; never changed.
     pub id: [u8; 16],
+    /// Name that administrators gave the volume; at most 255 bytes of UTF-8.
     pub label: String,
+    /// VolumeSerialNumber, a random number (MS-FSCC 2.5.9).
     pub serial: u32,
+    /// Time at which the volume was formatted.
     pub created: FileTime,
 }
 
@@ -271,9 +321,13 @@ impl Default for Config {
 /// A volume about to be made.
 #[derive(Debug, Clone)]
 pub struct Format {
+    /// GUID of the new volume.
     pub id: [u8; 16],
+    /// First label of the volume; at most 255 bytes of UTF-8.
     pub label: String,
+    /// VolumeSerialNumber of the new volume (MS-FSCC 2.5.9).
     pub serial: u32,
+    /// Time of formatting: of the volume record and of the root directory.
     pub now: FileTime,
     /// Security descriptor of the root directory; empty: none.
     pub root_security: Vec<u8>,
@@ -288,16 +342,25 @@ pub enum FsEvent {
     Failed(FsError),
     /// Operations that answered [`FsError::Miss`] should run again.
     Retry,
+    /// A read that was pending has ended: `token` names it as in the call of `read`.
     Read {
+        /// Caller's number of the read.
         token: u64,
+        /// Bytes read, fewer than asked at the end of the stream, or the error.
         result: Result<Payload, FsError>,
     },
+    /// A write that was pending has ended: `token` names it as in the call of `write`.
     Written {
+        /// Caller's number of the write.
         token: u64,
+        /// `Ok` once the bytes are in the cache, or durable if that was asked for.
         result: Result<(), FsError>,
     },
+    /// A flush that was pending has ended: `token` names it as in the call of `flush`.
     Flushed {
+        /// Caller's number of the flush.
         token: u64,
+        /// `Ok` once everything that the flush covers is durable.
         result: Result<(), FsError>,
     },
 }

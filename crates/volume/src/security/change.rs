@@ -15,17 +15,29 @@ bitflags::bitflags! {
     /// SECURITY_INFORMATION (MS-DTYP 2.4.7).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Parts: u32 {
+        /// The owner.
         const OWNER = 0x0000_0001;
+        /// The primary group.
         const GROUP = 0x0000_0002;
+        /// The discretionary ACL.
         const DACL = 0x0000_0004;
+        /// The audit entries of the system ACL.
         const SACL = 0x0000_0008;
+        /// The mandatory label in the system ACL.
         const LABEL = 0x0000_0010;
+        /// The resource attributes in the system ACL.
         const ATTRIBUTE = 0x0000_0020;
+        /// The central access policy in the system ACL.
         const SCOPE = 0x0000_0040;
+        /// All parts, as a backup needs them.
         const BACKUP = 0x0001_0000;
+        /// A set SACL takes entries from the parent.
         const UNPROTECTED_SACL = 0x1000_0000;
+        /// A set DACL takes entries from the parent.
         const UNPROTECTED_DACL = 0x2000_0000;
+        /// A set SACL takes no entries from the parent.
         const PROTECTED_SACL = 0x4000_0000;
+        /// A set DACL takes no entries from the parent.
         const PROTECTED_DACL = 0x8000_0000;
     }
 }

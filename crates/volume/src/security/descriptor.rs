@@ -19,33 +19,56 @@ bitflags::bitflags! {
     /// MS-DTYP 2.4.6 Control.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Control: u16 {
+        /// OD: the owner came from a default.
         const OWNER_DEFAULTED = 0x0001;
+        /// GD: the group came from a default.
         const GROUP_DEFAULTED = 0x0002;
+        /// DP: the descriptor has a DACL, which may be NULL.
         const DACL_PRESENT = 0x0004;
+        /// DD: the DACL came from a default.
         const DACL_DEFAULTED = 0x0008;
+        /// SP: the descriptor has a SACL, which may be NULL.
         const SACL_PRESENT = 0x0010;
+        /// SD: the SACL came from a default.
         const SACL_DEFAULTED = 0x0020;
+        /// DT: the DACL comes from a trusted source.
         const DACL_TRUSTED = 0x0040;
+        /// SS: a server ACL is to be made of the input.
         const SERVER_SECURITY = 0x0080;
+        /// DC: the DACL is to be handed down to children.
         const DACL_AUTO_INHERIT_REQUIRED = 0x0100;
+        /// SC: the SACL is to be handed down to children.
         const SACL_AUTO_INHERIT_REQUIRED = 0x0200;
+        /// DI: the DACL was made by inheritance.
         const DACL_AUTO_INHERITED = 0x0400;
+        /// SI: the SACL was made by inheritance.
         const SACL_AUTO_INHERITED = 0x0800;
+        /// PD: the DACL takes no entries from the parent.
         const DACL_PROTECTED = 0x1000;
+        /// PS: the SACL takes no entries from the parent.
         const SACL_PROTECTED = 0x2000;
+        /// RM: the byte Sbz1 carries control bits of a resource manager.
         const RM_CONTROL_VALID = 0x4000;
+        /// SR: the parts follow in the same buffer, as offsets.
         const SELF_RELATIVE = 0x8000;
     }
 
     /// MS-DTYP 2.4.4.1 AceFlags.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct AceFlags: u8 {
+        /// Files in the directory inherit the entry.
         const OBJECT_INHERIT = 0x01;
+        /// Directories in the directory inherit the entry.
         const CONTAINER_INHERIT = 0x02;
+        /// Children inherit the entry, and their own children do not.
         const NO_PROPAGATE_INHERIT = 0x04;
+        /// The entry is for children, and has no effect on the directory itself.
         const INHERIT_ONLY = 0x08;
+        /// The entry came from a parent directory.
         const INHERITED = 0x10;
+        /// An audit entry reports accesses that are granted.
         const SUCCESSFUL_ACCESS = 0x40;
+        /// An audit entry reports accesses that are refused.
         const FAILED_ACCESS = 0x80;
         const _ = !0;
     }
@@ -54,7 +77,9 @@ bitflags::bitflags! {
 /// MS-DTYP 2.4.4.1 AceType.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AceKind {
+    /// ACCESS_ALLOWED_ACE_TYPE (0): grants the rights of its mask.
     Allow,
+    /// ACCESS_DENIED_ACE_TYPE (1): refuses the rights of its mask.
     Deny,
     /// Audit, alarm, label, attribute, policy and conditional ACEs: kept, and without effect on access. The number is the type's.
     Other(u8),
@@ -82,11 +107,16 @@ impl AceKind {
     }
 }
 
+/// Access control entry: rights of one account (MS-DTYP 2.4.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ace {
+    /// Type of the entry, which says whether it grants, refuses or does neither.
     pub kind: AceKind,
+    /// Inheritance and audit flags; unknown bits are kept.
     pub flags: AceFlags,
+    /// Access rights (MS-SMB2 2.2.13.1), generic ones possibly among them.
     pub mask: u32,
+    /// Account or group that the entry applies to.
     pub sid: Sid,
     /// Flags and GUIDs of an object ACE, as on the wire.
     pub(super) object: Box<[u8]>,
@@ -95,6 +125,7 @@ pub struct Ace {
 }
 
 impl Ace {
+    /// Makes an entry without object GUIDs and without bytes behind the SID.
     pub fn new(kind: AceKind, flags: AceFlags, mask: u32, sid: Sid) -> Self {
         Self { kind, flags, mask, sid, object: Box::default(), tail: Box::default() }
     }
@@ -148,12 +179,15 @@ impl Ace {
     }
 }
 
+/// Access control list: entries in the order in which they are evaluated (MS-DTYP 2.4.5).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
+    /// Entries from first to last; the wire form has at most 65,535 bytes.
     pub aces: Vec<Ace>,
 }
 
 impl Acl {
+    /// Makes a list of `aces` in the order given.
     pub fn new(aces: Vec<Ace>) -> Self {
         Self { aces }
     }
@@ -204,10 +238,15 @@ impl Acl {
 /// MS-DTYP 2.4.6. A DACL that is `None` lets everyone do everything, be it absent or NULL; an empty one nobody anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptor {
+    /// Control bits as parsed; building adds SELF_RELATIVE and the presence bits of given parts.
     pub control: Control,
+    /// Owner of the file; `None` if the descriptor names none.
     pub owner: Option<Sid>,
+    /// Primary group: kept for clients, without effect on access.
     pub group: Option<Sid>,
+    /// Discretionary ACL, by which access is decided.
     pub dacl: Option<Acl>,
+    /// System ACL: audit entries, labels, attributes and policies; kept only.
     pub sacl: Option<Acl>,
 }
 

@@ -7,8 +7,10 @@ use types::Sid;
 /// Why a DACL is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
+    /// The descriptor has no DACL, so that everyone may do everything.
     #[error("it has no entries, and everyone may do everything: grant one first")]
     NoDacl,
+    /// Nothing would be left of the DACL without its inherited entries.
     #[error(
         "all its entries are inherited, and nobody could open it without them: grant one first, or keep them"
     )]
@@ -19,6 +21,7 @@ pub enum EditError {
          (`cenote acl protect SHARE PATH`), which makes them this one's own"
     )]
     OnlyInherited,
+    /// The account has neither own nor inherited entries in the DACL.
     #[error("it has no entry here; nothing was changed")]
     NoEntry,
 }

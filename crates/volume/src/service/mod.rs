@@ -137,6 +137,7 @@ pub struct ServiceConfig {
     pub parked_max: usize,
     /// Byte-range locks that one open holds or waits for; beyond, LOCK answers INSUFFICIENT_RESOURCES, as beyond the next two.
     pub locks_per_open: usize,
+    /// Byte-range locks that all opens of one session hold or wait for.
     pub locks_per_session: usize,
     /// Byte-range locks of the whole volume.
     pub locks_max: usize,
@@ -376,10 +377,15 @@ pub fn parse_open_state(key: &OpenStateKey, bytes: &[u8]) -> bool {
 /// One open, as an administrator sees it.
 #[derive(Debug, Clone)]
 pub struct OpenSummary {
+    /// Identity of the open, by which it can be closed.
     pub open: OpenId,
+    /// Path below the root through which the open was made, without leading `\`.
     pub path: WideString,
+    /// Access mask that was granted.
     pub access: u32,
+    /// Session that has the open, or had it last if its client is away.
     pub session: SessionId,
+    /// Byte-range locks that the open holds.
     pub locks: usize,
     /// Whether it is durable, and waits for its client.
     pub disconnected: bool,

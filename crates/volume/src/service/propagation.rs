@@ -28,18 +28,22 @@ const NAMED_MAX: usize = 20;
 pub struct PropagationReport {
     /// Files and directories examined.
     pub seen: u64,
+    /// Files and directories whose descriptor was changed.
     pub changed: u64,
     /// Those that stayed as they are, with all below them, since they inherit nothing.
     pub protected: u64,
     /// Paths from the volume's root that could not be changed, and why: the first twenty.
     pub unreached: Vec<(WideString, NtStatus)>,
+    /// Number of unreached paths, those beyond `unreached` included.
     pub unreached_count: u64,
 }
 
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropagationStep {
+    /// Everything below the top has been examined.
     Finished,
+    /// The step's share of the work is done: call again.
     More,
     /// Metadata is on its way into memory.
     Waits,
@@ -80,6 +84,7 @@ impl Propagation {
         }
     }
 
+    /// Returns the counts up to now.
     pub fn report(&self) -> &PropagationReport {
         &self.report
     }

@@ -14,10 +14,13 @@ const PATIENCE: u64 = 1_500_000_000;
 /// Chunks with fewer and with more in-sync copies than wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wrong {
+    /// Chunks with fewer in-sync copies than the volume's resiliency asks for.
     pub short: u64,
+    /// Chunks with more in-sync copies than the volume's resiliency asks for.
     pub too_many: u64,
 }
 
+/// Watch over the time for which chunks have had a wrong number of copies without a reason.
 #[derive(Debug, Default)]
 pub struct Watch {
     since: Option<u64>,

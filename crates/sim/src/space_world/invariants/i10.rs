@@ -3,6 +3,7 @@
 use crate::space_world::oracle::Register;
 use std::collections::BTreeMap;
 
+/// Returns every block's violations of linearizability; the map is from block to history.
 pub fn check(registers: &BTreeMap<u64, Register>) -> Vec<String> {
     let each = registers.iter();
     each.flat_map(|(lba, register)| {

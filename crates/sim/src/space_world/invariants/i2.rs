@@ -6,6 +6,7 @@
 use pool::ChunkCopies;
 use records::VolumeRecord;
 
+/// Records of the volume in the order in which they were committed.
 #[derive(Debug, Default)]
 pub struct Records {
     history: Vec<VolumeRecord>,
@@ -20,10 +21,12 @@ impl Records {
             .map(|last| format!("I2: epoch {} was committed after epoch {last}", record.epoch))
     }
 
+    /// Returns the record that is in force; `None` before the first.
     pub fn last(&self) -> Option<&VolumeRecord> {
         self.history.last()
     }
 
+    /// Returns the record that the last one replaced; `None` before the second.
     pub fn before_last(&self) -> Option<&VolumeRecord> {
         self.history.len().checked_sub(2).and_then(|at| self.history.get(at))
     }

@@ -11,6 +11,7 @@ pub fn check_answer(disk: DiskId, asked: Epoch, promised: Epoch) -> Option<Strin
         .then(|| format!("I3: disk {disk} answered for epoch {asked} and has promised {promised}"))
 }
 
+/// Compares a disk's promise with the one seen before a crash; returns the violation.
 pub fn check(disk: DiskId, seen: Epoch, now: Epoch) -> Option<String> {
     (now < seen).then(|| format!("I3: disk {disk} promised epoch {seen} and knows {now}"))
 }

@@ -1,5 +1,6 @@
 //! I6: a read never returns bytes whose checksum fails: somebody wrote the bytes there, whole.
 
+/// Turns each read of bytes that nobody wrote into a violation.
 pub fn check(garbage: &[String]) -> Vec<String> {
     garbage.iter().map(|what| format!("I6: {what}")).collect()
 }

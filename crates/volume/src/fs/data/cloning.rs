@@ -5,18 +5,24 @@ use super::BLOCK;
 /// A range of one stream and the place in another one that is to have its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneRange {
+    /// First byte of the range in the source stream; a multiple of the block.
     pub source_offset: u64,
+    /// Byte of the target stream at which the range begins; a multiple of the block.
     pub target_offset: u64,
+    /// Bytes of the range; a multiple of the block unless the range ends at the source's end.
     pub len_bytes: u64,
 }
 
 /// Why a range cannot be cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CloneRefusal {
+    /// An offset, or the length before the end of the source, is no multiple of the block.
     #[error("a range to clone is not of whole blocks")]
     Unaligned,
+    /// The range ends behind the end of the source or of the target.
     #[error("a range to clone lies behind the end of its stream")]
     Outside,
+    /// Source and target are one stream, and the two ranges have bytes in common.
     #[error("the ranges to clone overlap")]
     Overlaps,
 }

@@ -20,6 +20,7 @@ const WRONG_MAX: usize = 20;
 pub struct QuotaFindings {
     /// Users with the bytes that were counted for them and those that their files have: the first twenty.
     pub wrong: Vec<(Sid, u128, u128)>,
+    /// Number of users with wrong counts, those beyond `wrong` included.
     pub wrong_count: u64,
     /// Pages of the tree and records that could not be read: their files were not examined.
     pub pages_unreadable: u64,

@@ -79,7 +79,9 @@ pub fn charge_of_stream(record: &StreamRecord) -> u64 {
 /// One user's place on the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaUser {
+    /// Security identifier of the user, by which descriptors name an owner (MS-DTYP 2.4.2).
     pub user: Sid,
+    /// Bytes charged to the user, in whole blocks.
     pub used_bytes: u64,
     /// The bounds that hold.
     pub limits: QuotaLimits,

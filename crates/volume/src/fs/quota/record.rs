@@ -24,10 +24,12 @@ const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES | COUNTED_BEGUN;
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuotaMode {
+    /// Space is not counted, and nobody is refused.
     #[default]
     Off,
     /// Counted, and nobody is refused.
     Track,
+    /// Space is counted, and growth beyond an owner's limit is refused.
     Enforce,
 }
 
@@ -43,6 +45,7 @@ pub struct QuotaLimits {
 /// The volume's quota settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaSettings {
+    /// Whether space is counted and limits hold.
     pub mode: QuotaMode,
     /// The bounds of users who have none of their own.
     pub defaults: QuotaLimits,
@@ -74,6 +77,7 @@ fn limits(reader: &mut Reader<'_>) -> Option<QuotaLimits> {
 }
 
 impl QuotaSettings {
+    /// Encodes the stored record of the settings: version 1, little-endian.
     pub fn encode(&self) -> Vec<u8> {
         let counted = if self.counted { COUNTED_ALL } else { 0 };
         let mut out = vec![VERSION, self.mode as u8, counted, 0];
@@ -82,6 +86,7 @@ impl QuotaSettings {
         out
     }
 
+    /// Decodes the stored record; `None` for another version, an unknown mode or a short input.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         (reader.u8()? == VERSION).then_some(())?;
