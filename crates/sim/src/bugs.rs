@@ -77,6 +77,8 @@ impl Bug {
             Self::Space(OfSpace::NeverSpared) => space_from(11, 60),
             // One of twelve has a full pool with a disk that is being retired.
             Self::Space(OfSpace::RetiringCountsAsOut | OfSpace::RetiringStaysStale) => space_from(7, 60),
+            // One of twelve has older images in the places of all disks.
+            Self::Space(OfSpace::OlderImageServed) => space_from(3, 60),
             Self::Space(_) => None,
             Self::Store(bug) => match bug {
                 OfStore::AckBeforeDurable

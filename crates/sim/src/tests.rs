@@ -31,6 +31,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.strange_epochs += coverage.strange_epochs;
         total.refused_epochs += coverage.refused_epochs;
         total.retiring_away += coverage.retiring_away;
+        total.gone_back += coverage.gone_back;
     }
     total
 }
@@ -73,6 +74,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("epochs that no record gave", total.strange_epochs),
         ("requests refused for their epochs", total.refused_epochs),
         ("absences of a disk that is being retired", total.retiring_away),
+        ("older images of disks", total.gone_back),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

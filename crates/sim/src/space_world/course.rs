@@ -60,6 +60,8 @@ pub struct Coverage {
     pub refused_epochs: u64,
     /// Times that a disk which was being retired went away for a moment.
     pub retiring_away: u64,
+    /// Times that older images were put in the places of disks.
+    pub gone_back: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

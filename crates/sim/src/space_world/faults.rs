@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Lie,
     /// The disk that is being retired is away for a moment.
     RetiringAway,
+    /// Disks hold what they held before.
+    GoBack,
 }
 
 /// A fault that is about to strike.
@@ -80,6 +82,7 @@ fn kinds(scenario: &Scenario) -> Vec<Kind> {
         (scenario.large_loss_of_node, &[Kind::LoseLargeOfNode]),
         (scenario.strange_epochs, &[Kind::Lie; 2]),
         (scenario.retiring_away, &[Kind::RetiringAway; 3]),
+        (scenario.older_images_of_all || scenario.older_images_of_one, &[Kind::GoBack; 4]),
     ];
     parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()
 }

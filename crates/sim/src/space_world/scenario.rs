@@ -15,6 +15,10 @@ const TIGHT_RETIREMENT_AT: u64 = 7;
 const STRANGE_EPOCHS_OF: u64 = 6;
 const STRANGE_EPOCHS_AT: u64 = 2;
 
+/// The same, of older images that are put in the places of all disks, or of one.
+const OLDER_IMAGES_OF_ALL_AT: u64 = 3;
+const OLDER_IMAGES_OF_ONE_AT: u64 = 9;
+
 /// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
@@ -83,6 +87,10 @@ pub struct Scenario {
     pub strange_epochs: bool,
     /// A disk of a full pool is being retired and is away now and then, and nothing else is wrong.
     pub retiring_away: bool,
+    /// All disks become older images of themselves while no server is up: nothing may be served before the right ones are back.
+    pub older_images_of_all: bool,
+    /// One disk becomes an older image of itself, and nothing else is wrong.
+    pub older_images_of_one: bool,
 }
 
 impl Scenario {
@@ -127,6 +135,8 @@ impl Scenario {
             failing_openings: 0,
             strange_epochs: seed % STRANGE_EPOCHS_OF == STRANGE_EPOCHS_AT,
             retiring_away: false,
+            older_images_of_all: false,
+            older_images_of_one: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -147,13 +157,22 @@ impl Scenario {
         scenario.freezes = !scenario.late_writes && random.chance(350);
         let is_failing = random.chance(if scenario.freezes { 700 } else { 200 });
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
+        // Chunks that leave disks need space on others.
+        scenario.retirement &= !scenario.tight;
+        scenario.keep_only_what_the_seed_is_for(seed);
+        scenario
+    }
+
+    /// Of some seeds one fault is the subject, and others would hide its effects.
+    fn keep_only_what_the_seed_is_for(&mut self, seed: u64) {
         match seed % LARGE_LOSS_OF {
-            LARGE_LOSS_AT => scenario.keep_only_large_loss(),
-            LARGE_LOSS_OF_NODE_AT => scenario.keep_only_large_loss_of_node(),
-            TIGHT_RETIREMENT_AT => scenario.keep_only_tight_retirement(),
+            LARGE_LOSS_AT => self.keep_only_large_loss(),
+            LARGE_LOSS_OF_NODE_AT => self.keep_only_large_loss_of_node(),
+            TIGHT_RETIREMENT_AT => self.keep_only_tight_retirement(),
+            OLDER_IMAGES_OF_ALL_AT => self.add_older_images_of_all(),
+            OLDER_IMAGES_OF_ONE_AT => self.keep_only_older_images_of_one(),
             _ => {}
         }
-        scenario
     }
 
     fn keep_only_large_loss(&mut self) {
@@ -179,6 +198,19 @@ impl Scenario {
         self.keep_only_large_loss();
         (self.large_loss, self.retiring_away) = (false, true);
         (self.tight, self.retirement, self.discards) = (true, true, true);
+    }
+
+    fn add_older_images_of_all(&mut self) {
+        self.older_images_of_all = true;
+        self.faults_ms = 5_000;
+        // What is wrong with one disk is not to be left when all are exchanged.
+        (self.corruption, self.retirement, self.addition) = (false, false, false);
+    }
+
+    fn keep_only_older_images_of_one(&mut self) {
+        self.keep_only_large_loss();
+        (self.large_loss, self.older_images_of_one) = (false, true);
+        self.faults_ms = 5_000;
     }
 
     /// Slabs of each disk.

@@ -259,6 +259,13 @@ impl Servers {
         }
     }
 
+    /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: an older image has others than the
+    /// coordinator has counted.
+    pub fn report_slabs(&self, course: &Course, retired: Option<DiskId>) {
+        let view = self.pool_view(&course.scenario, retired);
+        self.nodes.iter().for_each(|node| *node.pool.borrow_mut() = view.clone());
+    }
+
     /// Has all coordinators repair a block of a disk, as a scrub that found it does.
     pub fn repair(&mut self, course: &Course, disk: usize, lba: u64) {
         let id = self.disks[disk].id;

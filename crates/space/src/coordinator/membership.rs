@@ -18,7 +18,7 @@
 
 use super::Phase;
 use super::chunks::Chunks;
-use super::going_back::{Fate, GoneBack};
+use super::going_back::GoneBack;
 use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
 use super::setting::Setting;
@@ -55,8 +55,8 @@ pub(super) struct Facts<'a> {
 
 /// A record in the making.
 pub(super) struct Draft {
-    next: VolumeRecord,
-    wants: Wants,
+    pub next: VolumeRecord,
+    pub wants: Wants,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
 }
@@ -82,12 +82,12 @@ pub(super) enum Decision {
 
 pub(super) struct Membership {
     /// As last committed.
-    record: VolumeRecord,
+    pub(super) record: VolumeRecord,
     /// The record's revision in the cluster state.
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
-    wants: Wants,
+    pub(super) wants: Wants,
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
     expelled: Vec<(DiskId, Epoch)>,
@@ -145,6 +145,7 @@ impl Membership {
     /// Takes the record as the cluster state has it.
     pub fn load(&mut self, record: VolumeRecord, revision: u64) {
         self.in_sync = record.in_sync.iter().copied().collect();
+        self.accept_images(&record.accepted_images);
         self.record = record;
         self.revision = revision;
     }
@@ -318,18 +319,6 @@ impl Membership {
         !self.expelled.is_empty()
     }
 
-    /// Notes that the disk went back in time, and has these chunks.
-    pub fn note_gone_back(
-        &mut self,
-        disk: DiskId,
-        promised: Epoch,
-        chunks: impl IntoIterator<Item = ChunkIndex>,
-    ) {
-        self.gone_back.note(disk, promised, chunks);
-        self.wants.join.remove(&disk);
-        self.want_rewind(disk);
-    }
-
     /// Wants the record to say what becomes of a disk that went back in time.
     pub fn want_rewind(&mut self, disk: DiskId) {
         self.wants.rewind.insert(disk);
@@ -337,6 +326,11 @@ impl Membership {
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
         self.gone_back.is_waiting(disk) || self.doubted.contains(&disk)
+    }
+
+    /// Whether the disk is not even asked what it has promised.
+    pub fn is_shut_out(&self, disk: DiskId) -> bool {
+        self.waits_for_record(disk) && !self.gone_back.may_be_right(disk)
     }
 
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
@@ -358,6 +352,9 @@ impl Membership {
         );
         let promised = self.promised.entry(disk).or_default();
         *promised = epoch.max(*promised);
+        if self.gone_back.forget(disk) {
+            self.reconsider_held();
+        }
     }
 
     /// Returns the highest epoch that the disk said it has promised.
@@ -447,7 +444,11 @@ impl Membership {
         let wants = std::mem::take(&mut self.wants);
         // A single server may have become a node meanwhile.
         let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
-        let next = VolumeRecord { epoch, owner, ..self.record.clone() };
+        let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
+        if facts.setting.serving() {
+            // What becomes of the others is decided. Before, a crash would have them be accepted once more.
+            next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
+        }
         let mut draft = Draft { next, wants, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
         draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);
@@ -490,42 +491,6 @@ impl Membership {
             next.in_sync.retain(|member| *member != disk);
             next.stale.push(StaleDisk { disk, since, promised });
             expelled.insert(disk);
-        }
-        expelled
-    }
-
-    /// Puts out disks that went back in time, and has all that they missed counted from the beginning. Returns these and `expelled`.
-    fn draft_rewound(
-        &mut self,
-        draft: &mut Draft,
-        mut expelled: BTreeSet<DiskId>,
-        facts: &Facts<'_>,
-    ) -> BTreeSet<DiskId> {
-        let next = &mut draft.next;
-        for disk in draft.wants.rewind.clone() {
-            if next.in_sync.contains(&disk) {
-                let least = (!facts.setting.serving()).then_some(self.record.min_holders);
-                match self.gone_back.fate(disk, &next.in_sync, expelled.len(), least, facts.chunks) {
-                    Fate::PutOut => {}
-                    Fate::Keep { marked } if draft.wants.keep.is_empty() => {
-                        draft.wants.rewind.remove(&disk);
-                        draft.wants.keep(disk, marked);
-                        continue;
-                    }
-                    fate => {
-                        draft.wants.rewind.remove(&disk);
-                        // Chunks kept of another disk count by then, and may make this disk dispensable.
-                        self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
-                        continue;
-                    }
-                }
-                next.in_sync.retain(|member| *member != disk);
-                next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
-                expelled.insert(disk);
-            }
-            for stale in next.stale.iter_mut().filter(|stale| stale.disk == disk) {
-                (stale.since, stale.promised) = (Epoch(0), Epoch(0));
-            }
         }
         expelled
     }
@@ -650,6 +615,8 @@ impl Membership {
         self.record.name = record.name;
         self.record.min_copies = record.min_copies;
         self.record.size_bytes = record.size_bytes;
+        self.accept_images(&record.accepted_images);
+        self.record.accepted_images = record.accepted_images;
         self.revision = found.revision;
         self.wants.take_back(proposal.wants);
         Decision::Refused
@@ -664,7 +631,7 @@ impl Membership {
         let epoch = self.record.epoch;
         self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
         for disk in &proposal.wants.rewind {
-            self.gone_back.put_out(*disk);
+            self.gone_back.forget(*disk);
             self.promised.remove(disk);
         }
         for disk in &proposal.wants.keep {
@@ -674,6 +641,9 @@ impl Membership {
             }
             self.gone_back.keep(*disk);
             self.promised.remove(disk);
+        }
+        if !proposal.wants.keep.is_empty() || !proposal.wants.join.is_empty() {
+            self.reconsider_held();
         }
         Decision::Committed(Box::new(proposal.wants))
     }
