@@ -29,6 +29,7 @@ use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
 
+mod disks;
 mod log;
 mod older_images;
 mod retreat;

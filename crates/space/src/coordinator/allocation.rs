@@ -210,8 +210,8 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
 
 /// Whether the record has a disk out, the only reason for a chunk to begin with fewer copies. A disk
 /// that fails is not out before the record says so: until then new chunks wait, as writes to its other
-/// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless without it
-/// fewer disks than copies are left: a lost disk was retired.
+/// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless fewer disks
+/// than copies are left without it: a lost disk was retired.
 fn is_disk_out(ground: &Ground) -> bool {
     let is_retired = |disk: &DiskId| ground.membership.retired.contains(disk);
     if Planted::RetiringCountsAsOut.is_planted() && excluded(ground).iter().any(is_retired) {
@@ -219,7 +219,7 @@ fn is_disk_out(ground: &Ground) -> bool {
     }
     let record = ground.membership.record();
     let too_few = record.in_sync.len() < usize::from(record.resiliency.copies());
-    too_few || record.stale.iter().any(|stale| !is_retired(&stale.disk))
+    record.stale.iter().any(|stale| too_few || !is_retired(&stale.disk))
 }
 
 /// Returns the number of copies of a new chunk that there is space for now, at most the volume's.

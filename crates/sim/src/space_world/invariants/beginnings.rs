@@ -23,7 +23,7 @@ impl Beginnings {
     /// Takes notice of a record that takes the place of another.
     pub fn committed(&mut self, after: &VolumeRecord, retired: Option<DiskId>, step: u64) {
         let too_few = after.in_sync.len() < usize::from(after.resiliency.copies());
-        let is_out = too_few || after.stale.iter().any(|stale| Some(stale.disk) != retired);
+        let is_out = after.stale.iter().any(|stale| too_few || Some(stale.disk) != retired);
         if is_out || self.is_out {
             self.last_out = step;
         }
