@@ -67,7 +67,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 14] = [
+    let parts: [(bool, &[Kind]); 15] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
