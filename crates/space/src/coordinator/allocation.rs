@@ -110,8 +110,8 @@ impl Allocation {
                 let mut pool = ground.chunks.pool.borrow_mut();
                 if failure == Failure::Gone {
                     pool.give_back(disk);
-                } else if let Some(view) = pool.disk_mut(disk) {
-                    view.free_slabs = 0;
+                } else {
+                    pool.note_full(disk);
                 }
             }
         }
@@ -195,11 +195,11 @@ pub(super) fn promised_slabs(ground: &Ground) -> u64 {
 /// Returns disks that may not be given chunks of the volume.
 pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
     let pool = ground.chunks.pool.borrow();
-    let ids = pool.disks().iter().map(|disk| disk.id);
+    let ids = pool.disks().map(|disk| disk.id);
     ids.filter(|disk| {
         !ground.membership.is_in_sync(*disk)
             || !ground.calls.is_open(*disk)
-            || ground.membership.retired.contains(disk)
+            || ground.setting.is_retired(*disk)
             // What it gave would not be used before the state has said whether it leaves.
             || ground.membership.proposes_to_leave(*disk)
     })
@@ -226,7 +226,7 @@ fn why_no_slabs(ground: &Ground) -> SpaceError {
     let away = |disk: &DiskId| {
         let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
         let is_asked = ground.calls.is_open(*disk) && !ground.membership.proposes_to_leave(*disk);
-        has_room && !is_asked && !ground.membership.retired.contains(disk)
+        has_room && !is_asked && !ground.setting.is_retired(*disk)
     };
     let waits = ground.membership.record().in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();
     if waits { SpaceError::Unavailable } else { SpaceError::NoSpace }

@@ -188,10 +188,8 @@ impl Builds {
         if let Err(failure) = result {
             // The mark stays until the disk was asked to give back what it may have taken: until then the slab counts as taken. One
             // that left says nothing of the room it has.
-            if failure != Failure::Gone
-                && let Some(view) = ground.chunks.pool.borrow_mut().disk_mut(disk)
-            {
-                view.free_slabs = 0;
+            if failure != Failure::Gone {
+                ground.chunks.pool.borrow_mut().note_full(disk);
             }
             return self.abort_build(chunk, ground);
         }

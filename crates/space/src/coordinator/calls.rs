@@ -166,10 +166,6 @@ pub(super) struct Calls {
     last_number: u64,
     /// No call's deadline is before it: there is nothing to look for until then.
     expire_at: Monotonic,
-    /// Disks of other nodes.
-    far: BTreeSet<DiskId>,
-    /// Disks of nodes that are dead: they are not spoken to.
-    down: BTreeSet<DiskId>,
     sends: VecDeque<(DiskId, Request)>,
     outcomes: VecDeque<Outcome>,
 }
@@ -222,38 +218,6 @@ impl Calls {
 
     pub fn is_open(&self, disk: DiskId) -> bool {
         self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
-    }
-
-    /// Whether the disk is another node's.
-    pub fn is_far(&self, disk: DiskId) -> bool {
-        !self.far.is_empty() && self.far.contains(&disk)
-    }
-
-    /// Whether some disk is another node's.
-    pub fn has_far(&self) -> bool {
-        !self.far.is_empty()
-    }
-
-    pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
-        if is_far {
-            self.far.insert(disk);
-        } else {
-            self.far.remove(&disk);
-        }
-    }
-
-    /// The disks of nodes that are dead.
-    pub fn down(&self) -> &BTreeSet<DiskId> {
-        &self.down
-    }
-
-    pub fn is_down(&self, disk: DiskId) -> bool {
-        self.down.contains(&disk)
-    }
-
-    /// Notes whether the disk's node is dead; whether that is new.
-    pub fn set_down(&mut self, disk: DiskId, is_down: bool) -> bool {
-        if is_down { self.down.insert(disk) } else { self.down.remove(&disk) }
     }
 
     pub fn load(&self, disk: DiskId) -> u32 {
@@ -361,7 +325,7 @@ impl Calls {
     fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
-        if membership.waits_for_record(disk) || self.down.contains(&disk) {
+        if membership.waits_for_record(disk) || setting.is_down(disk) {
             self.set_link(disk, LinkState::Closed { retry_at });
             return;
         }

@@ -95,7 +95,7 @@ impl Jobs {
         let busy = !self.builds.is_empty() || !self.resyncs.is_empty() || !clean || !self.survey.is_done();
         let wanted = self.survey.has_retries()
             || !self.moves.is_empty()
-            || !ground.membership.retired.is_empty()
+            || ground.setting.pool.borrow().has_retired()
             || self.may_have_surplus;
         let few = !ground.membership.record().stale.is_empty() || has_few_copies(ground);
         let planned = (wanted || few).then_some(self.plan_at);
@@ -197,7 +197,7 @@ impl Jobs {
     fn start_resyncs(&mut self, ground: &mut Ground) {
         for stale in ground.membership.record().stale.clone() {
             let leaving = ground.membership.is_leaving(stale.disk);
-            let retired = ground.membership.retired.contains(&stale.disk);
+            let retired = ground.setting.is_retired(stale.disk);
             if leaving || retired || self.resyncs.contains(stale.disk) {
                 continue;
             }
@@ -234,13 +234,13 @@ impl Jobs {
 
     /// Whether a disk may be back soon, so that copying what it has would be in vain.
     fn may_return(&self, disk: DiskId, ground: &Ground) -> bool {
-        if ground.membership.retired.contains(&disk) || self.is_suspended(JobKind::Resync) {
+        if ground.setting.is_retired(disk) || self.is_suspended(JobKind::Resync) {
             return false;
         }
         if self.resyncs.contains(disk) {
             return true;
         }
-        if ground.membership.given_up.contains(&disk) {
+        if ground.setting.is_given_up(disk) {
             return false;
         }
         let since = self.absent_since.get(&disk).copied().unwrap_or_default();
@@ -262,7 +262,7 @@ impl Jobs {
             }
             let holders = ground.holders_of(index).to_vec();
             let (gone, kept): (Vec<DiskId>, Vec<DiskId>) =
-                holders.iter().partition(|disk| ground.membership.retired.contains(*disk));
+                holders.iter().partition(|disk| ground.setting.is_retired(**disk));
             let mut excluded = excluded(ground);
             excluded.extend(&gone);
             // A disk of which a slab of this chunk is still being given back cannot be its new home.
@@ -327,7 +327,8 @@ impl Jobs {
 
     /// Wants retired disks that hold nothing any more to leave the record.
     fn forget_retired(&self, ground: &mut Ground) {
-        for disk in ground.membership.retired.clone() {
+        let retired: Vec<DiskId> = ground.setting.pool.borrow().retired().collect();
+        for disk in retired {
             let in_sync = ground.membership.is_in_sync(disk);
             let needed = ground.chunks.map.values().any(|chunk| chunk.may_live_on(disk))
                 && (in_sync || has_few_copies(ground));
@@ -412,8 +413,7 @@ impl Jobs {
                 }
             }
             JobKind::Rebuild | JobKind::Rebalance => {
-                let retired = &ground.membership.retired;
-                let wanted = |build: &Build| is_move(build, retired) == (kind == JobKind::Rebalance);
+                let wanted = |build: &Build| is_move(build, &ground.setting) == (kind == JobKind::Rebalance);
                 let builds = self.builds.iter().filter(|(_, build)| wanted(build));
                 let chunks: Vec<ChunkIndex> = builds.map(|(chunk, _)| chunk).collect();
                 chunks.into_iter().for_each(|chunk| self.builds.abort_build(chunk, ground));
@@ -439,7 +439,7 @@ impl Jobs {
             jobs.push(status(JobKind::Resync, Some(disk), done, total, now.since(resync.started)));
         }
         if let Some(since) = self.building_since {
-            let moving = self.builds.iter().any(|(_, build)| is_move(build, &ground.membership.retired));
+            let moving = self.builds.iter().any(|(_, build)| is_move(build, &ground.setting));
             let left = self.moves.len() as u64;
             let chunks = self.build_total.max(self.moves_total as u64).max(left + 1);
             let total = chunks * ground.setting.geometry.chunk_bytes();
@@ -465,13 +465,14 @@ fn has_few_copies(ground: &Ground) -> bool {
 
 /// Tells whether chunks leave a retired disk, although another disk may be back soon.
 fn must_not_wait(ground: &Ground) -> bool {
-    let retired = &ground.membership.retired;
+    let retired: BTreeSet<DiskId> = ground.setting.pool.borrow().retired().collect();
     ground.chunks.map.values().any(|chunk| chunk.holders.iter().any(|disk| retired.contains(disk)))
 }
 
 /// Returns chunks with fewer than `copies` that count and are to stay, those with the fewest first.
 fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
-    let (in_sync, retired) = (&ground.membership.in_sync, &ground.membership.retired);
+    let in_sync = &ground.membership.in_sync;
+    let retired: BTreeSet<DiskId> = ground.setting.pool.borrow().retired().collect();
     let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();
     for (&index, chunk) in &ground.chunks.map {
         if !chunk.is_mapped() || chunk.in_build || !chunk.mirrors.is_empty() {
@@ -487,8 +488,8 @@ fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
 }
 
 /// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.
-fn is_move(build: &Build, retired: &BTreeSet<DiskId>) -> bool {
-    build.target.is_some() && build.drop.is_some_and(|disk| !retired.contains(&disk))
+fn is_move(build: &Build, setting: &Setting) -> bool {
+    build.target.is_some() && build.drop.is_some_and(|disk| !setting.is_retired(disk))
 }
 
 fn status(kind: JobKind, disk: Option<DiskId>, done: u64, total: u64, running_for: Duration) -> JobStatus {

@@ -49,8 +49,6 @@ pub(super) struct Facts<'a> {
     pub lowest_stamp: Option<Epoch>,
     /// No write and no step on a region is under way.
     pub drained: bool,
-    /// The disks of nodes that are dead.
-    pub down: &'a BTreeSet<DiskId>,
 }
 
 /// A record in the making.
@@ -100,10 +98,6 @@ pub(super) struct Membership {
     promised: BTreeMap<DiskId, Epoch>,
     /// Promises asked of disks.
     asked: BTreeMap<DiskId, Epoch>,
-    /// Disks that the administrator takes out.
-    pub retired: BTreeSet<DiskId>,
-    /// Disks that are known not to come back with what they had.
-    pub given_up: BTreeSet<DiskId>,
     pub requests: StateRequests,
     pub lease: Lease,
     /// Earliest next rotation.
@@ -129,8 +123,6 @@ impl Membership {
             accepted_doubts: BTreeSet::new(),
             promised: BTreeMap::new(),
             asked: BTreeMap::new(),
-            retired: BTreeSet::new(),
-            given_up: BTreeSet::new(),
             requests: StateRequests::default(),
             lease: Lease::default(),
             rotate_at: Monotonic::default(),
@@ -461,7 +453,7 @@ impl Membership {
         let mut expelled = BTreeSet::new();
         // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
         let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
-            std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.down.contains(disk));
+            std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.setting.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.

@@ -107,7 +107,7 @@ impl Coordinator {
     ) -> Self {
         let (geometry, phase) = (Geometry::new(chunk_blocks), Phase::Opening);
         let mut ground = Ground {
-            setting: Setting { volume, incarnation, config, geometry, now, phase },
+            setting: Setting { volume, incarnation, config, geometry, pool: pool.clone(), now, phase },
             reports: Reports::default(),
             membership: Membership::new(volume),
             chunks: Chunks::new(pool),
@@ -384,24 +384,10 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// Moves the disk's chunks to others, and gives it no new ones. Taken back with `false`.
-    pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
-        let membership = &mut self.ground.membership;
-        if retired {
-            membership.retired.insert(disk);
-        } else if membership.retired.remove(&disk) {
-            membership.want_add(disk);
-        }
+    /// Looks soon for disks to bring back and copies to make: the table of disks says something else of retired disks, or of those that will not
+    /// come back.
+    pub fn plan_soon(&mut self) {
         self.jobs.plan_soon(self.ground.setting.now);
-    }
-
-    /// Says whether the disk is known not to come back with what it had: its chunks are made anew on others without waiting for it.
-    pub fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
-        let known = &mut self.ground.membership.given_up;
-        let changed = if given_up { known.insert(disk) } else { known.remove(&disk) };
-        if changed {
-            self.jobs.plan_soon(self.ground.setting.now);
-        }
     }
 
     /// Lets the volume be given slabs of a disk that is new to the pool.
@@ -544,17 +530,17 @@ impl Coordinator {
 
     fn propose(&mut self, clean: bool) {
         let (drained, lowest_stamp) = (self.is_drained(), self.operations.lowest_stamp());
-        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         let draft = membership.draft(&facts);
         for &disk in &draft.never_joined {
             self.jobs.abandon_resync(disk, &mut self.ground);
             self.release_calls(disk);
         }
-        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
         let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         membership.propose(draft, held_back, &facts);
     }
 

@@ -283,7 +283,7 @@ impl Opening {
             }
             // Nodes may have died after their disks had listed what they have.
             let in_sync = ground.membership.record().in_sync.iter().copied();
-            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.calls.is_down(*disk)).collect();
+            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.setting.is_down(*disk)).collect();
             for disk in dead {
                 ground.fail_disk(disk, "its node is down");
             }
@@ -310,7 +310,7 @@ impl Opening {
             return;
         }
         // Those of a node that is dead are not waited for.
-        let all_down = missing.iter().all(|disk| ground.calls.is_down(*disk));
+        let all_down = missing.iter().all(|disk| ground.setting.is_down(*disk));
         let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
         let may_miss = may_miss(ground.membership.record(), missing.iter().chain(&put_off).copied())
             || Planted::MinHoldersIgnored.is_planted();

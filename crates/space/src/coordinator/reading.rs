@@ -200,11 +200,11 @@ impl Hedges {
 
     /// A read was sent to a copy that it was not bound to.
     pub fn begin(&mut self, key: OperationKey, chunk: ChunkIndex, first: DiskId, ground: &Ground) {
-        if !ground.calls.has_far() {
+        if !ground.setting.pool.borrow().has_remote() {
             return;
         }
         let holders = ground.holders_of(chunk);
-        if holders.len() < 2 || !holders.iter().any(|disk| ground.calls.is_far(*disk)) {
+        if holders.len() < 2 || !holders.iter().any(|disk| ground.setting.is_far(*disk)) {
             return;
         }
         let now = ground.setting.now;
@@ -271,7 +271,7 @@ impl Hedges {
             others = chunk.mirrors.iter().copied().collect();
         }
         let second = others.into_iter().min_by_key(|disk| {
-            (self.rests(*disk, now), ground.calls.is_far(*disk), ground.calls.load(*disk))
+            (self.rests(*disk, now), ground.setting.is_far(*disk), ground.calls.load(*disk))
         })?;
         self.spent += HEDGE_COST;
         let watch = self.watched.get_mut(&key)?;
@@ -350,7 +350,7 @@ pub(super) fn choose_copy(
     copies.retain(|disk| ground.calls.is_open(*disk));
     prefer(&mut copies, |disk| !hedges.rests(disk, now));
     // A copy of this node is read without the network.
-    prefer(&mut copies, |disk| !ground.calls.is_far(disk));
+    prefer(&mut copies, |disk| !ground.setting.is_far(disk));
     choose_by_load(lba, copies.iter().map(|disk| (*disk, ground.calls.load(*disk))))
 }
 
