@@ -24,6 +24,7 @@
 use super::Event;
 use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
 use super::membership::Membership;
+use super::pending_changes::Change;
 use super::reports::{Heard, Next, Reports};
 use super::setting::Setting;
 use crate::message::{
@@ -444,7 +445,7 @@ impl Calls {
         let is_open = |link: &&mut Link| link.state == LinkState::Open && !(link.has_failed && owes);
         let Some(link) = self.links.get_mut(&disk).filter(is_open) else { return };
         link.has_failed = false;
-        membership.cancel_expel(disk);
+        membership.cancel(Change::Expel(disk));
     }
 
     fn session_answered(
@@ -552,7 +553,7 @@ impl Calls {
             if let Some(link) = self.links.get_mut(&disk) {
                 link.has_failed = true;
             }
-            membership.want_expel(disk);
+            membership.want(Change::Expel(disk));
         } else {
             reports.leave(Next::Abandon(disk));
         }

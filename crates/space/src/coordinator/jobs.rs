@@ -15,6 +15,7 @@ use super::ground::Ground;
 use super::keys::{Purpose, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
+use super::pending_changes::Change;
 use super::resync::Resyncs;
 use super::setting::Setting;
 use super::survey::Survey;
@@ -186,7 +187,7 @@ impl Jobs {
             && self.builds.is_empty()
             && (ground.chunks.fewest_holders(record) > record.min_holders || homes_changed(ground))
         {
-            ground.membership.want_rotation();
+            ground.membership.want(Change::Rotate);
         }
     }
 
@@ -335,7 +336,7 @@ impl Jobs {
             let known = in_sync || ground.membership.is_stale(disk);
             let marked = ground.membership.record().building.iter().any(|mark| mark.0 == disk) && in_sync;
             if known && !needed && !marked && !self.builds.has_target(disk) {
-                ground.membership.want_remove(disk);
+                ground.membership.want(Change::Remove(disk));
             }
         }
     }
@@ -353,7 +354,7 @@ impl Jobs {
         let record = ground.membership.record();
         if ground.chunks.fewest_holders(record) > record.min_holders {
             // Until the record says that there are more copies by now, an opening may miss fewer disks than there are copies to do without.
-            ground.membership.want_rotation();
+            ground.membership.want(Change::Rotate);
         }
     }
 

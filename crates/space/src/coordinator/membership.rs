@@ -21,9 +21,9 @@ use super::chunks::Chunks;
 use super::going_back::{Fate, GoneBack};
 use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
+use super::pending_changes::{Change, MarkChange, PendingChanges};
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
-use super::wants::{MarkChange, Wants};
 use crate::planted::Planted;
 use cluster::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
 struct Proposal {
     record: VolumeRecord,
-    wants: Wants,
+    changes: PendingChanges,
     /// When it is sent again; none: an answer is awaited.
     retry_at: Option<Monotonic>,
     token: StateToken,
@@ -54,7 +54,7 @@ pub(super) struct Facts<'a> {
 /// A record in the making.
 pub(super) struct Draft {
     next: VolumeRecord,
-    wants: Wants,
+    changes: PendingChanges,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Draft {
 impl Draft {
     /// Returns disks in sync that count for all that they hold.
     pub fn in_sync(&self) -> Vec<DiskId> {
-        self.next.in_sync.iter().copied().filter(|disk| !self.wants.keep.contains(disk)).collect()
+        self.next.in_sync.iter().copied().filter(|disk| !self.changes.contains(Change::Keep(*disk))).collect()
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Decision {
     /// Nothing yet.
     None,
     /// The proposal is the record; with what it changed.
-    Committed(Box<Wants>),
+    Committed(Box<PendingChanges>),
     /// The proposal was not applied; all that it was to change is wanted again.
     Refused,
     /// Another coordinator has the volume.
@@ -85,7 +85,8 @@ pub(super) struct Membership {
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
-    wants: Wants,
+    /// Changes to be proposed next.
+    pending: PendingChanges,
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
     expelled: Vec<(DiskId, Epoch)>,
@@ -115,7 +116,7 @@ impl Membership {
             record: VolumeRecord::new(volume, nobody, "", Resiliency::Simple, 0, thin, Vec::new(), 0),
             revision: 0,
             in_sync: BTreeSet::new(),
-            wants: Wants::default(),
+            pending: PendingChanges::default(),
             proposal: None,
             expelled: Vec::new(),
             gone_back: GoneBack::default(),
@@ -192,15 +193,16 @@ impl Membership {
 
     /// Whether the disk is out as soon as the state commits what was proposed.
     pub fn proposes_to_leave(&self, disk: DiskId) -> bool {
-        let wants = self.proposal.as_ref().map(|proposal| &proposal.wants);
-        wants.is_some_and(|wants| wants.expel.contains(&disk) || wants.remove.contains(&disk))
+        self.proposal.as_ref().is_some_and(|Proposal { changes, .. }| {
+            changes.contains(Change::Expel(disk)) || changes.contains(Change::Remove(disk))
+        })
     }
 
     /// Returns disks whose copy of the chunk does not count by the record, or may soon not.
     pub fn marked_for(&self, index: ChunkIndex) -> Vec<DiskId> {
-        let proposed = self.proposal.iter().flat_map(|proposal| &proposal.wants.mark);
-        let marks = self.record.building.iter().chain(&self.wants.mark).chain(proposed);
-        marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| *disk).collect()
+        let proposed = self.proposal.iter().flat_map(|proposal| proposal.changes.marks());
+        let marks = self.record.building.iter().copied().chain(self.pending.marks()).chain(proposed);
+        marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| disk).collect()
     }
 
     /// Returns the fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
@@ -209,51 +211,27 @@ impl Membership {
         self.record.min_holders.max(proposed)
     }
 
-    pub fn want_expel(&mut self, disk: DiskId) {
-        self.wants.join.remove(&disk);
-        self.wants.expel.insert(disk);
+    /// Wants the record to change so.
+    pub fn want(&mut self, change: Change) {
+        self.pending.insert(change);
     }
 
-    /// Does not want the disk out any more: it is back before the record was changed.
-    pub fn cancel_expel(&mut self, disk: DiskId) {
-        self.wants.expel.remove(&disk);
-    }
-
-    pub fn want_join(&mut self, disk: DiskId) {
-        self.wants.join.insert(disk);
-    }
-
-    pub fn cancel_join(&mut self, disk: DiskId) {
-        self.wants.join.remove(&disk);
-    }
-
-    pub fn want_mark(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        self.wants.mark.insert((disk, chunk));
-    }
-
-    pub fn want_unmark(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        self.wants.unmark.insert((disk, chunk));
+    /// Does not want that any more. What is proposed already stays so.
+    pub fn cancel(&mut self, change: Change) {
+        self.pending.remove(change);
     }
 
     /// Copies whose disk left do not come to count.
     pub fn forget_marks(&mut self, change: MarkChange) {
-        self.wants.forget_marks([change]);
+        self.pending.forget_marks([change]);
     }
 
     pub fn want_add(&mut self, disk: DiskId) {
-        self.wants.remove.remove(&disk);
+        self.cancel(Change::Remove(disk));
         let known = self.is_in_sync(disk) || self.is_stale(disk);
         if !known || self.proposes_to_leave(disk) {
-            self.wants.add.insert(disk);
+            self.want(Change::Add(disk));
         }
-    }
-
-    pub fn want_remove(&mut self, disk: DiskId) {
-        self.wants.remove.insert(disk);
-    }
-
-    pub fn want_lower(&mut self, holders: u8) {
-        self.wants.want_lower(holders);
     }
 
     /// If copies on these disks alone were in fewer homes than are promised, by the record or by what is proposed: in how many.
@@ -267,29 +245,9 @@ impl Membership {
         short.min()
     }
 
-    pub fn want_lower_homes(&mut self, homes: u8) {
-        self.wants.want_lower_homes(homes);
-    }
-
-    pub fn want_rotation(&mut self) {
-        self.wants.rotate = true;
-    }
-
-    pub fn want_size(&mut self, size_bytes: u64) {
-        self.wants.size_bytes = Some(size_bytes);
-    }
-
-    pub fn want_warning_at(&mut self, percent: u8) {
-        self.wants.warn_at_percent = Some(percent);
-    }
-
-    pub fn want_finished(&mut self) {
-        self.wants.finished = true;
-    }
-
     /// Whether nothing is wanted, proposed, or yet to be promised.
     pub fn is_idle(&self) -> bool {
-        self.wants.is_empty() && !self.is_changing()
+        self.pending.is_empty() && !self.is_changing()
     }
 
     /// Whether the state has not answered yet, or disks have yet to promise what it said.
@@ -318,13 +276,7 @@ impl Membership {
         chunks: impl IntoIterator<Item = ChunkIndex>,
     ) {
         self.gone_back.note(disk, promised, chunks);
-        self.wants.join.remove(&disk);
-        self.want_rewind(disk);
-    }
-
-    /// Wants the record to say what becomes of a disk that went back in time.
-    pub fn want_rewind(&mut self, disk: DiskId) {
-        self.wants.rewind.insert(disk);
+        self.want(Change::Rewind(disk));
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
@@ -422,9 +374,9 @@ impl Membership {
         }
         let closing = setting.phase == Phase::Closing && self.record.epoch <= self.last_stamp;
         if setting.serving() && self.may_settle(clean) && (self.rotate_at <= setting.now || closing) {
-            self.wants.rotate = true;
+            self.want(Change::Rotate);
         }
-        !self.wants.is_empty()
+        !self.pending.is_empty()
     }
 
     fn send_proposal(&mut self) {
@@ -436,14 +388,15 @@ impl Membership {
     /// Begins the next record: who is in it. What cannot be done yet stays wanted.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
-        let wants = std::mem::take(&mut self.wants);
+        let changes = std::mem::take(&mut self.pending);
         // A single server may have become a node meanwhile.
         let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
         let next = VolumeRecord { epoch, owner, ..self.record.clone() };
-        let mut draft = Draft { next, wants, never_joined: Vec::new() };
+        let mut draft = Draft { next, changes, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
-        draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);
-        draft.wants.apply_members(&mut draft.next);
+        let expelled = self.draft_rewound(&mut draft, expelled, facts);
+        draft.changes.extend(expelled.into_iter().map(Change::Expel));
+        draft.changes.apply_members(&mut draft.next);
         draft
     }
 
@@ -452,8 +405,9 @@ impl Membership {
         let next = &mut draft.next;
         let mut expelled = BTreeSet::new();
         // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
+        let wanted = draft.changes.take_disks(Change::Expel).into_iter();
         let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
-            std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.setting.is_down(*disk));
+            wanted.partition(|disk| facts.setting.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.
@@ -461,9 +415,9 @@ impl Membership {
                 draft.never_joined.push(disk);
                 continue;
             }
-            if !draft.wants.keep.is_empty() {
+            if draft.changes.has(Change::Keep) {
                 // What is kept counts for less by then.
-                self.wants.expel.insert(disk);
+                self.pending.insert(Change::Expel(disk));
                 continue;
             }
             if !self.can_expel(&next.in_sync, disk, &expelled, facts) {
@@ -471,9 +425,9 @@ impl Membership {
                     // Nobody else has some of what it has: that is all there is left of it.
                     let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
                     let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
-                    draft.wants.keep(disk, marked);
+                    draft.changes.keep(disk, marked);
                 } else {
-                    self.wants.expel.insert(disk);
+                    self.pending.insert(Change::Expel(disk));
                 }
                 continue;
             }
@@ -494,20 +448,21 @@ impl Membership {
         facts: &Facts<'_>,
     ) -> BTreeSet<DiskId> {
         let next = &mut draft.next;
-        for disk in draft.wants.rewind.clone() {
+        for disk in draft.changes.disks(Change::Rewind).collect::<Vec<_>>() {
             if next.in_sync.contains(&disk) {
                 let least = (!facts.setting.serving()).then_some(self.record.min_holders);
                 match self.gone_back.fate(disk, &next.in_sync, expelled.len(), least, facts.chunks) {
                     Fate::PutOut => {}
-                    Fate::Keep { marked } if draft.wants.keep.is_empty() => {
-                        draft.wants.rewind.remove(&disk);
-                        draft.wants.keep(disk, marked);
+                    Fate::Keep { marked } if !draft.changes.has(Change::Keep) => {
+                        draft.changes.remove(Change::Rewind(disk));
+                        draft.changes.keep(disk, marked);
                         continue;
                     }
                     fate => {
-                        draft.wants.rewind.remove(&disk);
+                        draft.changes.remove(Change::Rewind(disk));
                         // What is kept of another disk counts by then: this one may not be needed for it.
-                        self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
+                        let again = matches!(fate, Fate::Keep { .. }).then_some(Change::Rewind(disk));
+                        self.pending.extend(again);
                         continue;
                     }
                 }
@@ -524,12 +479,12 @@ impl Membership {
 
     /// Completes the draft, without the changes of marks that are held back, and proposes it unless it changes nothing.
     pub fn propose(&mut self, draft: Draft, held_back: Vec<MarkChange>, facts: &Facts<'_>) {
-        let Draft { mut next, mut wants, .. } = draft;
-        wants.forget_marks(held_back);
-        wants.apply_marks(&mut next);
-        wants.apply_settings(&mut next);
+        let Draft { mut next, mut changes, .. } = draft;
+        changes.forget_marks(held_back);
+        changes.apply_marks(&mut next);
+        changes.apply_settings(&mut next);
         let setting = facts.setting;
-        count_copies(&self.record, &mut next, &wants, facts.chunks, setting.serving());
+        count_copies(&self.record, &mut next, &changes, facts.chunks, setting.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if setting.serving() {
@@ -545,13 +500,13 @@ impl Membership {
                 next.settled = next.epoch;
             }
         }
-        if wants.is_empty() {
+        if changes.is_empty() {
             return;
         }
-        self.check_proposed(&next, &wants);
+        self.check_proposed(&next, &changes);
         self.proposal = Some(Proposal {
             record: next,
-            wants,
+            changes,
             retry_at: None,
             token: StateToken::default(),
             reading: false,
@@ -561,11 +516,11 @@ impl Membership {
     }
 
     /// Asserts what every proposed record owes to the one before.
-    fn check_proposed(&self, next: &VolumeRecord, wants: &Wants) {
+    fn check_proposed(&self, next: &VolumeRecord, changes: &PendingChanges) {
         debug_assert_eq!(next.epoch, self.record.epoch.next(), "I2");
         debug_assert!(self.record.settled <= next.settled && next.settled <= next.epoch, "I10");
         debug_assert!(
-            next.in_sync.iter().all(|disk| self.is_in_sync(*disk) || wants.join.contains(disk)),
+            next.in_sync.iter().all(|disk| self.is_in_sync(*disk) || changes.contains(Change::Join(*disk))),
             "a disk comes to count that was not compared (I5)"
         );
         debug_assert!(
@@ -643,7 +598,7 @@ impl Membership {
         self.record.min_copies = record.min_copies;
         self.record.size_bytes = record.size_bytes;
         self.revision = found.revision;
-        self.wants.take_back(proposal.wants);
+        self.pending.take_back(proposal.changes);
         Decision::Refused
     }
 
@@ -654,20 +609,20 @@ impl Membership {
         self.load(proposal.record, revision);
         self.doubted.retain(|disk| self.record.in_sync.contains(disk));
         let epoch = self.record.epoch;
-        self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
-        for disk in &proposal.wants.rewind {
-            self.gone_back.put_out(*disk);
-            self.promised.remove(disk);
+        self.expelled.extend(proposal.changes.disks(Change::Expel).map(|disk| (disk, epoch)));
+        for disk in proposal.changes.disks(Change::Rewind) {
+            self.gone_back.put_out(disk);
+            self.promised.remove(&disk);
         }
-        for disk in &proposal.wants.keep {
-            if self.doubted.remove(disk) {
-                self.accepted_doubts.insert(*disk);
+        for disk in proposal.changes.disks(Change::Keep) {
+            if self.doubted.remove(&disk) {
+                self.accepted_doubts.insert(disk);
                 continue;
             }
-            self.gone_back.keep(*disk);
-            self.promised.remove(disk);
+            self.gone_back.keep(disk);
+            self.promised.remove(&disk);
         }
-        Decision::Committed(Box::new(proposal.wants))
+        Decision::Committed(Box::new(proposal.changes))
     }
 
     /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).

@@ -13,7 +13,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
@@ -36,6 +36,7 @@ mod nodes;
 mod opening;
 mod operations;
 mod pace;
+mod pending_changes;
 mod pieces;
 mod reading;
 mod reports;
@@ -47,7 +48,6 @@ mod survey;
 mod suspects;
 mod syncing;
 mod terms;
-mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
 pub use opening::{Claimed, Predecessor};
@@ -66,6 +66,7 @@ use keys::{Holder, Purpose};
 use membership::{Decision, Facts, Membership};
 use opening::{Claim, Opening};
 use operations::Operations;
+use pending_changes::{Change, PendingChanges};
 use pool::{ChunkCopies, Move, PoolView};
 use reports::{Heard, Next, Reports};
 use setting::{Geometry, Setting};
@@ -73,7 +74,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use syncing::Syncing;
 use types::{BLOCK_BYTES, BlockCount, ChangeNumber, DiskId, Lba, Monotonic, VolumeId};
-use wants::Wants;
 
 /// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
 /// is smaller than one.
@@ -397,17 +397,17 @@ impl Coordinator {
 
     /// Changes the address space; what lies beyond a smaller one must have been discarded.
     pub fn resize(&mut self, size_bytes: u64) {
-        self.ground.membership.want_size(size_bytes);
+        self.ground.membership.want(Change::Resize(size_bytes));
     }
 
     /// Changes the fill from which health warns.
     pub fn set_warning_at(&mut self, percent: u8) {
-        self.ground.membership.want_warning_at(percent);
+        self.ground.membership.want(Change::WarnAt(percent));
     }
 
     /// Records that the volume was made.
     pub fn finish_making(&mut self) {
-        self.ground.membership.want_finished();
+        self.ground.membership.want(Change::FinishMaking);
     }
 
     /// Takes over the moves of a rebalance that concern this volume.
@@ -558,10 +558,10 @@ impl Coordinator {
     }
 
     /// Tells every part what a new record, just committed, has changed.
-    fn adopt(&mut self, changes: &Wants) {
+    fn adopt(&mut self, changes: &PendingChanges) {
         let Self { ground, operations, syncing, jobs, .. } = self;
         let now = ground.setting.now;
-        for &disk in &changes.expel {
+        for disk in changes.disks(Change::Expel) {
             operations.begin_absence(disk, ground);
             ground.chunks.remove_holder(disk);
             jobs.note_absent(disk, now);
@@ -576,28 +576,27 @@ impl Coordinator {
             // promises, nobody knows whether they are still.
             operations.clients.take_back_acknowledgements();
         }
-        for &disk in &changes.keep {
+        for disk in changes.disks(Change::Keep) {
             jobs.builds.forget_mirrors(disk, ground);
-            let marked = changes.mark.iter().filter(|mark| mark.0 == disk).map(|mark| mark.1);
-            ground.give_up_copies(disk, &marked.collect());
+            ground.give_up_copies(disk, &changes.marked_on(disk).collect());
         }
-        for &disk in changes.rewind.iter().chain(&changes.keep) {
+        for disk in changes.disks(Change::Rewind).chain(changes.disks(Change::Keep)) {
             ground.calls.reopen(disk, &ground.setting);
         }
-        for &disk in &changes.join {
+        for disk in changes.disks(Change::Join) {
             jobs.disk_joined(disk, ground, operations);
         }
-        for disk in changes.add.iter().chain(&changes.remove) {
-            operations.absences.forget(*disk);
+        for disk in changes.disks(Change::Add).chain(changes.disks(Change::Remove)) {
+            operations.absences.forget(disk);
         }
-        for &disk in &changes.add {
+        for disk in changes.disks(Change::Add) {
             jobs.note_absent(disk, now);
             ground.connect(disk);
         }
-        for &(disk, chunk) in &changes.mark {
+        for (disk, chunk) in changes.marks() {
             jobs.builds.build_marked(disk, chunk, ground, operations, syncing);
         }
-        for &(disk, chunk) in &changes.unmark {
+        for (disk, chunk) in changes.unmarks() {
             jobs.builds.build_unmarked(disk, chunk, ground, operations, syncing);
         }
         ground.reports.emit(Event::RecordChanged);
@@ -664,7 +663,7 @@ impl Coordinator {
             // A disk is away that was not put out. It may have lost what is not settled: the next opening compares that.
             self.ground.setting.phase = Phase::Closed;
         } else if !self.ground.membership.is_proposing() {
-            self.ground.membership.want_rotation();
+            self.ground.membership.want(Change::Rotate);
             self.drive_membership();
         }
     }

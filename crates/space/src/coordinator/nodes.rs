@@ -7,6 +7,7 @@ use super::calls::Owner;
 use super::chunks::ChunkState;
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
+use super::pending_changes::Change;
 use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
@@ -28,7 +29,7 @@ impl Coordinator {
         self.ground.setting.config.node = Some(node);
         // An opening has its record changed when it ends.
         if self.ground.setting.serving() && self.ground.membership.record().owner != Some(node) {
-            self.ground.membership.want_rotation();
+            self.ground.membership.want(Change::Rotate);
         }
         self.settle_down();
     }

@@ -19,6 +19,7 @@ use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
 use super::ground::Ground;
 use super::homes::may_miss;
+use super::pending_changes::Change;
 use super::setting::Setting;
 use super::state::StateToken;
 use super::suspects::Suspects;
@@ -274,12 +275,12 @@ impl Opening {
                 .gone_back
                 .take_up()
                 .into_iter()
-                .for_each(|disk| ground.membership.want_rewind(disk));
+                .for_each(|disk| ground.membership.want(Change::Rewind(disk)));
             let record = ground.membership.record();
             let is_named = record.owner == ground.setting.config.node;
             if !record.before.is_empty() || !record.tried.is_empty() || !is_named {
                 // The record is to say that this is past, and whose the volume is if the server became a node meanwhile.
-                ground.membership.want_rotation();
+                ground.membership.want(Change::Rotate);
             }
             // Nodes may have died after their disks had listed what they have.
             let in_sync = ground.membership.record().in_sync.iter().copied();
@@ -316,7 +317,7 @@ impl Opening {
             || Planted::MinHoldersIgnored.is_planted();
         if !patient && !missing.is_empty() && may_miss && ground.membership.is_idle() {
             for disk in missing {
-                ground.membership.want_expel(disk);
+                ground.membership.want(Change::Expel(disk));
             }
         }
     }
@@ -358,7 +359,7 @@ impl Opening {
             let known = ground.chunks.map.keys().copied();
             let listed = known.filter(|chunk| !ground.holders_of(*chunk).is_empty()).collect();
             if let Some(disk) = ground.membership.gone_back.decide_by(listed) {
-                ground.membership.want_rewind(disk);
+                ground.membership.want(Change::Rewind(disk));
             }
         }
         self.begin_again(ground, suspects);

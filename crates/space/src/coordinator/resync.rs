@@ -23,6 +23,7 @@ use super::ground::Ground;
 use super::keys::{OperationKey, Purpose, SyncKey, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
+use super::pending_changes::Change;
 use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -186,7 +187,7 @@ impl Resyncs {
         if resync.step == Step::Copying && resync.is_copied() {
             resync.step = Step::Joining;
             resync.done_bytes = resync.total_bytes;
-            ground.membership.want_join(disk);
+            ground.membership.want(Change::Join(disk));
         }
     }
 
@@ -208,7 +209,7 @@ impl Resyncs {
         pending.remove(&chunk);
         ground.chunks.pool.borrow_mut().give_back(disk);
         if marked {
-            ground.membership.want_unmark(disk, chunk);
+            ground.membership.want(Change::Unmark(disk, chunk));
         }
         self.drive_resync(disk, ground, operations);
     }
@@ -370,7 +371,7 @@ impl Resyncs {
         if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;
         }
-        ground.membership.cancel_join(disk);
+        ground.membership.cancel(Change::Join(disk));
         builds.forget_mirrors(disk, ground);
     }
 }
