@@ -428,19 +428,34 @@ impl Coordinator {
         self.ground.setting.now = self.ground.setting.now.max(now);
     }
 
-    /// Does what follows from any event, until nothing changes any more.
+    /// Does all that follows from an event. The order is the algorithm:
+    ///
+    /// 1. Calls expire, and sessions are opened again: all later steps decide by which disks can be reached at this time.
+    /// 2. Parts do the work that the event left for them: a resync that is given up must not join by the record of step 4.
+    /// 3. The opening goes one step further. Disks that it wants expelled belong into the record of step 4, and when it ends requests are
+    ///    served from here on.
+    /// 4. The record changes: disks that have left are let go of, so that their calls end in step 7, and the next proposal leaves for the cluster
+    ///    state before any of this turn's requests to disks wait for it.
+    /// 5. Requests that have waited too long are refused. Before step 4 some would be that a committed record has just released.
+    /// 6. Late reads are asked of a second copy: of those that are not refused.
+    /// 7. Outcomes of calls go to their owners, one at a time and with the work that each leaves, since an owner may end what the next one is about;
+    ///    then operations pass their gates, which may end calls at once, until no gate opens any more.
+    /// 8. The opening again: what disks have promised or listed in step 7 may be all that it waits for.
+    /// 9. Jobs, behind all requests, so that these are first in the disks' queues, and by the state that the outcomes have left.
+    /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
+    /// 11. Closing last: it asks whether anything is under way.
     fn settle_down(&mut self) {
         let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
-        calls.expire(setting, membership, reports);
-        self.follow_up();
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
-        self.drive_membership();
-        self.operations.expire_clients(&mut self.ground);
-        self.operations.hedge_late_reads(&mut self.ground);
+        calls.expire(setting, membership, reports); // 1
+        self.follow_up(); // 2
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 3
+        self.drive_membership(); // 4
+        self.operations.expire_clients(&mut self.ground); // 5
+        self.operations.hedge_late_reads(&mut self.ground); // 6
         loop {
             self.follow_up();
             while let Some(outcome) = self.ground.calls.take_outcome() {
-                self.deliver(outcome);
+                self.deliver(outcome); // 7
                 self.follow_up();
             }
             if !std::mem::take(&mut self.ground.reports.recheck) {
@@ -448,12 +463,11 @@ impl Coordinator {
             }
             self.operations.pass_gated(&mut self.ground);
         }
-        // What disks have promised or listed just now may be what the opening waits for.
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
-        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing);
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 8
+        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing); // 9
         self.follow_up();
-        self.drive_membership();
-        self.drive_closing();
+        self.drive_membership(); // 10
+        self.drive_closing(); // 11
         self.follow_up();
         debug_assert!(!self.ground.reports.has_work(), "work was left to nobody");
     }
