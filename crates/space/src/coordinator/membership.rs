@@ -21,12 +21,13 @@ use super::chunks::Chunks;
 use super::going_back::{Fate, GoneBack};
 use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
+use super::members::Members;
 use super::pending_changes::{Change, MarkChange, PendingChanges};
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
 use crate::planted::Planted;
 use cluster::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
 struct Proposal {
@@ -88,17 +89,8 @@ pub(super) struct Membership {
     /// Changes to be proposed next.
     pending: PendingChanges,
     proposal: Option<Proposal>,
-    /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
-    expelled: Vec<(DiskId, Epoch)>,
+    members: Members,
     pub gone_back: GoneBack,
-    /// Disks in sync that came back with a doubt, until the record puts them out: they are not spoken to before.
-    doubted: BTreeSet<DiskId>,
-    /// Disks that came back with a doubt and have the last copy of something.
-    accepted_doubts: BTreeSet<DiskId>,
-    /// The highest epoch that each disk said it has promised to this coordinator.
-    promised: BTreeMap<DiskId, Epoch>,
-    /// Promises asked of disks.
-    asked: BTreeMap<DiskId, Epoch>,
     pub requests: StateRequests,
     pub lease: Lease,
     /// Earliest next rotation.
@@ -118,12 +110,8 @@ impl Membership {
             in_sync: BTreeSet::new(),
             pending: PendingChanges::default(),
             proposal: None,
-            expelled: Vec::new(),
+            members: Members::default(),
             gone_back: GoneBack::default(),
-            doubted: BTreeSet::new(),
-            accepted_doubts: BTreeSet::new(),
-            promised: BTreeMap::new(),
-            asked: BTreeMap::new(),
             requests: StateRequests::default(),
             lease: Lease::default(),
             rotate_at: Monotonic::default(),
@@ -252,7 +240,7 @@ impl Membership {
 
     /// Whether the state has not answered yet, or disks have yet to promise what it said.
     pub fn is_changing(&self) -> bool {
-        self.proposal.is_some() || !self.expelled.is_empty()
+        self.proposal.is_some() || self.has_leaving()
     }
 
     pub fn is_proposing(&self) -> bool {
@@ -261,11 +249,11 @@ impl Membership {
 
     /// Whether the disk is out of the record, and others have yet to promise so: writes sent to it still count as waiting.
     pub fn is_leaving(&self, disk: DiskId) -> bool {
-        self.expelled.iter().any(|(leaving, _)| *leaving == disk)
+        self.members.is_leaving(disk)
     }
 
     pub fn has_leaving(&self) -> bool {
-        !self.expelled.is_empty()
+        self.members.left_at().is_some()
     }
 
     /// Notes that the disk went back in time, and has these chunks.
@@ -280,18 +268,18 @@ impl Membership {
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
-        self.gone_back.is_waiting(disk) || self.doubted.contains(&disk)
+        self.gone_back.is_waiting(disk) || self.members.is_doubted(disk)
     }
 
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
     /// compares them by itself before it serves.
     pub fn must_compare(&self, disk: DiskId, setting: &Setting) -> bool {
-        setting.serving() && self.is_required(disk) && !self.accepted_doubts.contains(&disk)
+        setting.serving() && self.is_required(disk) && !self.members.is_doubt_accepted(disk)
     }
 
     /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
     pub fn compare_first(&mut self, disk: DiskId) {
-        self.doubted.insert(disk);
+        self.members.open_doubt(disk);
     }
 
     /// Notes that the disk said it has promised this epoch.
@@ -300,13 +288,12 @@ impl Membership {
             epoch <= self.record.epoch,
             "{disk} promised {epoch:?}, which the record has yet to reach (I3)"
         );
-        let promised = self.promised.entry(disk).or_default();
-        *promised = epoch.max(*promised);
+        self.members.note_promise(disk, epoch);
     }
 
     /// Returns the highest epoch that the disk said it has promised.
     pub fn promised(&self, disk: DiskId) -> Epoch {
-        self.promised.get(&disk).copied().unwrap_or_default()
+        self.members.promised(disk)
     }
 
     /// Returns the least that the disk has promised, by the record and by what it said itself.
@@ -342,12 +329,7 @@ impl Membership {
     /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
     pub fn ask_for_promises(&mut self, mut disks: Vec<DiskId>) -> Vec<DiskId> {
         let epoch = self.record.epoch;
-        disks.retain(|disk| {
-            let asked = self.asked.entry(*disk).or_default();
-            let new = *asked < epoch;
-            *asked = epoch.max(*asked);
-            new
-        });
+        disks.retain(|disk| self.members.ask(*disk, epoch));
         disks
     }
 
@@ -411,7 +393,7 @@ impl Membership {
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.
-                self.doubted.remove(&disk);
+                self.members.close_doubts(|doubted| doubted == disk);
                 draft.never_joined.push(disk);
                 continue;
             }
@@ -421,7 +403,7 @@ impl Membership {
                 continue;
             }
             if !self.can_expel(&next.in_sync, disk, &expelled, facts) {
-                if self.doubted.contains(&disk) {
+                if self.members.is_doubted(disk) {
                     // Nobody else has some of what it has: that is all there is left of it.
                     let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
                     let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
@@ -607,27 +589,26 @@ impl Membership {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
-        self.doubted.retain(|disk| self.record.in_sync.contains(disk));
+        self.members.close_doubts(|disk| !self.in_sync.contains(&disk));
         let epoch = self.record.epoch;
-        self.expelled.extend(proposal.changes.disks(Change::Expel).map(|disk| (disk, epoch)));
+        proposal.changes.disks(Change::Expel).for_each(|disk| self.members.begin_leaving(disk, epoch));
         for disk in proposal.changes.disks(Change::Rewind) {
             self.gone_back.put_out(disk);
-            self.promised.remove(&disk);
+            self.members.forget_promise(disk);
         }
         for disk in proposal.changes.disks(Change::Keep) {
-            if self.doubted.remove(&disk) {
-                self.accepted_doubts.insert(disk);
+            if self.members.accept_doubt(disk) {
                 continue;
             }
             self.gone_back.keep(disk);
-            self.promised.remove(&disk);
+            self.members.forget_promise(disk);
         }
         Decision::Committed(Box::new(proposal.changes))
     }
 
     /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
-        let Some(epoch) = self.expelled.iter().map(|(_, epoch)| *epoch).max() else { return Vec::new() };
+        let Some(epoch) = self.members.left_at() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
         // One that went back and is listed later promises it before it is.
         in_sync.filter(|disk| self.promised(*disk) < epoch && !self.gone_back.is_put_off(*disk)).collect()
@@ -636,7 +617,7 @@ impl Membership {
     /// Takes the expelled disks, which all that remain have promised not to count any more.
     pub fn take_expelled(&mut self) -> Vec<DiskId> {
         debug_assert!(self.missing_promises().is_empty());
-        std::mem::take(&mut self.expelled).into_iter().map(|(disk, _)| disk).collect()
+        self.members.take_leaving()
     }
 
     /// Whether the volume is another coordinator's by its record as the cluster state has it. One of the same epoch comes after all of this one's own.

@@ -13,7 +13,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
@@ -31,6 +31,7 @@ mod jobs;
 mod keys;
 mod lease;
 mod locks;
+mod members;
 mod membership;
 mod nodes;
 mod opening;
